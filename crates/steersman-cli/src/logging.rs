@@ -4,7 +4,8 @@ use crate::Failure;
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
 
-const DEFAULT: &str = "warn,steersman=info,steersman_server=info,steersman_network=info,steersman_cli=info";
+/// Not that each of forty control loops begins, which they do within a second.
+const DEFAULT: &str = "warn,steersman=info,steersman::controller::life=warn,steersman_server=info,steersman_network=info,steersman_cli=info";
 
 /// Begins to log what the filter lets through.
 pub(crate) fn init(filter: Option<&str>) -> Result<(), Failure> {

@@ -1,5 +1,5 @@
 //! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and the bindings of the system, the
-//! Service by which the server is found, and the server's Lease.
+//! Service by which the server is found, and the server's Lease. What the server itself needs is made again if somebody deletes it.
 
 mod access;
 mod lease;
@@ -15,9 +15,13 @@ use crate::status::Failure;
 use futures::future;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use steersman_machinery::value::set_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use tokio::task::JoinHandle;
+
+/// How often the server looks whether what it needs is still there. Upstream looks for its Service as often, and for the namespaces each minute.
+const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -27,6 +31,14 @@ pub(crate) struct Found<'a> {
     pub(crate) address: &'a str,
     /// The certificate of who certifies its clients.
     pub(crate) client_ca: Option<&'a str>,
+}
+
+/// Why something is looked at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Occasion {
+    Start,
+    /// The server has run for a while.
+    Routine,
 }
 
 /// Creates the namespaces that do not exist yet, in which everything else is made.
@@ -51,12 +63,32 @@ pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinH
     let (lease, ..) = future::try_join5(
         Box::pin(lease::start(state, found.address)),
         Box::pin(future::try_join_all(classes)),
-        Box::pin(own_service::reconcile(state, found.address)),
+        Box::pin(own_service::reconcile(state, found.address, Occasion::Start)),
         Box::pin(publish_client_ca(state, found.client_ca)),
         Box::pin(roles),
     )
     .await?;
     Ok(lease)
+}
+
+/// Makes again what the server needs and somebody has deleted, until the server stops: its namespaces, the Service by which it is found with
+/// the range of its address, and who certifies clients. As long as all is there nothing is written.
+pub(crate) fn keep(state: &Arc<State>, found: &Found<'_>) -> JoinHandle<()> {
+    let (state, address, client_ca) = (state.clone(), found.address.to_owned(), found.client_ca.map(str::to_owned));
+    tokio::spawn(async move {
+        // Both arms are cancel-safe: they have no state.
+        while tokio::select! { () = state.stopping() => false, () = tokio::time::sleep(KEEP_INTERVAL) => true } {
+            let pass = async {
+                namespaces(&state).await?;
+                own_service::reconcile(&state, &address, Occasion::Routine).await?;
+                publish_client_ca(&state, client_ca.as_deref()).await
+            };
+            if let Err(failure) = pass.await {
+                let error = failure.status.message;
+                tracing::warn!(error, "what the server needs could not be made again; trying again");
+            }
+        }
+    })
 }
 
 async fn namespace(state: &State, name: &str) -> Result<(), Failure> {

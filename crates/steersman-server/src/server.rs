@@ -175,6 +175,7 @@ impl Server {
         tasks.extend(kept);
         // After the namespaces.
         tasks.push(crate::upkeep::start_tracking(&state).await.map_err(fail)?);
+        tasks.push(crate::bootstrap::keep(&state, &found));
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(crate::upkeep::start_initialization(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));

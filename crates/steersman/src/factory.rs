@@ -19,8 +19,9 @@ use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Selection, Target};
 use crate::transform::{Transform, Transforms};
 
-/// How often those who wait for caches say so.
+/// When those who wait for caches say so first, and how often at least: each time the time doubles, since what is not served may never be.
 const SYNC_LOG_PERIOD: Duration = Duration::from_secs(30);
+const SYNC_LOG_PERIOD_MAX: Duration = Duration::from_secs(3_600);
 
 /// Makes and starts informers. Clones are the same factory.
 #[derive(Clone)]
@@ -242,13 +243,15 @@ impl InformerFactory {
     }
 }
 
-/// Waits for `synced`, and logs every [`SYNC_LOG_PERIOD`] that `name` waits, and for what.
+/// Waits for `synced`, and logs after [`SYNC_LOG_PERIOD`] that `name` waits, and for what, and then ever more rarely.
 ///
 /// # Cancel safety
 /// As that of `synced`.
 pub(crate) async fn reporting(name: &str, unsynced: impl Fn() -> Vec<String>, synced: impl Future<Output = ()>) {
     let mut synced = pin!(synced);
-    while tokio::time::timeout(SYNC_LOG_PERIOD, &mut synced).await.is_err() {
+    let mut period = SYNC_LOG_PERIOD;
+    while tokio::time::timeout(period, &mut synced).await.is_err() {
+        period = (period * 2).min(SYNC_LOG_PERIOD_MAX);
         tracing::warn!(waiting = name, caches = unsynced().join("; "), "caches are not filled yet, still waiting");
     }
 }

@@ -93,7 +93,9 @@ pub(crate) fn of(pod: Option<&Pod>, name: &str, container: &str, options: &Optio
         },
         (false, None, _) => return waits("ContainerCreating"),
     };
-    (200, options.apply(&line(&spec, status), at))
+    // The one before had begun once less.
+    let n_restarts = status.map_or(0, |status| status.restart_count).saturating_sub(i32::from(options.is_previous));
+    (200, options.apply(&line(&spec, n_restarts), at))
 }
 
 fn spec<'a>(pod: &'a Pod, container: &str) -> Option<Spec<'a>> {
@@ -113,16 +115,20 @@ fn spec<'a>(pod: &'a Pod, container: &str) -> Option<Spec<'a>> {
         .map(|(image, command)| Spec { image: image.unwrap_or_default(), command })
 }
 
-fn line(spec: &Spec<'_>, status: Option<&ContainerStatus>) -> String {
+fn line(spec: &Spec<'_>, n_restarts: i32) -> String {
     let words: String = spec.command.iter().map(|word| format!(" {word:?}")).collect();
-    let n = status.map_or(0, |status| status.restart_count);
-    let again = if n > 0 { format!(", begun again {n} times") } else { String::new() };
+    let again = match n_restarts {
+        ..=0 => String::new(),
+        1 => ", begun again once".to_owned(),
+        n => format!(", begun again {n} times"),
+    };
     format!("simulated: {}{words} would run here{again}\n", spec.image)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
     use serde_json::{Value, json};
 
     fn pod(state: Value) -> Pod {
@@ -161,6 +167,20 @@ mod tests {
         logs("timestamps=true", &format!("2026-01-02T03:04:05.000000000Z {LINE}"));
         logs("sinceTime=2026-01-02T03:04:05Z", LINE);
         logs("sinceTime=2026-01-02T03:04:06Z", "");
+    }
+
+    #[test]
+    fn a_log_says_how_often_its_container_had_begun_again() {
+        let mut pod = running();
+        let status = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap().first_mut().unwrap();
+        let ended = ContainerStateTerminated { exit_code: 1, ..ContainerStateTerminated::default() };
+        status.last_state = Some(ContainerState { terminated: Some(ended), ..ContainerState::default() });
+        status.restart_count = 1;
+        let again = LINE.replace("here", "here, begun again once");
+        check(Some(&pod), "c", "", (200, &again));
+        check(Some(&pod), "c", "previous=true", (200, LINE));
+        pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = 3;
+        check(Some(&pod), "c", "previous=true", (200, &LINE.replace("here", "here, begun again 2 times")));
     }
 
     #[test]

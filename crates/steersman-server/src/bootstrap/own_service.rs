@@ -1,7 +1,7 @@
 //! The Service `kubernetes`, by which programs in a cluster find the server, with what is behind it, and the range of addresses
 //! that it is in. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
 
-use crate::bootstrap::{assign, create};
+use crate::bootstrap::{Occasion, assign, create};
 use crate::builtin::service::{DEFAULT_RANGES, Family};
 use crate::catalog::Verb;
 use crate::operation::{Operation, seconds};
@@ -21,12 +21,12 @@ const PORT: u16 = 443;
 const PORT_USUAL: u16 = 6443;
 
 /// Creates the range, the Service and what is behind it, and brings them up to date with where the server is reached.
-pub(super) async fn reconcile(state: &State, address: &str) -> Result<(), Failure> {
+pub(super) async fn reconcile(state: &State, address: &str, occasion: Occasion) -> Result<(), Failure> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
     let ip = address.parse::<SocketAddr>().ok().map(|address| address.ip()).filter(is_reachable);
     // The address of the Service comes out of the range. The others need nothing, and so share commits of the store.
     let addressed = async {
-        range(state).await?;
+        range(state, occasion).await?;
         service(state, port).await
     };
     let (endpoints, slice) = (Box::pin(endpoints(state, ip, port)), Box::pin(slice(state, ip, port)));
@@ -63,7 +63,7 @@ fn is_reachable(address: &IpAddr) -> bool {
 
 /// The ranges of the addresses of Services that the server is started with. They are ready from the first. Those of an earlier start
 /// stay, but for a second family that is added: upstream's `pkg/controlplane/controller/defaultservicecidr`.
-async fn range(state: &State) -> Result<(), Failure> {
+async fn range(state: &State, occasion: Occasion) -> Result<(), Failure> {
     let ranges = GroupResource::new("networking.k8s.io", "servicecidrs");
     let key = ObjectKey::cluster(DEFAULT_RANGES);
     let wanted: Vec<Value> = state.services.ranges().iter().map(|range| Value::from(range.to_string())).collect();
@@ -77,6 +77,9 @@ async fn range(state: &State) -> Result<(), Failure> {
         let present = at(range, &["spec", "cidrs"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let is_first_of_two = present.len() == 1 && wanted.len() == 2 && present[0] == wanted[0];
         if !is_first_of_two && present != wanted {
+            if occasion == Occasion::Routine {
+                return;
+            }
             tracing::warn!(
                 ?present,
                 ?wanted,

@@ -1,7 +1,7 @@
 //! What a server makes for itself before anybody asks.
 
 use crate::engine::{Engine, puts, says};
-use crate::support::{World, names, options, text};
+use crate::support::{CONFIGS, World, names, options, text, version};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +47,35 @@ async fn the_service_of_the_server_follows_where_the_server_is_reached() {
     let world = at(&store, "127.0.0.1:6443").await;
     assert_eq!(world.http().get(slice).await.code, 404);
     assert_eq!(world.http().get("/api/v1/namespaces/default/services/kubernetes").await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_needs_is_made_again_when_somebody_deletes_it() {
+    const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
+    const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    const LEASES: &str = "/api/v1/namespaces/kube-node-lease";
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let world = at(&store, "192.0.2.7:6443").await;
+    let http = world.http();
+    let service = http.get(SERVICE).await.ok();
+    http.delete(SERVICE).await.ok();
+    http.delete(SLICE).await.ok();
+    http.delete(LEASES).await.ok();
+    // No loop is there that ends namespaces.
+    http.put(&format!("{LEASES}/finalize"), &json!({
+        "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "kube-node-lease"}, "spec": {"finalizers": []},
+    })).await.ok();
+    for path in [SERVICE, SLICE, LEASES] {
+        while http.get(path).await.code == 404 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    let again = http.get(SERVICE).await.ok();
+    assert_eq!(again["spec"], service["spec"]);
+    let before = version(&http.get(CONFIGS).await.ok());
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    let writes = version(&http.get(CONFIGS).await.ok()) - before;
+    assert!(writes <= 4, "the Lease of the server is renewed each ten seconds, and nothing else is written: {writes}");
 }
 
 #[tokio::test]

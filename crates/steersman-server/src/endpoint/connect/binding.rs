@@ -8,7 +8,7 @@ use crate::status::Failure;
 use futures::future::BoxFuture;
 use serde_json::{Map, json};
 use steersman_machinery::field::{Error, Path};
-use steersman_machinery::value::{at, object_at, set_at, str_at};
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{GroupKind, GroupResource, Value};
 
 pub(super) fn bind<'a>(cx: &'a mut Context<'_>, binding: Value) -> BoxFuture<'a, Result<Reply, Failure>> {
@@ -68,6 +68,8 @@ fn assign(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
             kept.extend(given.clone());
         }
     }
+    // It was only meant for that node, and says nothing any more.
+    remove_at(pod, &["status", "nominatedNodeName"]);
     set_scheduled(pod, now);
     Ok(())
 }
@@ -113,12 +115,13 @@ mod tests {
     #[test]
     fn a_pod_is_bound_once_and_keeps_its_own_labels() {
         let binding = json!({"metadata": {"name": "p", "labels": {"x": "y"}}, "target": {"name": "n"}});
-        let mut pod =
-            json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {}, "status": {"phase": "Pending"}});
+        let mut pod = json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {},
+                "status": {"phase": "Pending", "nominatedNodeName": "m"}});
         assign(&mut pod, &binding, "now").unwrap();
         assert_eq!(pod["spec"]["nodeName"], "n");
         assert_eq!(pod["metadata"]["labels"], json!({"a": "b", "x": "y"}));
         assert_eq!(pod["metadata"].get("annotations"), None);
+        assert_eq!(pod["status"].get("nominatedNodeName"), None);
         let condition =
             json!([{"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": "now"}]);
         assert_eq!(pod["status"]["conditions"], condition);
