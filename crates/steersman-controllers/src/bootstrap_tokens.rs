@@ -7,6 +7,8 @@ pub(crate) mod cleaner;
 pub(crate) mod signer;
 
 use jiff::Timestamp;
+use jiff::civil::date;
+use jiff::fmt::temporal::Pieces;
 use k8s_openapi::api::core::v1::Secret;
 use steersman::Scope;
 use steersman::cache::Selection;
@@ -60,7 +62,10 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
             .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
     let is_offset = offset == "Z" || shape(offset, b"+00:00") || shape(offset, b"-00:00");
     let is_time = shape(day, b"0000-00-00") && shape(seconds, b"T00:00:00") && is_fraction && is_offset;
-    if is_time { text.parse().ok() } else { None }
+    // As people write never, `9999-12-31T23:59:59Z` is a little later than jiff can say.
+    let is_last = || Pieces::parse(text).is_ok_and(|read| read.date() >= date(9999, 12, 30));
+    let last = || is_last().then_some(Timestamp::MAX);
+    if is_time { text.parse().ok().or_else(last) } else { None }
 }
 
 impl Expiration {
@@ -79,7 +84,9 @@ mod tests {
 
     #[test]
     fn a_time_is_read_in_the_form_that_go_reads() {
-        for good in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5Z", "2026-01-01T01:00:00+01:00"] {
+        for good in
+            ["9999-12-31T23:59:59Z", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5Z", "2026-01-01T01:00:00+01:00"]
+        {
             assert!(rfc3339(good).is_some(), "{good}");
         }
         let bad = [

@@ -47,8 +47,8 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 /// what is gone are stopped with the last time.
 const DISCOVERIES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(3)];
-/// How soon discovery is tried again when it fails.
-const DISCOVERY_RETRY: Duration = Duration::from_secs(2);
+/// How soon discovery is tried again when it fails, and how late at most.
+const DISCOVERY_RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// How long Events that were recorded last may take at the end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -92,8 +92,10 @@ async fn run(client: Client, stop: CancellationToken) -> Result<(), Infallible> 
 
 async fn collect(collector: &Arc<Collector>, client: Client) {
     let mut monitors = Monitors::new(client.clone());
+    let mut wait = DISCOVERY_RETRY.0;
     while !discover(collector, &client, &mut monitors, Gone::Stop).await {
-        tokio::time::sleep(DISCOVERY_RETRY).await;
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(DISCOVERY_RETRY.1);
     }
     if !monitors.synced(SYNC_TIMEOUT).await {
         tracing::warn!("some resources cannot be listed: garbage is collected without them");
@@ -114,6 +116,7 @@ async fn collect(collector: &Arc<Collector>, client: Client) {
 /// Discovers until nothing can be on its way any more.
 async fn follow_definitions(collector: &Arc<Collector>, client: &Client, monitors: &mut Monitors) {
     let mut times = DISCOVERIES.iter().peekable();
+    let mut wait = DISCOVERY_RETRY.0;
     while let Some(&after) = times.next() {
         let changed = async {
             tokio::time::sleep(after.min(DISCOVERIES[1])).await;
@@ -126,7 +129,8 @@ async fn follow_definitions(collector: &Arc<Collector>, client: &Client, monitor
         }
         let gone = if times.peek().is_none() { Gone::Stop } else { Gone::Keep };
         if !discover(collector, client, monitors, gone).await && times.peek().is_none() {
-            tokio::time::sleep(DISCOVERY_RETRY).await;
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(DISCOVERY_RETRY.1);
             times = DISCOVERIES[3..].iter().peekable();
         }
     }

@@ -4,7 +4,7 @@ use crate::fault::{Fault, Faults};
 use crate::loops::{self, Loops};
 use crate::requests::Requests;
 use crate::service::{ApiService, Caller, Plane, Running};
-use crate::simulated::Simulated;
+use crate::simulated::{self, Simulated};
 use crate::wait::PATIENCE;
 use http::header::{HeaderValue, USER_AGENT};
 use http::{Method, Request};
@@ -13,6 +13,7 @@ use kube::Client;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman::ObjectKey;
 use steersman_codegen::rbac::Permissions;
 use steersman_controllers::kubelet::Agent;
 use steersman_server::authn::{self, Tokens, TokensError};
@@ -136,7 +137,8 @@ impl ControlPlane {
         Ok(ControlPlane { plane: Arc::new(plane), kv, options, loops, agent }.with_loops(wanted).await)
     }
 
-    /// The same control plane, with these control loops instead of those that ran until now. Whether it serves `metrics.k8s.io` goes by
+    /// The same control plane, with these control loops instead of those that ran until now. Where they have simulated nodes, the kind `Stage` is
+    /// served then. Whether it serves `metrics.k8s.io` goes by
     /// whether it had simulated nodes at its start, or at its last [`restart`](ControlPlane::restart).
     pub async fn with_loops(mut self, loops: Loops) -> ControlPlane {
         self.loops.stop().await;
@@ -151,6 +153,9 @@ impl ControlPlane {
             Client::new(named, NAMESPACE)
         };
         self.loops = loops::Running::start(&self.options, &self.agent, client_of);
+        if self.options.loops.has_nodes() {
+            self.until(&ObjectKey::cluster(simulated::STAGES), simulated::is_established).await;
+        }
         self
     }
 

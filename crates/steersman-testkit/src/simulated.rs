@@ -4,8 +4,18 @@ use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use http::{Request, Response};
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use steersman_controllers::kubelet::Agent;
 use steersman_server::{Agents, NodeUsage, PodUsage, ResourceMetrics};
+
+/// The name of the definition of the kind `Stage`, which simulated nodes bring.
+pub(crate) const STAGES: &str = "stages.simulate.steersman.dev";
+
+/// Whether what a definition defines is served.
+pub(crate) fn is_established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
+}
 
 /// The agents of simulated nodes, for the server.
 #[derive(Debug)]

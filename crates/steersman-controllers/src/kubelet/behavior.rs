@@ -175,7 +175,10 @@ impl Layer {
                 _ => false,
             };
             if !is_read {
-                faults.push(format!("the annotation {PREFIX}{key} cannot be used: {value:?}"));
+                faults.push(match wanted(key) {
+                    Some(wanted) => format!("the annotation {PREFIX}{key} cannot be used: {value:?}: want {wanted}"),
+                    None => format!("there is no annotation {PREFIX}{key}, so that {value:?} says nothing"),
+                });
             }
         }
         (layer, faults)
@@ -191,6 +194,19 @@ impl Layer {
             (None, None, None) => None,
         }
     }
+}
+
+/// What the value of an annotation can be. `None` if there is none of that name.
+fn wanted(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "delay" | "ready-delay" | "succeed-after" | "fail-after" | "liveness-fails-after" | "stop-delay" => {
+            "a duration such as 500ms or 1m30s, or a range such as 1s..3s"
+        }
+        "never-ready" | "crash-loop" | "image-missing" => "true or false",
+        "exit-code" => "a number from 0 to 255",
+        "cpu-usage" | "memory-usage" => "a quantity of at least 0, such as 250m or 64Mi",
+        _ => return None,
+    })
 }
 
 /// Keeps what was read; `false` if that is nothing.

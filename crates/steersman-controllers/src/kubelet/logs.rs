@@ -3,7 +3,7 @@
 //! Which containers have one, and what is said of the others, follows `validateContainerLogStatus` of kubernetes' `pkg/kubelet/kubelet_pods.go`.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::Pod;
 
 /// What is wanted of a log, as the query of a kubelet says it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -131,6 +131,8 @@ mod tests {
     use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
     use serde_json::{Value, json};
 
+    const LINE: &str = "simulated: nginx \"sh\" \"-c\" would run here\n";
+
     fn pod(state: Value) -> Pod {
         serde_json::from_value(json!({
             "spec": {
@@ -156,7 +158,6 @@ mod tests {
 
     #[test]
     fn the_line_is_cut_dated_and_left_out_as_the_options_say() {
-        const LINE: &str = "simulated: nginx \"sh\" \"-c\" would run here\n";
         let pod = running();
         let logs = |query, want: &str| check(Some(&pod), "c", query, (200, want));
         logs("", LINE);

@@ -56,6 +56,12 @@ pub(crate) async fn write_pod_status(
         for key in ["reason", "message"] {
             status.entry(key).or_insert(Value::Null);
         }
+        // Addresses of others, which would be kept beside the node's.
+        for list in ["hostIPs", "podIPs"] {
+            if let Some(addresses) = status.get_mut(list).and_then(Value::as_array_mut) {
+                addresses.push(json!({"$patch": "replace"}));
+            }
+        }
         if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
             conditions.extend(dropped_conditions.iter().map(|type_| json!({"$patch": "delete", "type": type_})));
         }

@@ -83,6 +83,10 @@ impl<'a> Cycle<'a> {
             let why = "pod affinity terms conflict".to_owned();
             return Err(Diagnosis::before(n_nodes, Plugin::NodeAffinity, why));
         }
+        if pending.has_resource_claims {
+            let why = "the pod has resource claims, and nothing allocates devices here".to_owned();
+            return Err(Diagnosis::before(n_nodes, Plugin::DynamicResources, why));
+        }
         let claims = if pending.volumes.is_empty() {
             ClaimsOfPod::default()
         } else {

@@ -60,6 +60,8 @@ pub(super) struct Pending {
     /// `status.nominatedNodeName`.
     pub(super) nominated: Option<Arc<str>>,
     pub(super) is_gated: bool,
+    /// Whether it is to have devices.
+    pub(super) has_resource_claims: bool,
     /// Kind, API version and name of its controller.
     pub(super) owner: Option<Owner>,
     /// The condition `PodScheduled`, to write it only when it changes.
@@ -267,6 +269,7 @@ impl Pending {
                 .filter(|name| !name.is_empty())
                 .map(Arc::from),
             is_gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+            has_resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
             owner: owners.filter(|owner| owner.controller == Some(true)).map(Owner::read).next(),
             scheduled: scheduled.map(|condition| Scheduled {
                 status: condition.status.clone(),

@@ -516,6 +516,22 @@ async fn whoever_sees_that_a_pod_runs_can_read_its_log() {
 /// So many Pods make it likely that one of their logs is asked for too soon.
 const N_LOGS: usize = 60;
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_says_of_a_pod_that_runs_its_node_puts_right() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    let before = plane.until(&pod_key("p"), is_ready).await;
+    let other = json!({"status": {"phase": "Pending", "podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}], "containerStatuses": []}});
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    let written = pods.patch_status("p", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
+    assert_eq!(phase(&written), "Pending");
+    let is_right = |pod: &Pod| status(pod).pod_ips == status(&before).pod_ips && phase(pod) == "Running";
+    let after = plane.until(&pod_key("p"), is_right).await;
+    assert_eq!(status(&after).container_statuses, status(&before).container_statuses);
+    assert_eq!(status(&after).pod_ip, status(&before).pod_ip);
+    plane.stop().await;
+}
+
 /// The loops that a Deployment needs.
 const LOOPS: [&str; 4] = ["deployment", "replicaset", "root-ca-certificate-publisher", "serviceaccount"];
 

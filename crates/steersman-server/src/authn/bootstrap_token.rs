@@ -6,6 +6,8 @@ use crate::user::User;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use jiff::civil::date;
+use jiff::fmt::temporal::Pieces;
 use std::sync::Arc;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
@@ -64,8 +66,13 @@ fn parts(token: &str) -> Option<(&str, &str)> {
 
 /// Whether a time is past. One that cannot be read is; none is not.
 fn is_over(time: &str, now: Timestamp) -> bool {
-    let is_to_come = || time.parse::<Timestamp>().is_ok_and(|end| now < end);
+    let is_to_come = || time.parse::<Timestamp>().is_ok_and(|end| now < end) || is_never(time);
     !time.is_empty() && !is_to_come()
+}
+
+/// `9999-12-31T23:59:59Z`, as people write never, is a little later than jiff can say.
+fn is_never(time: &str) -> bool {
+    Pieces::parse(time).is_ok_and(|read| read.date() >= date(9999, 12, 30) && read.offset().is_some())
 }
 
 fn is_bootstrap_group(group: &str) -> bool {

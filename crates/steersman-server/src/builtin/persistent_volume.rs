@@ -8,6 +8,7 @@ use crate::builtin::{cells, rules};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
+use steersman_machinery::quantity::Quantity;
 use steersman_machinery::value::{at, object_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
@@ -83,6 +84,16 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
         faults.push(capacity.required(""));
     } else if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {
         faults.push(capacity.not_supported(&["storage"]));
+    }
+    for (_, amount) in capacity.entries() {
+        let Ok(quantity) = Quantity::parse(amount.text()) else { continue };
+        if quantity.to_whole() < 0 {
+            let why = "must be a valid resource quantity";
+            faults.push(Error::invalid(&amount.path, quantity.to_whole(), why));
+        }
+        if quantity.is_negative() || quantity.is_zero() {
+            faults.push(amount.invalid("must be greater than zero"));
+        }
     }
     let fields = spec.value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     let mut sources = fields.filter(|name| !PLAIN.contains(name));

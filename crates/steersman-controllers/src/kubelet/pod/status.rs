@@ -83,6 +83,28 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
     }
 }
 
+/// Of a status that is in the cluster, what nobody but the node of the Pod has to say.
+pub(crate) fn said_by_node(pod: &Pod) -> PodStatus {
+    let Some(status) = &pod.status else { return PodStatus::default() };
+    let is_own = |one: &&PodCondition| TYPES[..4].contains(&&*one.type_);
+    let own = status.conditions.iter().flatten().filter(is_own);
+    // When somebody else has looked at them is nobody's business.
+    let own = own.map(|one| PodCondition { last_probe_time: None, last_transition_time: None, ..one.clone() });
+    PodStatus {
+        conditions: Some(own.collect()),
+        container_statuses: status.container_statuses.clone(),
+        ephemeral_container_statuses: status.ephemeral_container_statuses.clone(),
+        host_ip: status.host_ip.clone(),
+        host_ips: status.host_ips.clone(),
+        init_container_statuses: status.init_container_statuses.clone(),
+        phase: status.phase.clone(),
+        pod_ip: status.pod_ip.clone(),
+        pod_ips: status.pod_ips.clone(),
+        start_time: status.start_time.clone(),
+        ..PodStatus::default()
+    }
+}
+
 /// The conditions that may be in the cluster and do not hold any more.
 pub(crate) fn dropped_conditions(state: &PodState, status: &PodStatus) -> Vec<&'static str> {
     if !state.allocation.has_conditions() {

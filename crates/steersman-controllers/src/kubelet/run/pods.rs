@@ -83,6 +83,7 @@ impl Run {
             n_look_up_failures: 0,
             written: None,
             version: 0,
+            heard: None,
         };
         self.pods.insert(key.clone(), entry);
     }
@@ -114,13 +115,22 @@ impl Run {
         if entry.write != Write::UnderWay && version >= Some(entry.version) {
             self.informers.written.forget(key);
         }
+        let said = hash(&status::said_by_node(pod));
+        if entry.version > 0 && version == Some(entry.version) {
+            entry.heard = Some(said);
+        }
         let is_newer = version.is_some_and(|version| version > entry.version);
         if is_newer && entry.write != Write::UnderWay && entry.version > 0 {
             let is_ready = |type_: &str| {
                 let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
                 conditions.into_iter().find(|one| one.type_ == type_).map(|one| one.status == "True")
             };
-            if !entry.state.agrees(is_ready("Ready"), pod.status.as_ref().and_then(|status| status.phase.as_deref())) {
+            let is_other = entry.heard.is_some_and(|heard| heard != said);
+            if is_other
+                || !entry
+                    .state
+                    .agrees(is_ready("Ready"), pod.status.as_ref().and_then(|status| status.phase.as_deref()))
+            {
                 entry.written = None;
             }
         }

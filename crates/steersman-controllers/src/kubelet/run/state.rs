@@ -109,6 +109,8 @@ pub(super) struct PodEntry {
     /// What was written last, as a hash, and the version that it has.
     pub(super) written: Option<u64>,
     pub(super) version: u64,
+    /// What the node says in that version, as a hash.
+    pub(super) heard: Option<u64>,
 }
 
 /// Where the request is that writes the status of a Pod or removes it.

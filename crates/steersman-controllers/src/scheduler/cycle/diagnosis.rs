@@ -20,6 +20,7 @@ pub(crate) enum Plugin {
     VolumeZone,
     PodTopologySpread,
     InterPodAffinity,
+    DynamicResources,
     /// There is no node at all.
     NoNodes,
 }

@@ -24,6 +24,15 @@ fn gated_pods_wait_until_the_last_gate_is_gone() {
 }
 
 #[test]
+fn a_pod_that_is_to_have_devices_finds_no_node() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    let claims = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
+    let refusal = world.refusal_of(&pod("p", json!({"spec": {"resourceClaims": claims}})));
+    let why = "0/1 nodes are available: the pod has resource claims, and nothing allocates devices here.";
+    assert!(refusal.contains(why), "{refusal}");
+}
+
+#[test]
 fn pods_of_another_scheduler_are_left_alone() {
     let mut world = World::with_nodes([node("n", json!({}))]);
     world.pod(&pod("p", json!({"spec": {"schedulerName": "mine"}})));

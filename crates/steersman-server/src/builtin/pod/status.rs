@@ -3,6 +3,7 @@
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
 use crate::builtin::rules;
+use std::net::IpAddr;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
@@ -19,6 +20,13 @@ pub(crate) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
             let place = Place { path: address.path.clone(), ..address.field("ip") };
             rules::ip(&place, faults);
         }
+    }
+    let addresses = status.field("podIPs");
+    let ips: Vec<IpAddr> =
+        addresses.items().filter_map(|address| rules::sloppy_ip(address.field("ip").text())).collect();
+    let n_v4 = ips.iter().filter(|ip| ip.is_ipv4()).count();
+    if n_v4 > 1 || ips.len() - n_v4 > 1 {
+        faults.push(addresses.invalid("may specify no more than one IP for each IP family"));
     }
     let policy = Place::root(request.new).at(&["spec", "restartPolicy"]);
     if policy.text() != "Always" {
