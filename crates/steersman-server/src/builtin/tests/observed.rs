@@ -197,7 +197,7 @@ fn a_node_keeps_its_ranges_and_its_provider() {
     );
     let bare = nodes.created(node(json!({}), json!({})));
     let first = |node: &mut Value| {
-        node["spec"] = json!({"podCIDRs": ["10.0.1.0/24"], "podCIDR": "10.0.1.0/24", "providerID": "q"})
+        node["spec"] = json!({"podCIDRs": ["10.0.1.0/24"], "podCIDR": "10.0.1.0/24", "providerID": "q"});
     };
     assert_faults(nodes.update(Endpoint::Main, &bare, first).1, &[]);
     let address = json!({"type": "InternalIP", "address": "1.2.3.4"});
