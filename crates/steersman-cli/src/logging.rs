@@ -4,7 +4,7 @@ use crate::Failure;
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
 
-/// Not that each of forty control loops begins, which they do within a second.
+/// Without the line of each controller that begins: a control plane has forty of them, and all begin in its first second.
 const DEFAULT: &str = "warn,steersman=info,steersman::controller::life=warn,steersman_server=info,steersman_network=info,steersman_cli=info";
 
 /// Begins to log what the filter lets through.

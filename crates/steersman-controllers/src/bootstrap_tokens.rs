@@ -62,7 +62,7 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
             .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
     let is_offset = offset == "Z" || shape(offset, b"+00:00") || shape(offset, b"-00:00");
     let is_time = shape(day, b"0000-00-00") && shape(seconds, b"T00:00:00") && is_fraction && is_offset;
-    // As people write never, `9999-12-31T23:59:59Z` is a little later than jiff can say.
+    // `9999-12-31T23:59:59Z`, which means never, is later than a timestamp can be.
     let is_last = || Pieces::parse(text).is_ok_and(|read| read.date() >= date(9999, 12, 30));
     let last = || is_last().then_some(Timestamp::MAX);
     if is_time { text.parse().ok().or_else(last) } else { None }

@@ -48,7 +48,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 const DISCOVERIES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(3)];
 /// How soon discovery is tried again when it fails, and how late at most.
-const DISCOVERY_RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+const DISCOVERY_RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 /// How long Events that were recorded last may take at the end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -129,9 +129,13 @@ async fn follow_definitions(collector: &Arc<Collector>, client: &Client, monitor
         }
         let gone = if times.peek().is_none() { Gone::Stop } else { Gone::Keep };
         if !discover(collector, client, monitors, gone).await && times.peek().is_none() {
-            tokio::time::sleep(wait).await;
+            let again = tokio::select! {
+                // Both only wait.
+                () = tokio::time::sleep(wait) => 3,
+                () = collector.redefined.notified() => 1,
+            };
             wait = (wait * 2).min(DISCOVERY_RETRY.1);
-            times = DISCOVERIES[3..].iter().peekable();
+            times = DISCOVERIES[again..].iter().peekable();
         }
     }
 }

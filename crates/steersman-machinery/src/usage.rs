@@ -30,7 +30,7 @@ pub struct PodUsage {
     pub containers: Vec<(String, Usage)>,
 }
 
-/// A sum stops at what can be said.
+/// Sums saturate.
 impl Add for Usage {
     type Output = Usage;
 

@@ -33,12 +33,12 @@ pub(crate) struct Found<'a> {
     pub(crate) client_ca: Option<&'a str>,
 }
 
-/// Why something is looked at.
+/// When the objects of the server are looked at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Occasion {
+enum Pass {
     Start,
-    /// The server has run for a while.
-    Routine,
+    /// Every so often while the server runs.
+    Periodic,
 }
 
 /// Creates the namespaces that do not exist yet, in which everything else is made.
@@ -63,7 +63,7 @@ pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinH
     let (lease, ..) = future::try_join5(
         Box::pin(lease::start(state, found.address)),
         Box::pin(future::try_join_all(classes)),
-        Box::pin(own_service::reconcile(state, found.address, Occasion::Start)),
+        Box::pin(own_service::reconcile(state, found.address, Pass::Start)),
         Box::pin(publish_client_ca(state, found.client_ca)),
         Box::pin(roles),
     )
@@ -71,22 +71,27 @@ pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinH
     Ok(lease)
 }
 
-/// Makes again what the server needs and somebody has deleted, until the server stops: its namespaces, the Service by which it is found with
-/// the range of its address, and who certifies clients. As long as all is there nothing is written.
+/// Makes again what the server needs and somebody has deleted or changed, until the server stops: its namespaces, the Service by which it is found,
+/// the range of the Service's address, what is behind the Service, and the certificates that clients are known by. As long as all is as it should be
+/// nothing is written.
 pub(crate) fn keep(state: &Arc<State>, found: &Found<'_>) -> JoinHandle<()> {
     let (state, address, client_ca) = (state.clone(), found.address.to_owned(), found.client_ca.map(str::to_owned));
     tokio::spawn(async move {
         // Both arms are cancel-safe: they have no state.
+        let mut said = Vec::new();
         while tokio::select! { () = state.stopping() => false, () = tokio::time::sleep(KEEP_INTERVAL) => true } {
-            let pass = async {
-                namespaces(&state).await?;
-                own_service::reconcile(&state, &address, Occasion::Routine).await?;
-                publish_client_ca(&state, client_ca.as_deref()).await
-            };
-            if let Err(failure) = pass.await {
-                let error = failure.status.message;
-                tracing::warn!(error, "what the server needs could not be made again; trying again");
+            // One that fails does not hold up the others.
+            let outcomes = [
+                namespaces(&state).await,
+                own_service::reconcile(&state, &address, Pass::Periodic).await,
+                publish_client_ca(&state, client_ca.as_deref()).await,
+            ];
+            let failures = outcomes.into_iter().filter_map(Result::err).map(|failure| failure.status.message);
+            let failures: Vec<String> = failures.collect();
+            for error in failures.iter().filter(|error| !said.contains(*error)) {
+                tracing::warn!(error, "what the server needs could not be made again; trying every ten seconds");
             }
+            said = failures;
         }
     })
 }

@@ -77,6 +77,17 @@ pub(crate) struct Delete {
     dry_run: Vec<String>,
 }
 
+impl Delete {
+    /// The options of the second half of a deletion, whose first half has stored the object at this revision.
+    pub(crate) fn after(&self, revision: Revision) -> Delete {
+        let mut options = self.clone();
+        if let Some(version) = &mut options.preconditions.resource_version {
+            *version = revision.to_string();
+        }
+        options
+    }
+}
+
 /// What must hold of an object that is to be deleted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -122,6 +122,9 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When the tokens cannot be used, or the server does not start.
+    ///
+    /// # Panics
+    /// As [`ControlPlane::with_loops`].
     pub async fn try_start(options: Options) -> Result<ControlPlane, StartError> {
         let kv: Arc<dyn Kv> = Arc::new(Memory::new());
         let agent = Agent::default();
@@ -137,9 +140,12 @@ impl ControlPlane {
         Ok(ControlPlane { plane: Arc::new(plane), kv, options, loops, agent }.with_loops(wanted).await)
     }
 
-    /// The same control plane, with these control loops instead of those that ran until now. Where they have simulated nodes, the kind `Stage` is
-    /// served then. Whether it serves `metrics.k8s.io` goes by
+    /// The same control plane, with these control loops instead of those that ran until now. Where they have
+    /// simulated nodes, it returns once the kind `Stage` is served. Whether it serves `metrics.k8s.io` goes by
     /// whether it had simulated nodes at its start, or at its last [`restart`](ControlPlane::restart).
+    ///
+    /// # Panics
+    /// When the kind `Stage` is not served within [`Options::patience`].
     pub async fn with_loops(mut self, loops: Loops) -> ControlPlane {
         self.loops.stop().await;
         self.options.loops = loops;

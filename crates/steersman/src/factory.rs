@@ -19,7 +19,7 @@ use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Selection, Target};
 use crate::transform::{Transform, Transforms};
 
-/// When those who wait for caches say so first, and how often at least: each time the time doubles, since what is not served may never be.
+/// When those who wait for caches say so first, and how often at least: the time doubles each time, so that a type which is never served does not fill the log.
 const SYNC_LOG_PERIOD: Duration = Duration::from_secs(30);
 const SYNC_LOG_PERIOD_MAX: Duration = Duration::from_secs(3_600);
 

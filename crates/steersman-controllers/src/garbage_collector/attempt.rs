@@ -14,8 +14,8 @@ use std::error::Error;
 
 /// How many dependents of one owner are orphaned at a time.
 const ORPHANED_AT_ONCE: usize = 16;
-/// How often the removal of a finalizer is tried on an object that changes meanwhile.
-const FINALIZER_TRIES: usize = 5;
+/// How often a deletion, or the removal of a finalizer, is tried on an object that changes meanwhile.
+const TRIES: usize = 5;
 
 /// The API server, as far as garbage is concerned.
 pub(super) trait Server: Send + Sync {
@@ -35,10 +35,11 @@ pub(super) trait Server: Send + Sync {
         policy: PropagationPolicy,
     ) -> impl Future<Output = Result<Answer, Self::Error>> + Send;
 
-    /// Removes the references to some owners from exactly this object.
+    /// Removes the references to some owners from exactly this object, in this version if one is given.
     fn remove_owners(
         &self,
         object: &Identity,
+        version: Option<&str>,
         owners: &[Uid],
     ) -> impl Future<Output = Result<Answer, Self::Error>> + Send;
 
@@ -144,7 +145,7 @@ pub(super) async fn to_orphan<S: Server>(graph: &Mutex<Graph>, server: &S, uid: 
     };
     let owners = std::slice::from_ref(uid);
     let orphaned = futures::stream::iter(dependents)
-        .map(|dependent| async move { server.remove_owners(&dependent, owners).await })
+        .map(|dependent| async move { server.remove_owners(&dependent, None, owners).await })
         .buffer_unordered(ORPHANED_AT_ONCE);
     let mut answers = std::pin::pin!(orphaned);
     let mut next = Next::Never;
@@ -192,10 +193,13 @@ async fn look<S: Server>(graph: &Mutex<Graph>, server: &S, node: Node) -> Result
             delete(graph, server, &object, &live, PropagationPolicy::Foreground, done).await
         }
         Verdict::Keep => none(done),
-        Verdict::RemoveOwners(owners) => match server.remove_owners(&object, &owners).await? {
-            Answer::Done => none(done),
-            Answer::Conflict | Answer::Gone => none(Next::Later),
-        },
+        // In the version that was read: a reference that led nowhere may have been put right since.
+        Verdict::RemoveOwners(owners) => {
+            match server.remove_owners(&object, live.resource_version.as_deref(), &owners).await? {
+                Answer::Done => none(done),
+                Answer::Conflict | Answer::Gone => none(Next::Later),
+            }
+        }
     }
 }
 
@@ -290,15 +294,23 @@ async fn delete<S: Server>(
     policy: PropagationPolicy,
     done: Next,
 ) -> Result<(Effects, Next), S::Error> {
-    let mut answer = server.delete(object, live.resource_version.as_deref(), policy.clone()).await?;
-    if answer == Answer::Conflict {
+    let mut version = live.resource_version.clone();
+    let mut answer = Answer::Conflict;
+    for _ in 0..TRIES {
+        answer = server.delete(object, version.as_deref(), policy.clone()).await?;
+        if answer != Answer::Conflict {
+            break;
+        }
         match server.get(object).await? {
             None => answer = Answer::Gone,
+            // Something else of it has changed.
             Some(now) if is_object(&now, object) && now.owner_references == live.owner_references => {
-                answer = server.delete(object, None, policy).await?;
+                version = now.resource_version;
+                continue;
             }
             Some(_) => {}
         }
+        break;
     }
     match answer {
         Answer::Conflict => Ok((Effects::default(), Next::Later)),
@@ -308,7 +320,7 @@ async fn delete<S: Server>(
 }
 
 async fn remove_finalizer<S: Server>(server: &S, object: &Identity, finalizer: &str) -> Result<Next, S::Error> {
-    for _ in 0..FINALIZER_TRIES {
+    for _ in 0..TRIES {
         let Some(live) = server.get(object).await?.filter(|live| is_object(live, object)) else {
             return Ok(Next::Never);
         };

@@ -220,10 +220,11 @@ impl Graph {
             return Plan::Nothing;
         }
         let node = node.clone_without_dependents();
-        // Of an owner that goes, or waits for its dependents, an event follows.
+        // Of an owner that goes, or waits for its dependents, an event follows, which leads to the dependents that it has in the graph. One that was
+        // found to be absent before it was seen has lost them.
         let is_kept = |owner: &Owner| {
             let owner = self.known_owner(owner, &node.identity);
-            owner.is_some_and(|owner| !owner.deletion.is_waiting())
+            owner.is_some_and(|owner| !owner.deletion.is_waiting() && owner.dependents.contains_key(uid))
         };
         if !node.is_virtual && node.owners.iter().all(is_kept) {
             return Plan::Nothing;
@@ -327,7 +328,8 @@ impl Graph {
         }
         // A reference that calls the same uid otherwise than before may be wrong now.
         let same: BTreeSet<_> = known.iter().map(Owner::coordinates).collect();
-        let mut is_doubtful = false;
+        // One that is lost may have been all that kept the object.
+        let mut is_doubtful = before.keys().any(|owner| !after.contains_key(*owner)) && !after.is_empty();
         for owner in owners.iter().filter(|owner| !same.contains(&owner.coordinates())) {
             is_doubtful |= self.add_owner(uid, owner, after.get(&owner.uid) == Some(&true), effects);
         }

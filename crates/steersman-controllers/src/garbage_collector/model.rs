@@ -341,10 +341,16 @@ impl Server for Mutex<World> {
         Ok(world.delete(place, &policy))
     }
 
-    async fn remove_owners(&self, object: &Identity, owners: &[Uid]) -> Result<Answer, Infallible> {
+    async fn remove_owners(
+        &self,
+        object: &Identity,
+        version: Option<&str>,
+        owners: &[Uid],
+    ) -> Result<Answer, Infallible> {
         let mut world = self.lock();
         let Some((place, mut found)) = world.request(object) else { return Ok(Answer::Gone) };
-        if !World::is_meant(&found, object) {
+        if !World::is_meant(&found, object) || version.is_some_and(|one| found.resource_version.as_deref() != Some(one))
+        {
             return Ok(Answer::Conflict);
         }
         let before = found.clone();
@@ -555,6 +561,35 @@ proptest! {
     ) {
         prop_assert_eq!(run(&history, meanwhile), Vec::<String>::new());
     }
+}
+
+#[test]
+fn an_owner_that_is_seen_after_it_was_found_to_be_absent_keeps_nothing() {
+    let (owner, dependent) = ((1, 1, 1), (0, 1, 0));
+    let reference = Reference::Existing { place: owner, is_blocking: false, is_misnamed: false };
+    let history = [
+        Op::Create { place: owner, owners: Vec::new(), is_held: false },
+        Op::Create { place: dependent, owners: vec![reference], is_held: false },
+        Op::Delete { place: owner, policy: PropagationPolicy::Background },
+        Op::Deliver { kind: 0, n_events: 1 },
+        Op::Work { n_keys: 1 },
+        Op::Deliver { kind: 1, n_events: 1 },
+    ];
+    assert_eq!(run(&history, Vec::new()), Vec::<String>::new());
+}
+
+#[test]
+fn what_loses_the_reference_that_kept_it_goes() {
+    // Nothing is known of an owner in a namespace that an object of the cluster refers to: it keeps the object.
+    let (absent, invalid) = (Reference::Never { kind: 2, uid: 0 }, Reference::Never { kind: 0, uid: 1 });
+    let place = (2, 0, 1);
+    let history = [
+        Op::Create { place, owners: vec![absent.clone(), invalid], is_held: false },
+        Op::Deliver { kind: 2, n_events: 1 },
+        Op::Work { n_keys: 3 },
+        Op::SetOwners { place, owners: vec![absent] },
+    ];
+    assert_eq!(run(&history, Vec::new()), Vec::<String>::new());
 }
 
 #[test]

@@ -89,11 +89,12 @@ impl Requests {
         answer(object, "change", api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 
-    /// Changes the owner references of exactly this object by a strategic merge patch, or, where the server knows none for the kind,
+    /// Changes the owner references of exactly this object, in this version if one is given, by a strategic merge patch, or, where the server knows none for the kind,
     /// replaces them in the version that was read.
     async fn patch_owners(
         &self,
         object: &Identity,
+        version: Option<&str>,
         patch: Value,
         change: impl Fn(Vec<OwnerReference>) -> Vec<OwnerReference> + Send,
     ) -> Result<Result<ObjectMeta, Answer>, RequestError> {
@@ -103,7 +104,8 @@ impl Requests {
         let patched = match patched {
             Err(kube::Error::Api(status)) if status.code == 415 => {
                 let Some(live) = self.get(object).await? else { return Ok(Err(Answer::Gone)) };
-                if Uid::from(live.uid.as_deref().unwrap_or_default()) != object.uid {
+                let is_other = version.is_some_and(|version| live.resource_version.as_deref() != Some(version));
+                if is_other || Uid::from(live.uid.as_deref().unwrap_or_default()) != object.uid {
                     return Ok(Err(Answer::Conflict));
                 }
                 let owners = change(live.owner_references.unwrap_or_default());
@@ -146,12 +148,21 @@ impl Server for Requests {
         answer(object, "delete", api.delete(&object.name, &params.preconditions(preconditions)).await)
     }
 
-    async fn remove_owners(&self, object: &Identity, owners: &[Uid]) -> Result<Answer, RequestError> {
+    async fn remove_owners(
+        &self,
+        object: &Identity,
+        version: Option<&str>,
+        owners: &[Uid],
+    ) -> Result<Answer, RequestError> {
         let removals: Vec<Value> =
             owners.iter().map(|owner| json!({"$patch": "delete", "uid": owner.to_string()})).collect();
-        let patch = json!({"metadata": {"uid": object.uid.to_string(), "ownerReferences": removals}});
+        let mut patch = json!({"metadata": {"uid": object.uid.to_string(), "ownerReferences": removals}});
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = version.into();
+        }
         let stays = |owner: &OwnerReference| !owners.contains(&Uid::from(owner.uid.as_str()));
-        let changed = self.patch_owners(object, patch, |references| references.into_iter().filter(stays).collect());
+        let changed =
+            self.patch_owners(object, version, patch, |references| references.into_iter().filter(stays).collect());
         Ok(changed.await?.map_or_else(|answer| answer, |_| Answer::Done))
     }
 
@@ -164,7 +175,8 @@ impl Server for Requests {
             |reference: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..reference.clone() };
         let free: Vec<OwnerReference> = references.iter().map(unblocked).collect();
         let patch = json!({"metadata": {"uid": object.uid.to_string(), "ownerReferences": free}});
-        let changed = self.patch_owners(object, patch, |references| references.iter().map(unblocked).collect()).await?;
+        let unblock = |references: Vec<OwnerReference>| references.iter().map(unblocked).collect();
+        let changed = self.patch_owners(object, None, patch, unblock).await?;
         Ok(changed.ok())
     }
 

@@ -83,7 +83,8 @@ impl Agent {
 
 impl Caches {
     fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
-        self.pods.get(&ObjectKey::namespaced(namespace, name)).ok().map(|pod| self.written.apply(pod))
+        let key = ObjectKey::namespaced(namespace, name);
+        self.written.or(&key, || self.pods.get(&key).ok())
     }
 
     /// A node that is simulated, and not away.

@@ -150,6 +150,12 @@ impl Behavior {
     }
 }
 
+/// What the values of annotations can be.
+const DURATION: &str = "a duration such as 500ms or 1m30s, or a range such as 1s..3s";
+const EXIT_CODE: &str = "a number from 0 to 255";
+const FLAG: &str = "true or false";
+const USAGE: &str = "a quantity of at least 0, such as 250m or 64Mi";
+
 // === impl Layer ===
 
 impl Layer {
@@ -159,26 +165,26 @@ impl Layer {
         let mut faults = Vec::new();
         let given = pod.metadata.annotations.iter().flatten();
         for (key, value) in given.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim()))) {
-            let is_read = match key {
-                "delay" => set(&mut layer.pull_delay, Range::parse(value)),
-                "ready-delay" => set(&mut layer.ready_delay, Range::parse(value)),
-                "never-ready" => set(&mut layer.never_ready, flag(value)),
-                "succeed-after" => set(&mut layer.succeed_after, Range::parse(value)),
-                "fail-after" => set(&mut layer.fail_after, Range::parse(value)),
-                "exit-code" => set(&mut layer.exit_code, value.parse().ok()),
-                "crash-loop" => set(&mut layer.crash_loop, flag(value)),
-                "liveness-fails-after" => set(&mut layer.liveness_fails_after, Range::parse(value)),
-                "stop-delay" => set(&mut layer.stop_delay, Range::parse(value)),
-                "image-missing" => set(&mut layer.image_missing, flag(value)),
-                "cpu-usage" => set(&mut layer.cpu_usage, resources::parse("cpu", value)),
-                "memory-usage" => set(&mut layer.memory_usage, resources::parse("memory", value)),
-                _ => false,
+            let (is_read, wanted) = match key {
+                "delay" => (set(&mut layer.pull_delay, Range::parse(value)), DURATION),
+                "ready-delay" => (set(&mut layer.ready_delay, Range::parse(value)), DURATION),
+                "never-ready" => (set(&mut layer.never_ready, flag(value)), FLAG),
+                "succeed-after" => (set(&mut layer.succeed_after, Range::parse(value)), DURATION),
+                "fail-after" => (set(&mut layer.fail_after, Range::parse(value)), DURATION),
+                "exit-code" => (set(&mut layer.exit_code, value.parse().ok()), EXIT_CODE),
+                "crash-loop" => (set(&mut layer.crash_loop, flag(value)), FLAG),
+                "liveness-fails-after" => (set(&mut layer.liveness_fails_after, Range::parse(value)), DURATION),
+                "stop-delay" => (set(&mut layer.stop_delay, Range::parse(value)), DURATION),
+                "image-missing" => (set(&mut layer.image_missing, flag(value)), FLAG),
+                "cpu-usage" => (set(&mut layer.cpu_usage, resources::parse("cpu", value)), USAGE),
+                "memory-usage" => (set(&mut layer.memory_usage, resources::parse("memory", value)), USAGE),
+                _ => {
+                    faults.push(format!("there is no annotation {PREFIX}{key}, so that {value:?} says nothing"));
+                    continue;
+                }
             };
             if !is_read {
-                faults.push(match wanted(key) {
-                    Some(wanted) => format!("the annotation {PREFIX}{key} cannot be used: {value:?}: want {wanted}"),
-                    None => format!("there is no annotation {PREFIX}{key}, so that {value:?} says nothing"),
-                });
+                faults.push(format!("the annotation {PREFIX}{key} cannot be used: {value:?}: want {wanted}"));
             }
         }
         (layer, faults)
@@ -194,19 +200,6 @@ impl Layer {
             (None, None, None) => None,
         }
     }
-}
-
-/// What the value of an annotation can be. `None` if there is none of that name.
-fn wanted(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "delay" | "ready-delay" | "succeed-after" | "fail-after" | "liveness-fails-after" | "stop-delay" => {
-            "a duration such as 500ms or 1m30s, or a range such as 1s..3s"
-        }
-        "never-ready" | "crash-loop" | "image-missing" => "true or false",
-        "exit-code" => "a number from 0 to 255",
-        "cpu-usage" | "memory-usage" => "a quantity of at least 0, such as 250m or 64Mi",
-        _ => return None,
-    })
 }
 
 /// Keeps what was read; `false` if that is nothing.

@@ -3,7 +3,7 @@
 //! Which containers have one, and what is said of the others, follows `validateContainerLogStatus` of kubernetes' `pkg/kubelet/kubelet_pods.go`.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
 
 /// What is wanted of a log, as the query of a kubelet says it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -84,7 +84,7 @@ pub(crate) fn of(pod: Option<&Pod>, name: &str, container: &str, options: &Optio
             (Some(running), ..) => running.started_at.as_ref().map(|time| time.0),
             (None, Some(ended), _) | (None, None, Some(ended)) => began(ended),
             (None, None, None) => {
-                return match state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref()) {
+                return match waiting_for(Some(state)) {
                     Some("ErrImagePull") => waits("image can't be pulled"),
                     Some("ImagePullBackOff") => waits("trying and failing to pull image"),
                     reason => waits(reason.unwrap_or("ContainerCreating")),
@@ -93,9 +93,16 @@ pub(crate) fn of(pod: Option<&Pod>, name: &str, container: &str, options: &Optio
         },
         (false, None, _) => return waits("ContainerCreating"),
     };
-    // The one before had begun once less.
-    let n_restarts = status.map_or(0, |status| status.restart_count).saturating_sub(i32::from(options.is_previous));
+    // The count is of the run that goes on, or ended last; while a container waits to be begun again, that is the one that is shown.
+    let is_crashed = waiting_for(state) == Some("CrashLoopBackOff");
+    let is_earlier = if state.is_some_and(|state| state.waiting.is_some()) { !is_crashed } else { options.is_previous };
+    let n_restarts = status.map_or(0, |status| status.restart_count).saturating_sub(i32::from(is_earlier));
     (200, options.apply(&line(&spec, n_restarts), at))
+}
+
+/// Why a container waits.
+fn waiting_for(state: Option<&ContainerState>) -> Option<&str> {
+    state?.waiting.as_ref()?.reason.as_deref()
 }
 
 fn spec<'a>(pod: &'a Pod, container: &str) -> Option<Spec<'a>> {
@@ -128,7 +135,7 @@ fn line(spec: &Spec<'_>, n_restarts: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
+    use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStateWaiting};
     use serde_json::{Value, json};
 
     const LINE: &str = "simulated: nginx \"sh\" \"-c\" would run here\n";
@@ -182,6 +189,14 @@ mod tests {
         check(Some(&pod), "c", "previous=true", (200, LINE));
         pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = 3;
         check(Some(&pod), "c", "previous=true", (200, &LINE.replace("here", "here, begun again 2 times")));
+        for (reason, times) in [("CrashLoopBackOff", 3), ("ContainerCreating", 2)] {
+            let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message: None };
+            let state = ContainerState { waiting: Some(waiting), ..ContainerState::default() };
+            pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].state = Some(state);
+            let line = LINE.replace("here", &format!("here, begun again {times} times"));
+            check(Some(&pod), "c", "", (200, &line));
+            check(Some(&pod), "c", "previous=true", (200, &line));
+        }
     }
 
     #[test]

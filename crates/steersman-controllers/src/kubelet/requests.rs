@@ -42,6 +42,20 @@ fn outcome(result: Result<Option<String>, kube::Error>) -> Outcome {
     }
 }
 
+/// The fields of a Pod's status that only its node writes, and that may be absent.
+const OWN_FIELDS: [&str; 9] = [
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+    "hostIP",
+    "hostIPs",
+    "initContainerStatuses",
+    "message",
+    "podIP",
+    "podIPs",
+    "reason",
+];
+
+/// Writes the status of a Pod. Returns the Pod as the server has it then.
 pub(crate) async fn write_pod_status(
     client: Client,
     namespace: String,
@@ -49,11 +63,11 @@ pub(crate) async fn write_pod_status(
     uid: String,
     status: &PodStatus,
     dropped_conditions: Vec<&'static str>,
-) -> Outcome {
+) -> (Outcome, Option<Pod>) {
     let mut patch = json!({"metadata": {"uid": uid}, "status": status});
     if let Some(status) = patch.get_mut("status").and_then(Value::as_object_mut) {
         // What is not there any more must be said to be absent.
-        for key in ["reason", "message"] {
+        for key in OWN_FIELDS {
             status.entry(key).or_insert(Value::Null);
         }
         // Addresses of others, which would be kept beside the node's.
@@ -67,7 +81,9 @@ pub(crate) async fn write_pod_status(
         }
     }
     let api = Api::<Pod>::namespaced(client, &namespace);
-    outcome(api.patch_status(&name, &params(), &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version))
+    let written = api.patch_status(&name, &params(), &Patch::Strategic(patch)).await;
+    let pod = written.as_ref().ok().cloned();
+    (outcome(written.map(|pod| pod.metadata.resource_version)), pod)
 }
 
 pub(crate) async fn remove_pod(client: Client, namespace: String, name: String, uid: String) -> Outcome {

@@ -236,9 +236,9 @@ impl Run {
                     }
                 }
             }
-            Answer::Pod(key, uid, outcome) => {
+            Answer::Pod(key, uid, outcome, stored) => {
                 self.writes.end();
-                self.wrote(&key, &uid, outcome);
+                self.wrote(&key, &uid, outcome, stored);
             }
             Answer::Registered(index, outcome) => {
                 self.node_work.end();

@@ -42,8 +42,8 @@ impl Keeper<'_> {
         Api::namespaced(self.cx.client.clone(), self.key.namespace().unwrap_or_default())
     }
 
-    /// Finds or makes the revision of the template, and gives it the highest number. `None` if it is not there, and the set is being
-    /// deleted.
+    /// Finds or makes the revision of the template, and gives it the highest number. `None` if it is not there, and the set or
+    /// its namespace is being deleted.
     ///
     /// # Errors
     /// When the cache is not filled, or the server refuses something.
@@ -60,7 +60,10 @@ impl Keeper<'_> {
             (None, Some(latest)) if history::means(latest, &wanted) => Arc::clone(latest),
             _ if self.set.metadata.deletion_timestamp.is_some() => return Ok(None),
             (Some(equal), _) => self.renumber(equal, history::next(&all)).await?,
-            (None, _) => self.create(&wanted, history::next(&all), &mut n_collisions).await?,
+            (None, _) => match self.create(&wanted, history::next(&all), &mut n_collisions).await {
+                Err(error) if error.is_namespace_ending() => return Ok(None),
+                created => created?,
+            },
         };
         let current = status.and_then(|status| status.current_revision.as_deref());
         let current = all.iter().find(|revision| Some(history::name(revision)) == current);

@@ -70,9 +70,11 @@ fn is_over(time: &str, now: Timestamp) -> bool {
     !time.is_empty() && !is_to_come()
 }
 
-/// `9999-12-31T23:59:59Z`, as people write never, is a little later than jiff can say.
+/// Whether it is one of the last two days that can be written, such as `9999-12-31T23:59:59Z`, which means never and is later than a
+/// [`Timestamp`] can be.
 fn is_never(time: &str) -> bool {
-    Pieces::parse(time).is_ok_and(|read| read.date() >= date(9999, 12, 30) && read.offset().is_some())
+    let has_seconds = time.as_bytes().get(16) == Some(&b':');
+    has_seconds && Pieces::parse(time).is_ok_and(|read| read.date() >= date(9999, 12, 30) && read.offset().is_some())
 }
 
 fn is_bootstrap_group(group: &str) -> bool {
@@ -118,7 +120,9 @@ mod tests {
     async fn a_token_is_good_while_its_secret_says_so() {
         let plain = vec!["system:bootstrappers".to_owned(), "system:authenticated".to_owned()];
         assert_eq!(check(&[], TOKEN).await, Ok(Some(plain.clone())));
-        assert_eq!(check(&[("expiration", "")], TOKEN).await, Ok(Some(plain)));
+        for never in ["", "9999-12-31T23:59:59Z"] {
+            assert_eq!(check(&[("expiration", never)], TOKEN).await, Ok(Some(plain.clone())));
+        }
         for (key, value) in [
             ("token-secret", "0123456789abcdee"),
             ("token-secret", ""),
@@ -126,6 +130,8 @@ mod tests {
             ("usage-bootstrap-authentication", "yes"),
             ("expiration", "2025-12-31T23:59:59Z"),
             ("expiration", "tomorrow"),
+            ("expiration", "9999-12-31T23:59Z"),
+            ("expiration", "9999-12-31T23:59:59"),
         ] {
             assert_eq!(check(&[(key, value)], TOKEN).await, Ok(None), "{key}: {value}");
         }

@@ -1,7 +1,7 @@
 //! The Service `kubernetes`, by which programs in a cluster find the server, with what is behind it, and the range of addresses
 //! that it is in. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
 
-use crate::bootstrap::{Occasion, assign, create};
+use crate::bootstrap::{Pass, assign, create};
 use crate::builtin::service::{DEFAULT_RANGES, Family};
 use crate::catalog::Verb;
 use crate::operation::{Operation, seconds};
@@ -21,23 +21,23 @@ const PORT: u16 = 443;
 const PORT_USUAL: u16 = 6443;
 
 /// Creates the range, the Service and what is behind it, and brings them up to date with where the server is reached.
-pub(super) async fn reconcile(state: &State, address: &str, occasion: Occasion) -> Result<(), Failure> {
+pub(super) async fn reconcile(state: &State, address: &str, when: Pass) -> Result<(), Failure> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
     let ip = address.parse::<SocketAddr>().ok().map(|address| address.ip()).filter(is_reachable);
     // The address of the Service comes out of the range. The others need nothing, and so share commits of the store.
     let addressed = async {
-        range(state, occasion).await?;
+        range(state, when).await?;
         service(state, port).await
     };
-    let (endpoints, slice) = (Box::pin(endpoints(state, ip, port)), Box::pin(slice(state, ip, port)));
+    let (endpoints, slice) = (Box::pin(endpoints(state, ip, port, when)), Box::pin(slice(state, ip, port, when)));
     future::try_join3(Box::pin(addressed), endpoints, slice).await.map(|_| ())
 }
 
 /// Writes where the server is into its Endpoints; removes them if nobody else reaches what this machine calls itself.
-async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
+async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16, when: Pass) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("", "endpoints");
-    let Some(ip) = ip else { return remove(state, &resource, &key).await };
+    let Some(ip) = ip else { return remove(state, &resource, &key, when).await };
     let subsets = json!([{
         "addresses": [{"ip": ip.to_string()}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     }]);
@@ -45,10 +45,10 @@ async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), F
 }
 
 /// The same with the EndpointSlice.
-async fn slice(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
+async fn slice(state: &State, ip: Option<IpAddr>, port: u16, when: Pass) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("discovery.k8s.io", "endpointslices");
-    let Some(ip) = ip else { return remove(state, &resource, &key).await };
+    let Some(ip) = ip else { return remove(state, &resource, &key, when).await };
     behind(state, &resource, &key, slice_of(ip, port), &["endpoints", "ports"]).await
 }
 
@@ -63,7 +63,7 @@ fn is_reachable(address: &IpAddr) -> bool {
 
 /// The ranges of the addresses of Services that the server is started with. They are ready from the first. Those of an earlier start
 /// stay, but for a second family that is added: upstream's `pkg/controlplane/controller/defaultservicecidr`.
-async fn range(state: &State, occasion: Occasion) -> Result<(), Failure> {
+async fn range(state: &State, when: Pass) -> Result<(), Failure> {
     let ranges = GroupResource::new("networking.k8s.io", "servicecidrs");
     let key = ObjectKey::cluster(DEFAULT_RANGES);
     let wanted: Vec<Value> = state.services.ranges().iter().map(|range| Value::from(range.to_string())).collect();
@@ -77,7 +77,7 @@ async fn range(state: &State, occasion: Occasion) -> Result<(), Failure> {
         let present = at(range, &["spec", "cidrs"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let is_first_of_two = present.len() == 1 && wanted.len() == 2 && present[0] == wanted[0];
         if !is_first_of_two && present != wanted {
-            if occasion == Occasion::Routine {
+            if when == Pass::Periodic {
                 return;
             }
             tracing::warn!(
@@ -175,7 +175,11 @@ fn slice_of(ip: IpAddr, port: u16) -> Value {
     })
 }
 
-async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
+/// What an earlier start has left. What somebody makes while the server runs stays.
+async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey, when: Pass) -> Result<(), Failure> {
+    if when == Pass::Periodic {
+        return Ok(());
+    }
     let catalog = state.catalog();
     let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
     if state.get(resource, key).await?.is_none() {

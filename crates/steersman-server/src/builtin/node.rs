@@ -33,13 +33,19 @@ pub(crate) const KIND: Kind = Kind {
         ],
         cells,
         default: |node| {
-            // The first of its ranges of addresses is told twice.
+            // The first of its ranges of addresses is told twice. Where the two differ `podCIDR` counts, which older clients write.
             let Some(spec) = object_at(node, &["spec"]) else { return };
             let first =
                 spec.get("podCIDR").filter(|range| range.as_str().is_some_and(|text| !text.is_empty())).cloned();
-            let has_ranges = spec.get("podCIDRs").and_then(Value::as_array).is_some_and(|ranges| !ranges.is_empty());
-            if let Some(first) = first.filter(|_| !has_ranges) {
-                spec.insert("podCIDRs".to_owned(), json!([first]));
+            let listed = spec.get("podCIDRs").and_then(Value::as_array).and_then(|ranges| ranges.first()).cloned();
+            match (first, listed) {
+                (Some(first), listed) if listed.as_ref() != Some(&first) => {
+                    spec.insert("podCIDRs".to_owned(), json!([first]));
+                }
+                (None, Some(listed)) => {
+                    spec.insert("podCIDR".to_owned(), listed);
+                }
+                _ => {}
             }
         },
         fields: &[Field::new("spec.unschedulable", ".spec.unschedulable").or("false")],

@@ -169,7 +169,7 @@ pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// As [`cidr`], in whatever form: of fields that are older than the rule.
+/// As [`cidr`], but in any form that can be read, as upstream wants it of fields that are older than the rule of one form.
 pub(crate) fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(range) = sloppy_cidr(place.text()) else {
         return faults.push(place.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));

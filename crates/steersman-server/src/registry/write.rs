@@ -69,15 +69,15 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
         _ => None,
     };
     let attempts = if generated.is_some() { NAMES_MAX } else { ATTEMPTS_MAX };
-    let mut marked: Option<Arc<Object>> = None;
+    let mut marked: Option<(Arc<Object>, options::Delete)> = None;
     for _ in 0..attempts {
         operation.guards.clear();
         let plan = match (change, &marked) {
-            (Change::Delete(options), Some(marked)) => {
+            (Change::Delete(_), Some((marked, options))) => {
                 let found = state.get(operation.storage(), &marked.key).await?;
                 match found.filter(|found| found.meta().uid() == marked.meta().uid()) {
                     Some(stored) => delete::plan(state, operation, options, stored).await?,
-                    // Somebody who saw the mark, as the collector of Pods does, has removed it; there may be another of its name already.
+                    // Somebody who saw the mark, as podgc does, has removed it. An object that has its name now is another.
                     None => return Ok(Outcome::Deleted(Arc::clone(marked))),
                 }
             }
@@ -90,7 +90,8 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
             }
             Attempt::Marked(object) => {
                 operation.is_admitted = true;
-                marked = Some(object);
+                let Change::Delete(options) = change else { continue };
+                marked = Some((object.clone(), options.after(object.revision)));
             }
             Attempt::Overtaken(_) | Attempt::Again => {}
         }

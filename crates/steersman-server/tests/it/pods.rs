@@ -1,6 +1,7 @@
 //! What is sent to a pod: a binding that gives it its node, an eviction that deletes it.
 
 use crate::support::{Answer, Http, World, text, version};
+use http::Method;
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -142,4 +143,19 @@ async fn a_deletion_succeeds_although_another_removes_the_pod_once_it_is_marked_
     }
     let uid = collector.await.unwrap();
     assert_eq!(text(&http.get(&format!("{PODS}/p")).await.ok(), "/metadata/uid"), uid);
+}
+
+/// The mark makes another version of the Pod, which is the deletion's own doing.
+#[tokio::test]
+async fn a_pod_is_deleted_under_the_version_that_it_has_and_under_no_other() {
+    let world = World::new().await;
+    let http = world.http();
+    let made = pod(&http, "p").await;
+    let at = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
+    let path = format!("{PODS}/p");
+    let delete =
+        async |version: &str| http.send(Method::DELETE, &path, "application/json", at(version).to_string()).await;
+    assert_eq!(delete("1").await.refusal(), (409, "Conflict".to_owned()));
+    delete(text(&made, "/metadata/resourceVersion")).await.ok();
+    assert_eq!(http.get(&path).await.code, 404);
 }

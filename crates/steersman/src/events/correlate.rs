@@ -31,7 +31,7 @@ pub(crate) struct Correlator {
     known: Recent<(Subject, String, String), Counted>,
     /// Messages of events that differ in nothing else.
     similar: Recent<Subject, HashSet<String>>,
-    /// When the budget of an object will be full again: of good news and of bad, which the other never uses up.
+    /// When the budget of an object for events of a type will be full again.
     budgets: Recent<(Object, &'static str), Instant>,
 }
 
@@ -83,7 +83,8 @@ impl Correlator {
         }
         let is_combined = messages.len() >= SIMILAR_MAX;
         let part = reference.field_path.clone().unwrap_or_default();
-        let identity = if is_combined { (subject, part, String::new()) } else { (subject, part, note.message.clone()) };
+        let identity =
+            if is_combined { (subject, String::new(), String::new()) } else { (subject, part, note.message.clone()) };
         if is_combined {
             note.message = format!("(combined from similar events): {}", note.message);
         }
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_of_good_news_cuts_no_bad_news() {
+    async fn a_flood_of_normal_events_cuts_no_warnings() {
         let (mut correlator, now) = (Correlator::new("x"), Instant::now());
         let last = (0..100).map(|_| correlator.step(now, note("a", "m"))).last();
         assert_eq!(last, Some(None));

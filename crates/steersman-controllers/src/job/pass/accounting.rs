@@ -88,6 +88,8 @@ impl Pass<'_> {
         };
         if find(&self.status, type_).is_none_or(|known| known.status != "True") {
             self.set_condition(type_, "True", &finish.reason, &finish.message);
+            // A Job that was suspended has none, and no Job may end without one.
+            self.status.start_time.get_or_insert(Time(self.now));
         }
         self.finish = Some(Finish { stage: end, ..finish });
     }

@@ -83,12 +83,12 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
     }
 }
 
-/// Of a status that is in the cluster, what nobody but the node of the Pod has to say.
-pub(crate) fn said_by_node(pod: &Pod) -> PodStatus {
+/// The fields of a status that is in the cluster which only a kubelet writes.
+pub(crate) fn owned_by_kubelet(pod: &Pod) -> PodStatus {
     let Some(status) = &pod.status else { return PodStatus::default() };
     let is_own = |one: &&PodCondition| TYPES[..4].contains(&&*one.type_);
     let own = status.conditions.iter().flatten().filter(is_own);
-    // When somebody else has looked at them is nobody's business.
+    // Another time of the same condition is no other state.
     let own = own.map(|one| PodCondition { last_probe_time: None, last_transition_time: None, ..one.clone() });
     PodStatus {
         conditions: Some(own.collect()),
@@ -333,7 +333,12 @@ pub(crate) fn adopt(state: &mut PodState, pod: &Pod, known: &PodStatus, now: Now
     if known.start_time.is_none() {
         return;
     }
-    state.ips = known.pod_ips.iter().flatten().filter_map(|one| one.ip.parse().ok()).collect();
+    // One of each family is all that a Pod can have.
+    for ip in known.pod_ips.iter().flatten().filter_map(|one| one.ip.parse::<IpAddr>().ok()) {
+        if !state.ips.iter().any(|known| known.is_ipv4() == ip.is_ipv4()) {
+            state.ips.push(ip);
+        }
+    }
     state.verdict = known.phase.as_deref().and_then(Verdict::of_phase);
     state.allocation.adopt(pod, known);
     state.adopt_ephemeral(known);

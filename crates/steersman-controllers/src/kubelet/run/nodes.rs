@@ -160,6 +160,7 @@ impl Run {
             self.timers.remove(&(at, Timer::NodeStatus(Arc::clone(&entry.name))));
         }
         for key in entry.pods {
+            self.informers.written.forget(&key);
             let Some(pod) = self.pods.remove(&key) else { continue };
             if let Some(at) = pod.wakes {
                 self.timers.remove(&(at, Timer::Pod(key.clone())));

@@ -83,13 +83,14 @@ impl Run {
             n_look_up_failures: 0,
             written: None,
             version: 0,
-            heard: None,
+            stored: None,
         };
         self.pods.insert(key.clone(), entry);
     }
 
     pub(super) fn forget_pod(&mut self, key: &ObjectKey) {
         let Some(mut entry) = self.pods.remove(key) else {
+            self.informers.written.forget(key);
             let ips = self.unplayed.remove(key);
             self.addresses.release(&ips);
             return;
@@ -112,27 +113,19 @@ impl Run {
     pub(super) fn notice_overwritten(&mut self, key: &ObjectKey, pod: &Pod) {
         let Some(entry) = self.pods.get_mut(key) else { return };
         let version = version(pod.metadata.resource_version.as_deref());
-        if entry.write != Write::UnderWay && version >= Some(entry.version) {
-            self.informers.written.forget(key);
+        if entry.write == Write::UnderWay || version < Some(entry.version) {
+            return;
         }
-        let said = hash(&status::said_by_node(pod));
-        if entry.version > 0 && version == Some(entry.version) {
-            entry.heard = Some(said);
+        self.informers.written.forget(key);
+        if entry.version == 0 {
+            return;
         }
-        let is_newer = version.is_some_and(|version| version > entry.version);
-        if is_newer && entry.write != Write::UnderWay && entry.version > 0 {
-            let is_ready = |type_: &str| {
-                let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-                conditions.into_iter().find(|one| one.type_ == type_).map(|one| one.status == "True")
-            };
-            let is_other = entry.heard.is_some_and(|heard| heard != said);
-            if is_other
-                || !entry
-                    .state
-                    .agrees(is_ready("Ready"), pod.status.as_ref().and_then(|status| status.phase.as_deref()))
-            {
-                entry.written = None;
-            }
+        let stored = hash(&status::owned_by_kubelet(pod));
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let ready = conditions.into_iter().find(|one| one.type_ == "Ready").map(|one| one.status == "True");
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if entry.stored.is_some_and(|known| known != stored) || !entry.state.agrees(ready, phase) {
+            entry.written = None;
         }
     }
 

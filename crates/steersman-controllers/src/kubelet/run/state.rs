@@ -59,7 +59,8 @@ pub(super) enum Answer {
     Lease(Arc<str>, Outcome),
     LookedUp(ObjectKey, String, Result<Found, kube::Error>),
     NodeStatus(Arc<str>, Outcome),
-    Pod(ObjectKey, String, Outcome),
+    /// With a hash of what the server has of the node then.
+    Pod(ObjectKey, String, Outcome, Option<u64>),
     Registered(usize, Outcome),
     Untainted(Arc<str>, Outcome),
 }
@@ -109,8 +110,8 @@ pub(super) struct PodEntry {
     /// What was written last, as a hash, and the version that it has.
     pub(super) written: Option<u64>,
     pub(super) version: u64,
-    /// What the node says in that version, as a hash.
-    pub(super) heard: Option<u64>,
+    /// A hash of what the server had of the node's own fields in that version.
+    pub(super) stored: Option<u64>,
 }
 
 /// Where the request is that writes the status of a Pod or removes it.

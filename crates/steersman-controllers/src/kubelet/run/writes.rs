@@ -99,8 +99,10 @@ impl Run {
             entry.write = Write::UnderWay;
             self.writes.begin();
             self.requests.spawn(async move {
-                let outcome = requests::write_pod_status(client, namespace, name, uid.clone(), &status, dropped).await;
-                Answer::Pod(key, uid, outcome)
+                let (outcome, written) =
+                    requests::write_pod_status(client, namespace, name, uid.clone(), &status, dropped).await;
+                let stored = written.map(|pod| hash(&status::owned_by_kubelet(&pod)));
+                Answer::Pod(key, uid, outcome, stored)
             });
         } else if entry.is_to_be_removed {
             entry.is_to_be_removed = false;
@@ -108,18 +110,19 @@ impl Run {
             self.writes.begin();
             self.requests.spawn(async move {
                 let outcome = requests::remove_pod(client, namespace, name, uid.clone()).await;
-                Answer::Pod(key, uid, outcome)
+                Answer::Pod(key, uid, outcome, None)
             });
         }
     }
 
-    pub(super) fn wrote(&mut self, key: &ObjectKey, uid: &str, outcome: Outcome) {
+    pub(super) fn wrote(&mut self, key: &ObjectKey, uid: &str, outcome: Outcome, stored: Option<u64>) {
         let Some(entry) = self.pods.get_mut(key).filter(|entry| entry.state.uid == uid) else { return };
         entry.write = Write::Idle;
         match outcome {
             Outcome::Done(version) => {
                 entry.n_failures = 0;
                 entry.version = version.unwrap_or(entry.version).max(entry.version);
+                entry.stored = stored.or(entry.stored);
                 self.enqueue(key);
                 // What somebody wrote while the request was under way was passed over.
                 self.pod_changed(key, EventKind::Updated);
@@ -135,8 +138,13 @@ impl Run {
                 entry.is_dirty = true;
                 entry.is_to_be_removed |= entry.state.is_removed();
                 entry.written = None;
-                let error = refusal::message(&error);
-                tracing::warn!(pod = %key, error, wait = duration::format(wait), "the status of a simulated pod cannot be written");
+                let (error, after) = (refusal::message(&error), duration::format(wait));
+                // What follows says nothing new of this Pod.
+                if entry.n_failures == 1 {
+                    tracing::warn!(pod = %key, error, "the status of a simulated pod cannot be written: trying again until it can");
+                } else {
+                    tracing::debug!(pod = %key, error, after, "the status of a simulated pod cannot be written");
+                }
                 self.timers.insert((Instant::now() + wait, Timer::Write(key.clone())));
             }
         }

@@ -84,7 +84,7 @@ fn version_fault(version: &Place<'_>, versions: Versions) -> Option<Error> {
 }
 
 fn metrics(spec: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
-    // An autoscaler with a wrong version in it is not held up by it.
+    // An autoscaler that has a version already that cannot be read may keep it.
     let mut known = old.field("metrics").items().filter(|metric| metric.field("object").is_present());
     let was_wrong = known.any(|metric| version_fault(&metric.at(&DESCRIBED_VERSION), Versions::Valid).is_some());
     let versions = if was_wrong { Versions::Any } else { Versions::Valid };
@@ -209,7 +209,7 @@ fn scaling(scaling: &Place<'_>, faults: &mut Vec<Error>) {
         faults.push(window.invalid(format!("must be less than or equal to {WINDOW_SECONDS_MAX}")));
     }
     rules::one_of_if_present(&scaling.field("selectPolicy"), &["Disabled", "Max", "Min"], faults);
-    // There is one at least: a list that is empty has the defaults.
+    // There is one at least: an empty list is dropped when it is read, and has the defaults. Upstream refuses it.
     for policy in scaling.field("policies").items() {
         rules::one_of(&policy.field("type"), &["Percent", "Pods"], faults);
         let (value, period) = (policy.field("value"), policy.field("periodSeconds"));

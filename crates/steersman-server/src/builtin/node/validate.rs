@@ -1,4 +1,5 @@
-//! What a Node must satisfy, as `ValidateNode` and `ValidateNodeUpdate` of kubernetes' `pkg/apis/core/validation` say it.
+//! What a Node must satisfy, as `ValidateNode` and `ValidateNodeUpdate` of kubernetes' `pkg/apis/core/validation` say it. Left out are the
+//! annotations in which taints were once, and `spec.configSource`, which nothing reads any more.
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
@@ -17,7 +18,7 @@ pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
     let node = Place::root(request.new);
     taints(&node, faults);
     resources(&node, faults);
-    // Upstream has the path so.
+    // The path is upstream's, though the field is in `status`.
     let swap = node.at(&["status", "nodeInfo", "swap", "capacity"]);
     rules::positive(&Place { path: Path::new("metadata.nodeSwapStatus.capacity"), ..swap }, faults);
     declared_features(&node, faults);
@@ -58,7 +59,7 @@ pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 fn taints(node: &Place<'_>, faults: &mut Vec<Error>) {
-    // Upstream has the path so.
+    // The path is upstream's, though the field is in `spec`.
     let taints = Place { path: Path::new("metadata.taints"), ..node.at(&["spec", "taints"]) };
     let mut seen = BTreeSet::new();
     for taint in taints.items() {
@@ -67,9 +68,14 @@ fn taints(node: &Place<'_>, faults: &mut Vec<Error>) {
         if !value.is_empty() {
             rules::named(&value, name::label_value, faults);
         }
-        rules::one_of(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], faults);
+        if effect.is_empty() {
+            faults.push(effect.required(""));
+        } else {
+            rules::one_of(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], faults);
+        }
         if !seen.insert((key.text(), effect.text())) {
-            faults.push(Error::duplicate(&taint.path, taint.value.clone()));
+            let detail = "taints must be unique by key and effect pair".to_owned();
+            faults.push(Error { detail, ..taint.duplicate() });
         }
     }
 }

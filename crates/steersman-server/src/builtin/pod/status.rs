@@ -14,6 +14,10 @@ pub(crate) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     if !nominated.is_empty() {
         rules::named(&nominated, name::dns1123_subdomain, faults);
     }
+    let is_bound = !Place::root(request.old).at(&["spec", "nodeName"]).is_empty();
+    if is_bound && !nominated.is_empty() && nominated.text() != old.field("nominatedNodeName").text() {
+        faults.push(nominated.forbidden("may not be set on pods that are already bound to a node"));
+    }
     rules::immutable(&status.field("qosClass"), &old.field("qosClass"), faults);
     for list in ["hostIPs", "podIPs"] {
         for address in status.field(list).items() {
@@ -21,12 +25,18 @@ pub(crate) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
             rules::ip(&place, faults);
         }
     }
-    let addresses = status.field("podIPs");
-    let ips: Vec<IpAddr> =
-        addresses.items().filter_map(|address| rules::sloppy_ip(address.field("ip").text())).collect();
-    let n_v4 = ips.iter().filter(|ip| ip.is_ipv4()).count();
-    if n_v4 > 1 || ips.len() - n_v4 > 1 {
-        faults.push(addresses.invalid("may specify no more than one IP for each IP family"));
+    for addresses in ["hostIPs", "podIPs"].map(|list| status.field(list)) {
+        let ips: Vec<IpAddr> =
+            addresses.items().filter_map(|address| rules::sloppy_ip(address.field("ip").text())).collect();
+        let n_v4 = ips.iter().filter(|ip| ip.is_ipv4()).count();
+        if n_v4 > 1 || ips.len() - n_v4 > 1 {
+            faults.push(addresses.invalid("may specify no more than one IP for each IP family"));
+        }
+    }
+    if let Some(first) = status.field("hostIPs").items().next().map(|first| first.field("ip"))
+        && first.text() != status.field("hostIP").text()
+    {
+        faults.push(first.invalid("must be equal to `hostIP`"));
     }
     let policy = Place::root(request.new).at(&["spec", "restartPolicy"]);
     if policy.text() != "Always" {

@@ -163,7 +163,7 @@ fn a_node_has_one_range_of_each_family_and_amounts_that_can_be() {
         ),
         &[
             "metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than 0",
-            r#"metadata.taints[0].effect: Unsupported value: "None": supported values: "NoExecute", "NoSchedule", "PreferNoSchedule""#,
+            r#"metadata.taints[0].effect: Unsupported value: "None": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute""#,
             r#"metadata.taints[0].key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#,
             r#"spec.podCIDRs: Invalid value: ["10.0.0.1/24","10.0.1.0/024"]: may specify no more than one CIDR for each IP family"#,
             r#"spec.podCIDRs[0]: Invalid value: "10.0.0.1/24": must not have bits set beyond the prefix length"#,
@@ -194,6 +194,11 @@ fn a_node_keeps_its_ranges_and_its_provider() {
             "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid",
             "spec.providerID: Forbidden: node updates may not change providerID except from \"\" to valid",
         ],
+    );
+    let alone = |node: &mut Value| node["spec"]["podCIDR"] = json!("10.0.1.0/24");
+    assert_faults(
+        nodes.update(Endpoint::Main, &made, alone).1,
+        &["spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"],
     );
     let bare = nodes.created(node(json!({}), json!({})));
     let first = |node: &mut Value| {
