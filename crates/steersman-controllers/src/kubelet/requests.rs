@@ -81,9 +81,10 @@ pub(crate) async fn write_pod_status(
         }
     }
     let api = Api::<Pod>::namespaced(client, &namespace);
-    let written = api.patch_status(&name, &params(), &Patch::Strategic(patch)).await;
-    let pod = written.as_ref().ok().cloned();
-    (outcome(written.map(|pod| pod.metadata.resource_version)), pod)
+    match api.patch_status(&name, &params(), &Patch::Strategic(patch)).await {
+        Ok(pod) => (outcome(Ok(pod.metadata.resource_version.clone())), Some(pod)),
+        Err(error) => (outcome(Err(error)), None),
+    }
 }
 
 pub(crate) async fn remove_pod(client: Client, namespace: String, name: String, uid: String) -> Outcome {

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{
     Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -83,25 +84,37 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
     }
 }
 
-/// The fields of a status that is in the cluster which only a kubelet writes.
-pub(crate) fn owned_by_kubelet(pod: &Pod) -> PodStatus {
-    let Some(status) = &pod.status else { return PodStatus::default() };
-    let is_own = |one: &&PodCondition| TYPES[..4].contains(&&*one.type_);
-    let own = status.conditions.iter().flatten().filter(is_own);
-    // Another time of the same condition is no other state.
-    let own = own.map(|one| PodCondition { last_probe_time: None, last_transition_time: None, ..one.clone() });
-    PodStatus {
-        conditions: Some(own.collect()),
-        container_statuses: status.container_statuses.clone(),
-        ephemeral_container_statuses: status.ephemeral_container_statuses.clone(),
-        host_ip: status.host_ip.clone(),
-        host_ips: status.host_ips.clone(),
-        init_container_statuses: status.init_container_statuses.clone(),
-        phase: status.phase.clone(),
-        pod_ip: status.pod_ip.clone(),
-        pod_ips: status.pod_ips.clone(),
-        start_time: status.start_time.clone(),
-        ..PodStatus::default()
+/// The fields of a status that is in the cluster which only a kubelet writes, for telling two of them apart.
+#[derive(Serialize)]
+pub(crate) struct Owned<'a> {
+    /// Without times: another time of the same condition is no other state.
+    conditions: Vec<(&'a str, &'a str, Option<&'a str>, Option<&'a str>)>,
+    containers: [Option<&'a [ContainerStatus]>; 3],
+    hosts: (Option<&'a str>, Option<&'a [HostIP]>),
+    phase: Option<&'a str>,
+    pods: (Option<&'a str>, Option<&'a [PodIP]>),
+    start_time: Option<&'a Time>,
+}
+
+impl Owned<'_> {
+    /// `None` of a Pod without a status.
+    pub(crate) fn of(pod: &Pod) -> Option<Owned<'_>> {
+        let status = pod.status.as_ref()?;
+        let is_own = |one: &&PodCondition| TYPES[..4].contains(&&*one.type_);
+        let own = status.conditions.iter().flatten().filter(is_own);
+        let own = own.map(|one| (&*one.type_, &*one.status, one.reason.as_deref(), one.message.as_deref()));
+        Some(Owned {
+            conditions: own.collect(),
+            containers: [
+                status.container_statuses.as_deref(),
+                status.ephemeral_container_statuses.as_deref(),
+                status.init_container_statuses.as_deref(),
+            ],
+            hosts: (status.host_ip.as_deref(), status.host_ips.as_deref()),
+            phase: status.phase.as_deref(),
+            pods: (status.pod_ip.as_deref(), status.pod_ips.as_deref()),
+            start_time: status.start_time.as_ref(),
+        })
     }
 }
 

@@ -120,7 +120,7 @@ impl Run {
         if entry.version == 0 {
             return;
         }
-        let stored = hash(&status::owned_by_kubelet(pod));
+        let stored = hash(&status::Owned::of(pod));
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let ready = conditions.into_iter().find(|one| one.type_ == "Ready").map(|one| one.status == "True");
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -190,8 +190,9 @@ impl Run {
         }
         let status = status::of(&mut entry.state, &pod, node.host, now);
         entry.is_to_be_removed |= effects.removes;
-        if entry.written != Some(hash(&status)) || entry.is_to_be_removed {
-            entry.is_dirty |= entry.written != Some(hash(&status));
+        let is_new = entry.written != Some(hash(&status));
+        entry.is_dirty |= is_new;
+        if is_new || entry.is_to_be_removed {
             self.enqueue(key);
         }
     }

@@ -13,8 +13,9 @@ use crate::kubelet::stage::{Observed, Stages};
 use crate::kubelet::unplayed::Unplayed;
 use crate::kubelet::written::Written;
 use hashbrown::{HashMap, HashSet};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -150,6 +151,6 @@ pub(super) fn version(text: Option<&str>) -> Option<u64> {
 }
 
 /// By which two statuses are told apart.
-pub(super) fn hash(status: &PodStatus) -> u64 {
+pub(super) fn hash(status: &impl Serialize) -> u64 {
     seed(serde_json::to_string(status).unwrap_or_default())
 }

@@ -101,7 +101,7 @@ impl Run {
             self.requests.spawn(async move {
                 let (outcome, written) =
                     requests::write_pod_status(client, namespace, name, uid.clone(), &status, dropped).await;
-                let stored = written.map(|pod| hash(&status::owned_by_kubelet(&pod)));
+                let stored = written.map(|pod| hash(&status::Owned::of(&pod)));
                 Answer::Pod(key, uid, outcome, stored)
             });
         } else if entry.is_to_be_removed {
