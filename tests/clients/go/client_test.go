@@ -387,11 +387,14 @@ func TestApplyTellsConflictsAndExtractsWhatIsOwned(t *testing.T) {
 		t.Fatal("the first still owns the replicas")
 	}
 
-	scale, err := deployments.GetScale(w.ctx, "web", metav1.GetOptions{})
-	must(t, err)
-	scale.Spec.Replicas = 7
-	_, err = deployments.UpdateScale(w.ctx, "web", scale, metav1.UpdateOptions{})
-	must(t, err)
+	// The Deployment's own loop writes it too.
+	must(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		scale, err := deployments.GetScale(w.ctx, "web", metav1.GetOptions{})
+		must(t, err)
+		scale.Spec.Replicas = 7
+		_, err = deployments.UpdateScale(w.ctx, "web", scale, metav1.UpdateOptions{})
+		return err
+	}))
 	read, err := deployments.Get(w.ctx, "web", metav1.GetOptions{})
 	must(t, err)
 	equal(t, *read.Spec.Replicas, int32(7))
