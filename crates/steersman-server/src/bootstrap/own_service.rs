@@ -29,15 +29,19 @@ pub(super) async fn reconcile(state: &State, address: &str, when: Pass) -> Resul
         range(state, when).await?;
         service(state, port).await
     };
-    let (endpoints, slice) = (Box::pin(endpoints(state, ip, port, when)), Box::pin(slice(state, ip, port, when)));
+    // What somebody makes behind the Service while the server runs, and is not reached itself, stays.
+    if when == Pass::Periodic && ip.is_none() {
+        return addressed.await;
+    }
+    let (endpoints, slice) = (Box::pin(endpoints(state, ip, port)), Box::pin(slice(state, ip, port)));
     future::try_join3(Box::pin(addressed), endpoints, slice).await.map(|_| ())
 }
 
 /// Writes where the server is into its Endpoints; removes them if nobody else reaches what this machine calls itself.
-async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16, when: Pass) -> Result<(), Failure> {
+async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("", "endpoints");
-    let Some(ip) = ip else { return remove(state, &resource, &key, when).await };
+    let Some(ip) = ip else { return remove(state, &resource, &key).await };
     let subsets = json!([{
         "addresses": [{"ip": ip.to_string()}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     }]);
@@ -45,10 +49,10 @@ async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16, when: Pass) -> 
 }
 
 /// The same with the EndpointSlice.
-async fn slice(state: &State, ip: Option<IpAddr>, port: u16, when: Pass) -> Result<(), Failure> {
+async fn slice(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("discovery.k8s.io", "endpointslices");
-    let Some(ip) = ip else { return remove(state, &resource, &key, when).await };
+    let Some(ip) = ip else { return remove(state, &resource, &key).await };
     behind(state, &resource, &key, slice_of(ip, port), &["endpoints", "ports"]).await
 }
 
@@ -175,11 +179,7 @@ fn slice_of(ip: IpAddr, port: u16) -> Value {
     })
 }
 
-/// What an earlier start has left. What somebody makes while the server runs stays.
-async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey, when: Pass) -> Result<(), Failure> {
-    if when == Pass::Periodic {
-        return Ok(());
-    }
+async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
     let catalog = state.catalog();
     let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
     if state.get(resource, key).await?.is_none() {

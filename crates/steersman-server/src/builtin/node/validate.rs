@@ -28,14 +28,21 @@ pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
 /// Of a node that is changed.
 pub(super) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     creation(request, faults);
-    status(request, faults);
+    kept(request, faults);
 }
 
 /// Of a node whose status is written. The rest of it is looked at too.
 pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (node, old) = (Place::root(request.new), Place::root(request.old));
+    let node = Place::root(request.new);
+    taints(&node, faults);
     resources(&node, faults);
     declared_features(&node, faults);
+    kept(request, faults);
+}
+
+/// What no change may do.
+fn kept(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (node, old) = (Place::root(request.new), Place::root(request.old));
     let mut seen = BTreeSet::new();
     for address in node.at(&["status", "addresses"]).items() {
         if !seen.insert((address.field("type").text(), address.field("address").text())) {
@@ -51,7 +58,6 @@ pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     if !provider_before.is_empty() && provider.text() != provider_before.text() {
         faults.push(provider.forbidden("node updates may not change providerID except from \"\" to valid"));
     }
-    taints(&node, faults);
     let external = spec.field("externalID");
     if external.text() != before.field("externalID").text() {
         faults.push(external.forbidden("may not be updated"));

@@ -17,8 +17,7 @@ pub(crate) fn pod(pod: &mut Value) {
         }
     }
     spec(pod, &["spec"]);
-    addresses(pod, "podIP", "podIPs");
-    addresses(pod, "hostIP", "hostIPs");
+    addresses(pod);
 }
 
 /// Fills in the pod spec at a path, of a pod or of a template.
@@ -196,17 +195,18 @@ fn downward_item(item: &mut Map) {
     }
 }
 
-/// One address and the list of addresses say the same: the first of the list is the one.
-fn addresses(pod: &mut Value, one: &str, many: &str) {
-    let first = at(pod, &["status", many]).and_then(|list| list.get(0)?.get("ip")).cloned();
-    let single = at(pod, &["status", one]).cloned();
+/// The address and the list of addresses say the same: the first of the list is the one. Of the node's addresses the rules
+/// of the status ask it.
+fn addresses(pod: &mut Value) {
+    let first = at(pod, &["status", "podIPs"]).and_then(|list| list.get(0)?.get("ip")).cloned();
+    let single = at(pod, &["status", "podIP"]).cloned();
     let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
     match (single, first) {
         (Some(single), first) if first.as_ref() != Some(&single) => {
-            status.insert(many.to_owned(), json!([{ "ip": single }]));
+            status.insert("podIPs".to_owned(), json!([{ "ip": single }]));
         }
         (None, Some(first)) => {
-            status.insert(one.to_owned(), first);
+            status.insert("podIP".to_owned(), first);
         }
         _ => {}
     }

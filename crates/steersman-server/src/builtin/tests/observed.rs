@@ -322,3 +322,49 @@ fn an_autoscaler_goes_only_so_fast_as_can_be_counted() {
         ],
     );
 }
+
+#[test]
+fn a_pod_has_one_address_of_each_family_and_no_other_node_in_view_once_it_has_one() {
+    let pods = Subject::of("", "Pod");
+    let mut made = pods.created(json!({
+        "metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }));
+    let both = json!({
+        "hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
+        "podIP": "10.0.1.1", "podIPs": [{"ip": "10.0.1.1"}, {"ip": "fd00::2"}], "nominatedNodeName": "n",
+    });
+    assert_faults(pods.update(Endpoint::Status, &made, |pod| pod["status"] = both).1, &[]);
+    made["spec"]["nodeName"] = json!("n");
+    let twice = json!({
+        "hostIP": "10.0.0.2", "hostIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}],
+        "podIPs": [{"ip": "fd00::1"}, {"ip": "fd00::2"}], "nominatedNodeName": "m",
+    });
+    assert_faults(
+        pods.update(Endpoint::Status, &made, |pod| pod["status"] = twice).1,
+        &[
+            r#"status.hostIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}]: may specify no more than one IP for each IP family"#,
+            "status.hostIPs[0].ip: Invalid value: \"10.0.0.1\": must be equal to `hostIP`",
+            "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node",
+            r#"status.podIPs: Invalid value: [{"ip":"fd00::1"},{"ip":"fd00::2"}]: may specify no more than one IP for each IP family"#,
+        ],
+    );
+}
+
+#[test]
+fn a_volume_holds_more_than_nothing() {
+    let volumes = Subject::of("", "PersistentVolume");
+    let volume = |storage: &str| {
+        json!({"metadata": {"name": "v"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": storage}, "hostPath": {"path": "/v"},
+        }})
+    };
+    volumes.created(volume("1"));
+    volumes.refused(volume("0"), &[r#"spec.capacity[storage]: Invalid value: "0": must be greater than zero"#]);
+    volumes.refused(
+        volume("-1"),
+        &[
+            r#"spec.capacity[storage]: Invalid value: "-1": must be greater than zero"#,
+            "spec.capacity[storage]: Invalid value: -1: must be a valid resource quantity",
+        ],
+    );
+}
