@@ -521,13 +521,19 @@ async fn what_somebody_else_says_of_a_pod_that_runs_its_node_puts_right() {
     let plane = start(1).await;
     run(&plane, "p", json!({}), json!({})).await;
     let before = plane.until(&pod_key("p"), is_ready).await;
-    let other = json!({"status": {"phase": "Pending", "podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}], "containerStatuses": []}});
+    let foreign = json!([{"name": "x", "image": "x", "imageID": "", "ready": false, "restartCount": 7}]);
+    let other = json!({"status": {
+        "phase": "Pending", "podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}], "containerStatuses": [],
+        "initContainerStatuses": foreign,
+    }});
     let pods = Api::<Pod>::namespaced(plane.client(), "default");
     let written = pods.patch_status("p", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
     assert_eq!(phase(&written), "Pending");
     let is_right = |pod: &Pod| status(pod).pod_ips == status(&before).pod_ips && phase(pod) == "Running";
     let after = plane.until(&pod_key("p"), is_right).await;
-    assert_eq!(status(&after).container_statuses, status(&before).container_statuses);
+    let containers =
+        |pod: &Pod| [&status(pod).container_statuses, &status(pod).init_container_statuses].map(Clone::clone);
+    assert_eq!(containers(&after), containers(&before));
     assert_eq!(status(&after).pod_ip, status(&before).pod_ip);
     plane.stop().await;
 }

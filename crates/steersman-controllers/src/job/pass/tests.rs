@@ -97,6 +97,16 @@ fn a_job_is_complete_when_enough_pods_have_succeeded() {
 }
 
 #[test]
+fn a_job_that_ends_while_it_is_suspended_has_begun() {
+    let suspended = json!([{"type": "Suspended", "status": "True", "reason": "JobSuspended"}]);
+    let job = job(json!({"suspend": true}), json!({"conditions": suspended}));
+    let outcome = run(&job, &[pod("a", "Succeeded"), pod("b", "Succeeded")], 99);
+    assert_eq!(outcome.finish.map(|finish| finish.stage), Some(Stage::Complete));
+    // The server takes no Job that has ended and has not begun.
+    assert_eq!(outcome.status.start_time, Some(Time(time(99))));
+}
+
+#[test]
 fn a_pod_that_is_listed_as_failed_and_succeeds_after_that_counts_once() {
     let listed = json!({"succeeded": 1, "uncountedTerminatedPods": {"failed": ["b"]}});
     let outcome = run(&job(json!({}), listed), &[pod("b", "Succeeded-")], 99);
