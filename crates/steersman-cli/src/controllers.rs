@@ -80,6 +80,7 @@ impl Controllers {
                 controllers = if is_wanted { all.clone() } else { Controllers::default() };
                 continue;
             }
+            let name = shortest(name);
             match offered(role).find(|(offered, _)| *offered == name) {
                 Some((name, _)) if is_wanted => controllers.wanted.insert(name),
                 Some((name, _)) => controllers.wanted.remove(name),
@@ -114,6 +115,15 @@ impl Controllers {
     pub(crate) fn names(&self) -> Vec<&'static str> {
         self.wanted.iter().copied().collect()
     }
+}
+
+/// Our name of a controller that is perhaps called as kube-controller-manager calls it.
+fn shortest(name: &str) -> &str {
+    if let Some(found) = ControlLoop::named(name) {
+        return found.name;
+    }
+    let short = name.strip_suffix("-controller");
+    short.filter(|short| [SERVICE_ACCOUNT_TOKEN, POLICY_STATUS].contains(short)).unwrap_or(name)
 }
 
 /// The controllers that a role offers, and whether they run where nothing is said about them.
@@ -272,6 +282,9 @@ mod tests {
         check(Role::Server, &["-namespace"], Some(&["serviceaccount-token"]));
         check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
+        check(Role::Server, &["*", "-namespace-controller"], Some(&["serviceaccount-token"]));
+        check(Role::Server, &["serviceaccount-token-controller"], Some(&["serviceaccount-token"]));
+        check(Role::Up, &["network-controller"], None);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct ControlLoop {
     pub account: &'static str,
     /// Whether it runs where nothing is said about it.
     pub is_default: bool,
+    /// The name of kube-controller-manager's controller, where it is not `name` and `-controller`.
+    upstream: Option<&'static str>,
     add: fn(Manager, Parts<'_>) -> Manager,
 }
 
@@ -24,15 +26,20 @@ pub struct ControlLoop {
 impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
-        ControlLoop::new("bootstrapsigner", "bootstrap-signer", crate::bootstrap_tokens::signer::add).off(),
-        ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("bootstrapsigner", "bootstrap-signer", crate::bootstrap_tokens::signer::add)
+            .off()
+            .upstream("bootstrap-signer-controller"),
+        ControlLoop::new("certificates", "certificate-controller", crate::certificates::add)
+            .upstream("certificatesigningrequest-signing-controller"),
         ControlLoop::new("cronjob", "cronjob-controller", crate::cron_job::add),
-        ControlLoop::new("csrapproving", "certificate-controller", crate::certificates::approver::add),
-        ControlLoop::new("csrcleaner", "certificate-controller", crate::certificates::cleaner::add),
+        ControlLoop::new("csrapproving", "certificate-controller", crate::certificates::approver::add)
+            .upstream("certificatesigningrequest-approving-controller"),
+        ControlLoop::new("csrcleaner", "certificate-controller", crate::certificates::cleaner::add)
+            .upstream("certificatesigningrequest-cleaner-controller"),
         ControlLoop::new("daemonset", "daemon-set-controller", crate::daemonset::add),
         ControlLoop::new("deployment", "deployment-controller", crate::deployment::add),
         ControlLoop::new("disruption", "disruption-controller", crate::disruption::add),
-        ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add),
+        ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add).upstream("endpoints-controller"),
         ControlLoop::new("endpointslice", "endpointslice-controller", crate::endpoint_slices::add),
         ControlLoop::new(
             "endpointslicemirroring",
@@ -40,12 +47,14 @@ impl ControlLoop {
             crate::endpoint_slice_mirroring::add,
         ),
         ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
-        ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add),
+        ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add)
+            .upstream("garbage-collector-controller"),
         ControlLoop::new(
             "horizontalpodautoscaling",
             "horizontal-pod-autoscaler",
             crate::horizontal_pod_autoscaler::add,
-        ),
+        )
+        .upstream("horizontal-pod-autoscaler-controller"),
         ControlLoop::new("job", "job-controller", crate::job::add),
         ControlLoop::new(
             "legacy-serviceaccount-token-cleaner",
@@ -53,11 +62,15 @@ impl ControlLoop {
             crate::legacy_tokens::add,
         ),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
-        ControlLoop::new("nodelifecycle", "node-controller", crate::node_lifecycle::add),
+        ControlLoop::new("nodelifecycle", "node-controller", crate::node_lifecycle::add)
+            .upstream("node-lifecycle-controller"),
         ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
-        ControlLoop::new("podgc", "pod-garbage-collector", crate::pod_gc::add),
-        ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes),
-        ControlLoop::new("pvc-protection", "pvc-protection-controller", crate::volumes::protection::add_for_claims),
+        ControlLoop::new("podgc", "pod-garbage-collector", crate::pod_gc::add)
+            .upstream("pod-garbage-collector-controller"),
+        ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes)
+            .upstream("persistentvolume-protection-controller"),
+        ControlLoop::new("pvc-protection", "pvc-protection-controller", crate::volumes::protection::add_for_claims)
+            .upstream("persistentvolumeclaim-protection-controller"),
         ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
         ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
         ControlLoop::new("resourceclaim", "resource-claim-controller", crate::resource_claims::add),
@@ -67,16 +80,23 @@ impl ControlLoop {
         ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
         ControlLoop::new("statefulset", "statefulset-controller", crate::statefulset::add),
         ControlLoop::new("taint-eviction-controller", "node-controller", crate::taint_eviction::add),
-        ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add).off(),
+        ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add)
+            .off()
+            .upstream("token-cleaner-controller"),
         ControlLoop::new("ttl", "ttl-controller", crate::node_ttl::add),
         ControlLoop::new("ttl-after-finished", "ttl-after-finished-controller", crate::ttl_after_finished::add),
+        ControlLoop::new(
+            "volumeattributesclass-protection",
+            "volumeattributesclass-protection-controller",
+            crate::volumes::attributes::add,
+        ),
     ];
 
     /// The user whose client the shared informers of all loops use.
     pub const READER: &str = "system:kube-controller-manager";
 
     const fn new(name: &'static str, account: &'static str, add: fn(Manager, Parts<'_>) -> Manager) -> ControlLoop {
-        ControlLoop { name, account, is_default: true, add }
+        ControlLoop { name, account, is_default: true, upstream: None, add }
     }
 
     /// The same, running only where it is named.
@@ -84,9 +104,19 @@ impl ControlLoop {
         ControlLoop { is_default: false, ..self }
     }
 
-    /// The loop of a name.
+    /// The same, of which kube-controller-manager's controller has another name.
+    const fn upstream(self, name: &'static str) -> ControlLoop {
+        ControlLoop { upstream: Some(name), ..self }
+    }
+
+    /// The loop of a name, or of the name that kube-controller-manager has for its controller: `deployment` or
+    /// `deployment-controller`.
     pub fn named(name: &str) -> Option<&'static ControlLoop> {
-        ControlLoop::ALL.iter().find(|one| one.name == name)
+        let has_name = |one: &&ControlLoop| match one.upstream {
+            Some(upstream) => name == upstream,
+            None => name.strip_suffix("-controller") == Some(one.name),
+        };
+        ControlLoop::ALL.iter().find(|one| one.name == name).or_else(|| ControlLoop::ALL.iter().find(has_name))
     }
 
     /// Runs the loop until `shutdown` resolves; passes under way end first. The manager comes with the informers of all loops, and with
@@ -118,5 +148,19 @@ mod tests {
     fn the_table_is_sorted_and_names_are_unique() {
         let names: Vec<&str> = ControlLoop::ALL.iter().map(|one| one.name).collect();
         assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+    }
+
+    #[test]
+    fn loops_are_found_by_their_names_and_by_those_of_upstream() {
+        let found = |name| ControlLoop::named(name).map(|one| one.name);
+        assert_eq!(found("deployment"), Some("deployment"));
+        assert_eq!(found("deployment-controller"), Some("deployment"));
+        assert_eq!(found("taint-eviction-controller"), Some("taint-eviction-controller"));
+        assert_eq!(found("node-lifecycle-controller"), Some("nodelifecycle"));
+        assert_eq!(found("nodelifecycle-controller"), None);
+        for one in ControlLoop::ALL {
+            assert_eq!(found(one.name), Some(one.name));
+            assert_eq!(one.upstream.map_or(Some(one.name), found), Some(one.name));
+        }
     }
 }

@@ -3,8 +3,10 @@
 //! - `binder` brings PersistentVolumeClaims and PersistentVolumes together; `matching` decides, without any request, what fits.
 //! - `protection` keeps both while they are in use.
 //! - `ephemeral` makes the claims that Pods describe in their volumes.
+//! - `attributes` keeps VolumeAttributesClasses while claims or volumes name them.
 //! - `provisioner` makes volumes for the class of simulated nodes.
 
+pub(crate) mod attributes;
 pub(crate) mod binder;
 pub(crate) mod ephemeral;
 mod matching;

@@ -90,7 +90,7 @@ pub(crate) fn add_for_volumes(manager: Manager, Parts { client, .. }: Parts<'_>)
 }
 
 /// Whether an object lacks the finalizer, or waits for its end with it.
-fn needs_work<K: Resource>(finalizer: &'static str) -> impl Fn(&Change<'_, K>) -> bool {
+pub(super) fn needs_work<K: Resource>(finalizer: &'static str) -> impl Fn(&Change<'_, K>) -> bool {
     move |change| {
         let Some(object) = change.object() else { return false };
         finalizers::is_deleting(object) == finalizers::contains(object, finalizer)
@@ -184,7 +184,7 @@ fn is_shut_down(pod: &Pod) -> bool {
 
 /// Replaces an object with one that has a finalizer, or does not: the loops' accounts may update it and not patch it. If it has changed
 /// since it was read, an event follows.
-async fn with_finalizer<K>(api: &Api<K>, object: &K, finalizer: &str, is_wanted: bool) -> Result<(), Refused>
+pub(super) async fn with_finalizer<K>(api: &Api<K>, object: &K, finalizer: &str, is_wanted: bool) -> Result<(), Refused>
 where
     K: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()> + Serialize,
 {

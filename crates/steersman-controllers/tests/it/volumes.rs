@@ -2,7 +2,7 @@
 
 use http::Method;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
@@ -104,6 +104,39 @@ spec:
     plane.until_gone::<PersistentVolumeClaim>(&claim_key()).await;
     plane.until_gone::<PersistentVolume>(&ObjectKey::cluster("disk")).await;
     plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_of_attributes_outlives_its_deletion_until_nothing_names_it() {
+    let plane = ControlPlane::start().await;
+    let class = "{kind: VolumeAttributesClass, apiVersion: storage.k8s.io/v1, metadata: {name: NAME}, driverName: disks.example, parameters: {iops: '1'}}";
+    let protected = class.replace("NAME", "NAME, finalizers: [kubernetes.io/vac-protection]");
+    let classes = Api::<VolumeAttributesClass>::all(plane.client());
+    let [gold, silver, unused] = ["gold", "silver", "unused"].map(ObjectKey::cluster);
+    for key in [&gold, &silver, &unused] {
+        plane.apply(&protected.replace("NAME", key.name())).await;
+        classes.delete(key.name(), &DeleteParams::default()).await.unwrap();
+    }
+    plane.apply(&CLAIM.replace("spec: {", "spec: {volumeAttributesClassName: gold, ")).await;
+    plane.apply(&VOLUME.replace("spec: {", "spec: {volumeAttributesClassName: silver, ")).await;
+    let plane = plane.with_loops(Loops::only(["volumeattributesclass-protection"])).await;
+    plane.apply(&class.replace("NAME", "new")).await;
+    plane.until(&ObjectKey::cluster("new"), is_protected).await;
+    plane.until_gone::<VolumeAttributesClass>(&unused).await;
+    assert!(is_protected(&classes.get("gold").await.unwrap()) && is_protected(&classes.get("silver").await.unwrap()));
+    let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    plane.until_gone::<VolumeAttributesClass>(&gold).await;
+    assert!(is_protected(&classes.get("silver").await.unwrap()));
+    let other = json!({"spec": {"volumeAttributesClassName": "other"}});
+    let volumes = Api::<PersistentVolume>::all(plane.client());
+    volumes.patch("disk", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
+    plane.until_gone::<VolumeAttributesClass>(&silver).await;
+    plane.stop().await;
+}
+
+fn is_protected(class: &VolumeAttributesClass) -> bool {
+    class.metadata.finalizers.as_deref() == Some(&["kubernetes.io/vac-protection".to_owned()])
 }
 
 #[tokio::test(flavor = "multi_thread")]
