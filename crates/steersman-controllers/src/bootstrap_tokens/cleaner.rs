@@ -2,7 +2,7 @@
 //!
 //! Follows kube-controller-manager's tokencleaner controller.
 
-use crate::bootstrap_tokens::{Expiration, expiration, selection};
+use crate::bootstrap_tokens::{expiration, selection};
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
 use jiff::Timestamp;
@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client};
 use std::time::Duration;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey};
+use steersman_machinery::expiration::Expiration;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "token-cleaner-controller";

@@ -5,7 +5,7 @@
 //! of the key `kubeconfig` is written beside it, under `jws-kubeconfig-` and the id. A token that expires loses its signature then;
 //! upstream waits for something to change.
 
-use crate::bootstrap_tokens::{Expiration, ID_BYTES, NAME_PREFIX, expiration, selection, text};
+use crate::bootstrap_tokens::{ID_BYTES, NAME_PREFIX, expiration, selection, text};
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
 use base64::Engine as _;
@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
+use steersman_machinery::expiration::Expiration;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "bootstrap-signer-controller";

@@ -6,9 +6,8 @@ use crate::user::User;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use jiff::civil::date;
-use jiff::fmt::temporal::Pieces;
 use std::sync::Arc;
+use steersman_machinery::expiration::Expiration;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::Store;
@@ -41,7 +40,7 @@ pub(super) async fn authenticate(store: &Store, token: &str, now: Timestamp) -> 
         && digest(data("token-secret")) == digest(secret)
         && data("token-id") == id
         && data("usage-bootstrap-authentication") == "true";
-    if !is_known || is_over(&data("expiration"), now) {
+    if !is_known || Expiration::parse(&data("expiration")).is_past(now) {
         return Ok(None);
     }
     let mut groups = vec![GROUP.to_owned()];
@@ -62,19 +61,6 @@ fn parts(token: &str) -> Option<(&str, &str)> {
         text.len() == len && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
     (is_of(id, 6) && is_of(secret, 16)).then_some((id, secret))
-}
-
-/// Whether a time is past. One that cannot be read is; none is not.
-fn is_over(time: &str, now: Timestamp) -> bool {
-    let is_to_come = || time.parse::<Timestamp>().is_ok_and(|end| now < end) || is_never(time);
-    !time.is_empty() && !is_to_come()
-}
-
-/// Whether it is one of the last two days that can be written, such as `9999-12-31T23:59:59Z`, which means never and is later than a
-/// [`Timestamp`] can be.
-fn is_never(time: &str) -> bool {
-    let has_seconds = time.as_bytes().get(16) == Some(&b':');
-    has_seconds && Pieces::parse(time).is_ok_and(|read| read.date() >= date(9999, 12, 30) && read.offset().is_some())
 }
 
 fn is_bootstrap_group(group: &str) -> bool {
@@ -130,6 +116,7 @@ mod tests {
             ("usage-bootstrap-authentication", "yes"),
             ("expiration", "2025-12-31T23:59:59Z"),
             ("expiration", "tomorrow"),
+            ("expiration", "2027-01-01T00:00Z"),
             ("expiration", "9999-12-31T23:59Z"),
             ("expiration", "9999-12-31T23:59:59"),
         ] {
