@@ -5,6 +5,7 @@
 //! does is in a module of its own.
 
 use crate::settings::Parts;
+use std::borrow::Cow;
 use std::fmt;
 use steersman::{Manager, ManagerError};
 
@@ -45,7 +46,8 @@ impl ControlLoop {
             "endpointslicemirroring",
             "endpointslicemirroring-controller",
             crate::endpoint_slice_mirroring::add,
-        ),
+        )
+        .upstream("endpointslice-mirroring-controller"),
         ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
         ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add)
             .upstream("garbage-collector-controller"),
@@ -79,7 +81,8 @@ impl ControlLoop {
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
         ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
         ControlLoop::new("statefulset", "statefulset-controller", crate::statefulset::add),
-        ControlLoop::new("taint-eviction-controller", "node-controller", crate::taint_eviction::add),
+        ControlLoop::new("taint-eviction-controller", "node-controller", crate::taint_eviction::add)
+            .upstream("taint-eviction-controller"),
         ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add)
             .off()
             .upstream("token-cleaner-controller"),
@@ -109,14 +112,15 @@ impl ControlLoop {
         ControlLoop { upstream: Some(name), ..self }
     }
 
+    /// What kube-controller-manager calls its controller of the same job.
+    pub fn upstream_name(&self) -> Cow<'static, str> {
+        self.upstream.map_or_else(|| format!("{}-controller", self.name).into(), Cow::Borrowed)
+    }
+
     /// The loop of a name, or of the name that kube-controller-manager has for its controller: `deployment` or
     /// `deployment-controller`.
     pub fn named(name: &str) -> Option<&'static ControlLoop> {
-        let has_name = |one: &&ControlLoop| match one.upstream {
-            Some(upstream) => name == upstream,
-            None => name.strip_suffix("-controller") == Some(one.name),
-        };
-        ControlLoop::ALL.iter().find(|one| one.name == name).or_else(|| ControlLoop::ALL.iter().find(has_name))
+        ControlLoop::ALL.iter().find(|one| one.name == name || one.upstream_name() == name)
     }
 
     /// Runs the loop until `shutdown` resolves; passes under way end first. The manager comes with the informers of all loops, and with
@@ -152,15 +156,14 @@ mod tests {
 
     #[test]
     fn loops_are_found_by_their_names_and_by_those_of_upstream() {
-        let found = |name| ControlLoop::named(name).map(|one| one.name);
+        let found = |name: &str| ControlLoop::named(name).map(|one| one.name);
         assert_eq!(found("deployment"), Some("deployment"));
         assert_eq!(found("deployment-controller"), Some("deployment"));
         assert_eq!(found("taint-eviction-controller"), Some("taint-eviction-controller"));
         assert_eq!(found("node-lifecycle-controller"), Some("nodelifecycle"));
         assert_eq!(found("nodelifecycle-controller"), None);
         for one in ControlLoop::ALL {
-            assert_eq!(found(one.name), Some(one.name));
-            assert_eq!(one.upstream.map_or(Some(one.name), found), Some(one.name));
+            assert_eq!((found(one.name), found(&one.upstream_name())), (Some(one.name), Some(one.name)));
         }
     }
 }

@@ -56,6 +56,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use steersman::ObjectKey;
+use steersman_controllers::ControlLoop;
 use steersman_testkit::{ControlPlane, Loops};
 
 const SHOP: &str = "
@@ -151,6 +152,17 @@ fn said(namespace: &Namespace) -> Vec<(&str, &str, &str)> {
         .iter()
         .map(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_deref().unwrap_or_default()))
         .collect()
+}
+
+#[test]
+fn the_document_names_every_loop() {
+    let document = include_str!("../../../../docs/control-loops.md");
+    for one in ControlLoop::ALL {
+        let (row, off) = (format!("| `{}` | `{}` |", one.name, one.upstream_name()), "; off by default |");
+        let line = document.lines().find(|line| line.starts_with(&row));
+        let line = line.unwrap_or_else(|| panic!("docs/control-loops.md has no row {row}"));
+        assert_eq!(line.ends_with(off), !one.is_default, "{line}");
+    }
 }
 
 const ALL_IS_WELL: [(&str, &str, &str); 5] = [
