@@ -154,7 +154,8 @@ pub(crate) struct ServerCommand {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
     /// Which controllers to run, such as `namespace` (without it, namespaces that are deleted stay): `*` for all, `-*` for none, `-NAME`
-    /// for all but one. If a name is unknown, the command is refused with a list of those that are known.
+    /// for all but one. If a name is unknown, the command is refused with a list of those that are known. Names
+    /// of kube-controller-manager, such as `namespace-controller`, are taken too.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
     /// Simulate so many nodes, with a scheduler: Pods are bound to them and run, although no program does. Without it nobody binds or runs
@@ -171,7 +172,8 @@ pub(crate) struct UpOptions {
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
     /// Which controllers to run, such as `namespace` or `network`: `*` for all, `-*` for none, `-NAME` for all but one. If a name
-    /// is unknown, the command is refused with a list of those that are known.
+    /// is unknown, the command is refused with a list of those that are known. Names
+    /// of kube-controller-manager, such as `namespace-controller`, are taken too.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
     /// Simulate so many nodes, with a scheduler: Pods are bound to them and run, although no program does. With 0 nobody binds or runs

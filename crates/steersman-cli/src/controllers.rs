@@ -43,8 +43,10 @@ pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
 
 /// Admission plugins, and the controllers without which they get in the way: no pod is created without its account, and what is
 /// protected is not deleted until somebody takes the protection off.
-const RELYING: [(&str, &[&str]); 2] =
-    [("ServiceAccount", &["serviceaccount"]), ("StorageObjectInUseProtection", &["pv-protection", "pvc-protection"])];
+const RELYING: [(&str, &[&str]); 2] = [
+    ("ServiceAccount", &["serviceaccount"]),
+    ("StorageObjectInUseProtection", &["pv-protection", "pvc-protection", "volumeattributesclass-protection"]),
+];
 
 /// The port where the controllers' metrics and health are served.
 #[derive(Debug)]
@@ -80,7 +82,7 @@ impl Controllers {
                 controllers = if is_wanted { all.clone() } else { Controllers::default() };
                 continue;
             }
-            let name = shortest(name);
+            let name = our_name(name);
             match offered(role).find(|(offered, _)| *offered == name) {
                 Some((name, _)) if is_wanted => controllers.wanted.insert(name),
                 Some((name, _)) => controllers.wanted.remove(name),
@@ -117,8 +119,8 @@ impl Controllers {
     }
 }
 
-/// Our name of a controller that is perhaps called as kube-controller-manager calls it.
-fn shortest(name: &str) -> &str {
+/// The name that we have for a controller, which may be given by kube-controller-manager's.
+fn our_name(name: &str) -> &str {
     if let Some(found) = ControlLoop::named(name) {
         return found.name;
     }
@@ -296,6 +298,9 @@ mod tests {
         assert!(plugins(&["*"]).contains(&"ServiceAccount"));
         assert_eq!(plugins(&["namespace"]), [""; 0]);
         assert_eq!(plugins(&["serviceaccount"]), ["ServiceAccount"]);
+        let protections = ["pv-protection", "pvc-protection", "volumeattributesclass-protection"];
+        assert_eq!(plugins(&protections), ["StorageObjectInUseProtection"]);
+        assert_eq!(plugins(&protections[..2]), [""; 0]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) mod signer;
 use k8s_openapi::api::core::v1::Secret;
 use steersman::Scope;
 use steersman::cache::Selection;
-use steersman_machinery::expiration::Expiration;
+use steersman_machinery::bootstrap_token::Expiration;
 
 const NAMESPACE: &str = "kube-system";
 const NAME_PREFIX: &str = "bootstrap-token-";

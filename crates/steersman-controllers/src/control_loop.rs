@@ -11,7 +11,7 @@ use steersman::{Manager, ManagerError};
 
 /// A loop that a control plane may run.
 pub struct ControlLoop {
-    /// The name in `--controllers`, in logs, metrics and health checks.
+    /// The name in `--controllers` and of the health check. Metrics and logs have those of the loop's controllers.
     pub name: &'static str,
     /// The ServiceAccount in `kube-system` as which it acts.
     pub account: &'static str,
@@ -19,6 +19,8 @@ pub struct ControlLoop {
     pub is_default: bool,
     /// The name of kube-controller-manager's controller, where it is not `name` and `-controller`.
     upstream: Option<&'static str>,
+    /// A shorter name that kube-controller-manager takes, where it is not `name`.
+    alias: Option<&'static str>,
     add: fn(Manager, Parts<'_>) -> Manager,
 }
 
@@ -31,7 +33,8 @@ impl ControlLoop {
             .off()
             .upstream("bootstrap-signer-controller"),
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add)
-            .upstream("certificatesigningrequest-signing-controller"),
+            .upstream("certificatesigningrequest-signing-controller")
+            .alias("csrsigning"),
         ControlLoop::new("cronjob", "cronjob-controller", crate::cron_job::add),
         ControlLoop::new("csrapproving", "certificate-controller", crate::certificates::approver::add)
             .upstream("certificatesigningrequest-approving-controller"),
@@ -62,7 +65,8 @@ impl ControlLoop {
             "legacy-serviceaccount-token-cleaner",
             "legacy-service-account-token-cleaner",
             crate::legacy_tokens::add,
-        ),
+        )
+        .alias("legacy-service-account-token-cleaner"),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("nodelifecycle", "node-controller", crate::node_lifecycle::add)
             .upstream("node-lifecycle-controller"),
@@ -75,9 +79,11 @@ impl ControlLoop {
             .upstream("persistentvolumeclaim-protection-controller"),
         ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
         ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
-        ControlLoop::new("resourceclaim", "resource-claim-controller", crate::resource_claims::add),
+        ControlLoop::new("resourceclaim", "resource-claim-controller", crate::resource_claims::add)
+            .alias("resource-claim-controller"),
         ControlLoop::new("resourcequota", "resourcequota-controller", crate::resource_quota::add),
-        ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::root_ca::add),
+        ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::root_ca::add)
+            .alias("root-ca-cert-publisher"),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
         ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
         ControlLoop::new("statefulset", "statefulset-controller", crate::statefulset::add),
@@ -99,7 +105,7 @@ impl ControlLoop {
     pub const READER: &str = "system:kube-controller-manager";
 
     const fn new(name: &'static str, account: &'static str, add: fn(Manager, Parts<'_>) -> Manager) -> ControlLoop {
-        ControlLoop { name, account, is_default: true, upstream: None, add }
+        ControlLoop { name, account, is_default: true, upstream: None, alias: None, add }
     }
 
     /// The same, running only where it is named.
@@ -112,15 +118,21 @@ impl ControlLoop {
         ControlLoop { upstream: Some(name), ..self }
     }
 
+    /// The same, which kube-controller-manager also takes under another name.
+    const fn alias(self, name: &'static str) -> ControlLoop {
+        ControlLoop { alias: Some(name), ..self }
+    }
+
     /// What kube-controller-manager calls its controller of the same job.
     pub fn upstream_name(&self) -> Cow<'static, str> {
         self.upstream.map_or_else(|| format!("{}-controller", self.name).into(), Cow::Borrowed)
     }
 
-    /// The loop of a name, or of the name that kube-controller-manager has for its controller: `deployment` or
+    /// The loop of a name, or of a name that kube-controller-manager takes for its controller: `deployment` or
     /// `deployment-controller`.
     pub fn named(name: &str) -> Option<&'static ControlLoop> {
-        ControlLoop::ALL.iter().find(|one| one.name == name || one.upstream_name() == name)
+        let has_name = |one: &&ControlLoop| one.name == name || one.upstream_name() == name || one.alias == Some(name);
+        ControlLoop::ALL.iter().find(has_name)
     }
 
     /// Runs the loop until `shutdown` resolves; passes under way end first. The manager comes with the informers of all loops, and with
@@ -162,6 +174,7 @@ mod tests {
         assert_eq!(found("taint-eviction-controller"), Some("taint-eviction-controller"));
         assert_eq!(found("node-lifecycle-controller"), Some("nodelifecycle"));
         assert_eq!(found("nodelifecycle-controller"), None);
+        assert_eq!(found("csrsigning"), Some("certificates"));
         for one in ControlLoop::ALL {
             assert_eq!((found(one.name), found(&one.upstream_name())), (Some(one.name), Some(one.name)));
         }

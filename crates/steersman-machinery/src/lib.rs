@@ -1,12 +1,12 @@
 //! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
-//! selectors, quantities, durations, the ends of bootstrap tokens, what is used of nodes, field errors and the `Status` that clients see.
+//! selectors, quantities, durations, when bootstrap tokens end, what is used of nodes, field errors and the `Status` that clients see.
 //!
 //! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind, but for what
-//! quotas count and pods ask for.
+//! quotas count, what pods ask for, and bootstrap tokens.
 #![deny(missing_docs)]
 
+pub mod bootstrap_token;
 pub mod duration;
-pub mod expiration;
 pub mod field;
 pub mod gvk;
 pub mod key;

@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client};
 use std::time::Duration;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey};
-use steersman_machinery::expiration::Expiration;
+use steersman_machinery::bootstrap_token::Expiration;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "token-cleaner-controller";

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
-use steersman_machinery::expiration::Expiration;
+use steersman_machinery::bootstrap_token::Expiration;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "bootstrap-signer-controller";

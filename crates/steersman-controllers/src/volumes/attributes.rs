@@ -90,6 +90,8 @@ fn no_longer_named<K: Resource>(change: &Change<'_, K>, named: fn(&K) -> Vec<Obj
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::sync::Arc;
+    use steersman::cache::Previous;
 
     #[test]
     fn a_claim_names_the_class_it_wants_the_one_it_has_and_the_one_it_is_changed_to() {
@@ -103,5 +105,22 @@ mod tests {
         let same = json!({"currentVolumeAttributesClassName": "a"});
         assert_eq!(names(json!({"spec": {"volumeAttributesClassName": "a"}, "status": same})), ["a"]);
         assert_eq!(names(json!({"spec": {"volumeAttributesClassName": ""}})), <[&str; 0]>::default());
+    }
+
+    #[test]
+    fn classes_are_looked_at_when_an_object_names_them_no_more() {
+        let claim = |status: serde_json::Value| -> Arc<PersistentVolumeClaim> {
+            let claim = json!({"spec": {"volumeAttributesClassName": "a"}, "status": status});
+            Arc::new(serde_json::from_value(claim).unwrap())
+        };
+        let before = claim(json!({"currentVolumeAttributesClassName": "b"}));
+        let left = |now: serde_json::Value| {
+            let change = Change::Updated { old: &Previous::from(&before), new: &claim(now) };
+            no_longer_named(&change, named_by_claim)
+        };
+        assert_eq!(left(json!({"currentVolumeAttributesClassName": "b"})), []);
+        assert_eq!(left(json!({"currentVolumeAttributesClassName": "a"})), [ObjectKey::cluster("b")]);
+        let moving = json!({"currentVolumeAttributesClassName": "c", "modifyVolumeStatus": {"targetVolumeAttributesClassName": "b", "status": "Pending"}});
+        assert_eq!(left(moving), []);
     }
 }

@@ -538,12 +538,9 @@ async fn what_somebody_else_says_of_a_pod_that_runs_its_node_puts_right() {
     plane.stop().await;
 }
 
-/// The loops that a Deployment needs.
-const LOOPS: [&str; 4] = ["deployment", "replicaset", "root-ca-certificate-publisher", "serviceaccount"];
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deployment_becomes_available_and_goes_on_when_its_pods_are_deleted() {
-    let plane = ControlPlane::start_with(Loops::only(LOOPS).nodes(2)).await;
+    let plane = ControlPlane::start_with(Loops::only(["deployment", "replicaset"]).nodes(2)).await;
     let template =
         json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "nginx", "image": "nginx"}]}});
     let web = json!({

@@ -115,13 +115,18 @@ async fn a_class_of_attributes_outlives_its_deletion_until_nothing_names_it() {
     let [gold, silver, unused] = ["gold", "silver", "unused"].map(ObjectKey::cluster);
     for key in [&gold, &silver, &unused] {
         plane.apply(&protected.replace("NAME", key.name())).await;
+    }
+    for key in [&gold, &silver] {
         classes.delete(key.name(), &DeleteParams::default()).await.unwrap();
     }
     plane.apply(&CLAIM.replace("spec: {", "spec: {volumeAttributesClassName: gold, ")).await;
-    plane.apply(&VOLUME.replace("spec: {", "spec: {volumeAttributesClassName: silver, ")).await;
+    let csi = "csi: {driver: disks.example, volumeHandle: h}, volumeAttributesClassName: silver";
+    plane.apply(&VOLUME.replace("hostPath: {path: /data}", csi)).await;
     let plane = plane.with_loops(Loops::only(["volumeattributesclass-protection"])).await;
     plane.apply(&class.replace("NAME", "new")).await;
     plane.until(&ObjectKey::cluster("new"), is_protected).await;
+    // Deleted last, so that the others have been looked at when it is gone.
+    classes.delete("unused", &DeleteParams::default()).await.unwrap();
     plane.until_gone::<VolumeAttributesClass>(&unused).await;
     assert!(is_protected(&classes.get("gold").await.unwrap()) && is_protected(&classes.get("silver").await.unwrap()));
     let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");

@@ -111,8 +111,8 @@ pub enum PluginsError {
 
 impl Default for Plugins {
     /// Those that kube-apiserver has by default, but for ServiceAccount and StorageObjectInUseProtection: without the control
-    /// loop that makes the account `default` no pod could be created, and without those that take their finalizers off no claim
-    /// and no volume would ever go away. Who runs these loops switches them on.
+    /// loop that makes the account `default` no pod could be created, and without those that take their finalizers off no claim,
+    /// no volume and no class of volume attributes would ever go away. Who runs these loops switches them on.
     fn default() -> Plugins {
         Plugins::of(|row| row.is_on == IsOn::Always)
     }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use std::sync::Arc;
-use steersman_machinery::expiration::Expiration;
+use steersman_machinery::bootstrap_token::Expiration;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::Store;

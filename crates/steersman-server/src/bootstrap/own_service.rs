@@ -29,7 +29,7 @@ pub(super) async fn reconcile(state: &State, address: &str, when: Pass) -> Resul
         range(state, when).await?;
         service(state, port).await
     };
-    // What somebody makes behind the Service while the server runs, and is not reached itself, stays.
+    // A server that nobody else reaches has no endpoints of its own; those that others write while it runs stay.
     if when == Pass::Periodic && ip.is_none() {
         return addressed.await;
     }

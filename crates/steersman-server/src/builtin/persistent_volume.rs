@@ -114,6 +114,23 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
         rules::named(&class, name::dns1123_subdomain, faults);
     }
     rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
+    attributes(spec, faults);
+}
+
+/// The class of attributes, which only CSI volumes have.
+fn attributes(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    let (class, csi) = (spec.field("volumeAttributesClassName"), spec.field("csi"));
+    if class.is_absent() {
+        return;
+    }
+    if class.is_empty() {
+        faults.push(class.required("an empty string is disallowed"));
+    } else {
+        rules::named(&class, name::dns1123_subdomain, faults);
+    }
+    if csi.is_absent() {
+        faults.push(csi.required("has to be specified when using volumeAttributesClassName"));
+    }
 }
 
 /// Of a spec that stands within another object: it is of a CSI volume, and nothing claims it.
@@ -134,6 +151,7 @@ pub(crate) fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
         rules::required(&csi.field("volumeHandle"), faults);
     }
     access_modes_of(&modes, faults);
+    attributes(spec, faults);
     let policy = spec.field("persistentVolumeReclaimPolicy");
     if !matches!(policy.text(), "" | "Retain") {
         faults.push(policy.forbidden(format!("may only be Retain {INLINE}")));
@@ -169,6 +187,10 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         faults.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
     }
     rules::immutable(&spec.field("volumeMode"), &old.field("volumeMode"), faults);
+    let class = spec.field("volumeAttributesClassName");
+    if class.is_absent() && old.field("volumeAttributesClassName").is_present() {
+        faults.push(class.forbidden("update from non-nil value to nil is forbidden"));
+    }
     if old.field("nodeAffinity").is_present() {
         rules::immutable(&spec.field("nodeAffinity"), &old.field("nodeAffinity"), faults);
     }

@@ -116,6 +116,15 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     {
         faults.push(spec.at(&path).forbidden("field can not be less than status.capacity"));
     }
+    // A class that is in force can be changed, and not taken away.
+    let (class, current) = (spec.field("volumeAttributesClassName"), "currentVolumeAttributesClassName");
+    if class.is_empty()
+        && class.value != old.field("volumeAttributesClassName").value
+        && at(request.old, &["status", current]).is_some_and(|name| !name.is_null())
+    {
+        let what = if class.is_absent() { "nil" } else { "empty string" };
+        faults.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
+    }
 }
 
 fn restore(spec: &mut Value, old: &Value, path: &[&str]) {

@@ -88,12 +88,22 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
 #[derive(Serialize)]
 pub(crate) struct Owned<'a> {
     /// Without times: another time of the same condition is no other state.
-    conditions: Vec<(&'a str, &'a str, Option<&'a str>, Option<&'a str>)>,
+    conditions: Vec<Holds<'a>>,
     containers: [Option<&'a [ContainerStatus]>; 3],
-    hosts: (Option<&'a str>, Option<&'a [HostIP]>),
+    host_ips: (Option<&'a str>, Option<&'a [HostIP]>),
     phase: Option<&'a str>,
-    pods: (Option<&'a str>, Option<&'a [PodIP]>),
+    pod_ips: (Option<&'a str>, Option<&'a [PodIP]>),
     start_time: Option<&'a Time>,
+}
+
+/// What a condition says.
+#[derive(Serialize)]
+struct Holds<'a> {
+    type_: &'a str,
+    status: &'a str,
+    reason: Option<&'a str>,
+    message: Option<&'a str>,
+    observed_generation: Option<i64>,
 }
 
 impl Owned<'_> {
@@ -102,17 +112,23 @@ impl Owned<'_> {
         let status = pod.status.as_ref()?;
         let is_own = |one: &&PodCondition| TYPES[..4].contains(&&*one.type_);
         let own = status.conditions.iter().flatten().filter(is_own);
-        let own = own.map(|one| (&*one.type_, &*one.status, one.reason.as_deref(), one.message.as_deref()));
+        let holds = own.map(|one| Holds {
+            type_: &one.type_,
+            status: &one.status,
+            reason: one.reason.as_deref(),
+            message: one.message.as_deref(),
+            observed_generation: one.observed_generation,
+        });
         Some(Owned {
-            conditions: own.collect(),
+            conditions: holds.collect(),
             containers: [
                 status.container_statuses.as_deref(),
                 status.ephemeral_container_statuses.as_deref(),
                 status.init_container_statuses.as_deref(),
             ],
-            hosts: (status.host_ip.as_deref(), status.host_ips.as_deref()),
+            host_ips: (status.host_ip.as_deref(), status.host_ips.as_deref()),
             phase: status.phase.as_deref(),
-            pods: (status.pod_ip.as_deref(), status.pod_ips.as_deref()),
+            pod_ips: (status.pod_ip.as_deref(), status.pod_ips.as_deref()),
             start_time: status.start_time.as_ref(),
         })
     }

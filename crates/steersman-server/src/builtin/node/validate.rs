@@ -28,7 +28,7 @@ pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
 /// Of a node that is changed.
 pub(super) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     creation(request, faults);
-    kept(request, faults);
+    unchanged(request, faults);
 }
 
 /// Of a node whose status is written. The rest of it is looked at too.
@@ -37,11 +37,11 @@ pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     taints(&node, faults);
     resources(&node, faults);
     declared_features(&node, faults);
-    kept(request, faults);
+    unchanged(request, faults);
 }
 
-/// What no change may do.
-fn kept(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Fields that may not change, and addresses that may not repeat.
+fn unchanged(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (node, old) = (Place::root(request.new), Place::root(request.old));
     let mut seen = BTreeSet::new();
     for address in node.at(&["status", "addresses"]).items() {

@@ -195,8 +195,8 @@ fn downward_item(item: &mut Map) {
     }
 }
 
-/// The address and the list of addresses say the same: the first of the list is the one. Of the node's addresses the rules
-/// of the status ask it.
+/// The address and the list of addresses say the same: the first of the list is the one. `hostIP` and `hostIPs` are not filled in from
+/// each other: `status` refuses those that differ.
 fn addresses(pod: &mut Value) {
     let first = at(pod, &["status", "podIPs"]).and_then(|list| list.get(0)?.get("ip")).cloned();
     let single = at(pod, &["status", "podIP"]).cloned();

@@ -324,7 +324,7 @@ fn an_autoscaler_goes_only_so_fast_as_can_be_counted() {
 }
 
 #[test]
-fn a_pod_has_one_address_of_each_family_and_no_other_node_in_view_once_it_has_one() {
+fn a_pod_has_one_address_of_each_family_and_cannot_be_nominated_once_it_is_bound() {
     let pods = Subject::of("", "Pod");
     let mut made = pods.created(json!({
         "metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]},

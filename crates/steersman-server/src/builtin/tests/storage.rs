@@ -150,6 +150,54 @@ fn a_class_of_attributes_has_parameters_for_good() {
 }
 
 #[test]
+fn a_volume_of_csi_may_name_a_class_of_attributes_and_goes_on_naming_one() {
+    let volumes = Subject::of("", "PersistentVolume");
+    let volume = |source: Value, class: &str| {
+        let mut spec = json!({
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeAttributesClassName": class,
+        });
+        spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        json!({"metadata": {"name": "v"}, "spec": spec})
+    };
+    let csi = json!({"csi": {"driver": "d.example.com", "volumeHandle": "h"}});
+    volumes.refused(
+        volume(json!({"hostPath": {"path": "/x"}}), "gold"),
+        &["spec.csi: Required value: has to be specified when using volumeAttributesClassName"],
+    );
+    volumes.refused(
+        volume(csi.clone(), ""),
+        &["spec.volumeAttributesClassName: Required value: an empty string is disallowed"],
+    );
+    let made = volumes.created(volume(csi, "gold"));
+    let class = |class: Value| move |volume: &mut Value| volume["spec"]["volumeAttributesClassName"] = class;
+    assert_faults(volumes.update(Endpoint::Main, &made, class(json!("silver"))).1, &[]);
+    assert_faults(
+        volumes.update(Endpoint::Main, &made, class(Value::Null)).1,
+        &["spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden"],
+    );
+}
+
+#[test]
+fn the_attributes_that_a_claim_has_can_be_changed_and_not_taken_away() {
+    let claims = Subject::of("", "PersistentVolumeClaim");
+    let mut claim = claims.created(json!({"metadata": {"name": "c"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        "volumeAttributesClassName": "gold",
+    }}));
+    let class = |class: Value| move |claim: &mut Value| claim["spec"]["volumeAttributesClassName"] = class;
+    claim["status"]["phase"] = json!("Bound");
+    assert_faults(claims.update(Endpoint::Main, &claim, class(Value::Null)).1, &[]);
+    claim["status"]["currentVolumeAttributesClassName"] = json!("gold");
+    assert_faults(claims.update(Endpoint::Main, &claim, class(json!("silver"))).1, &[]);
+    for (taken, what) in [(Value::Null, "nil"), (json!(""), "empty string")] {
+        let want = format!(
+            "spec.volumeAttributesClassName: Forbidden: update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        );
+        assert_faults(claims.update(Endpoint::Main, &claim, class(taken)).1, &[&want]);
+    }
+}
+
+#[test]
 fn a_runtime_class_has_one_handler() {
     let classes = Subject::of("node.k8s.io", "RuntimeClass");
     let class = classes.created(json!({

@@ -1,4 +1,7 @@
 //! When a bootstrap token ends, as the key `expiration` of its Secret says it.
+//!
+//! The server asks this when somebody signs in with a token, the loops `bootstrapsigner` and `tokencleaner` when they sign with it or
+//! delete it. Follows `GetExpiration` of kubernetes' cluster-bootstrap.
 
 use jiff::Timestamp;
 use jiff::civil::date;
