@@ -216,7 +216,8 @@ async fn rest(client: &Client, options: &Options, figures: &mut BTreeMap<&'stati
     for (what, n) in written.iter().filter(|(what, _)| !is_lease(what)) {
         eprintln!("written at rest: {what}, {n} times");
     }
-    let sum = |counts: bool| written.iter().filter(|(what, _)| is_lease(what) == counts).map(|(_, n)| n).sum::<f64>();
+    let counted = |wanted: bool| written.iter().filter(move |(what, _)| is_lease(what) == wanted);
+    let sum = |wanted: bool| counted(wanted).fold(0.0, |sum, (_, n)| sum + n);
     figures.insert("rest_leases_per_minute", sum(true) / took * 60.0);
     figures.insert("rest_writes_per_minute", sum(false) / took * 60.0);
     Ok(())

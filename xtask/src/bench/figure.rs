@@ -35,9 +35,15 @@ pub(crate) fn print(figures: &[Figure], is_json: bool) -> anyhow::Result<()> {
     for figure in figures {
         let Figure { name, unit, min, median, max, target, met } = figure;
         let verdict = if *met { "met" } else { "MISSED" };
-        println!("{name:<44} {min:>8.1} {median:>8.1} {max:>8.1}  {target:>8.0} {unit}  {verdict}");
+        let [min, median, max] = [min, median, max].map(|value| text(*value));
+        println!("{name:<44} {min:>8} {median:>8} {max:>8}  {target:>8} {unit}  {verdict}");
     }
     Ok(())
+}
+
+/// A figure, with what can be told of a small one.
+fn text(value: f64) -> String {
+    if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
 
 #[cfg(test)]
@@ -48,5 +54,10 @@ mod tests {
     fn figure_orders_samples_and_judges_the_median() {
         let figure = Figure::new("x", "ms", 2.0, vec![9.0, 1.0, 2.0]);
         assert_eq!((figure.min, figure.median, figure.max, figure.met), (1.0, 2.0, 9.0, true));
+    }
+
+    #[test]
+    fn small_figures_are_not_rounded_to_nothing() {
+        assert_eq!([0.04, 9.99, 265.06].map(text), ["0.04", "9.99", "265.1"]);
     }
 }
