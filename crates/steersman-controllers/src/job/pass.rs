@@ -252,12 +252,17 @@ impl<'a> Pass<'a> {
         let parse = |text: Option<&String>| Intervals::parse(text.map_or("", |text| text), completions);
         let index_of = |pod: &Pod| index::within(pod, completions).filter(|_| has_finalizer(pod));
         self.succeeded_before = parse(self.status.completed_indexes.as_ref());
+        // An index that has failed stays failed, and one that has succeeded stays that: the server takes none that is both. A Pod that
+        // counted as failed because it was being deleted may come to succeed, and an index may have had two Pods.
+        let failed_before = parse(self.status.failed_indexes.as_ref());
         let succeeded = self.pods.iter().filter(|pod| pods::phase(pod) == "Succeeded");
-        self.succeeded_indexes = self.succeeded_before.with(succeeded.filter_map(|pod| index_of(pod)));
+        let succeeded = succeeded.filter_map(|pod| index_of(pod)).filter(|at| !failed_before.has(*at));
+        self.succeeded_indexes = self.succeeded_before.with(succeeded);
         self.counts.succeeded = self.succeeded_indexes.total();
         if let Some(limit) = self.spec.backoff_limit_per_index {
             let failed = self.pods.iter().filter(|pod| self.has_index_failed(pod, limit));
-            let failed = parse(self.status.failed_indexes.as_ref()).with(failed.filter_map(|pod| index_of(pod)));
+            let failed = failed.filter_map(|pod| index_of(pod)).filter(|at| !self.succeeded_indexes.has(*at));
+            let failed = failed_before.with(failed);
             let (n_failed, n_succeeded) = (failed.total(), self.succeeded_indexes.total());
             if self.finish.is_none() {
                 if self.spec.max_failed_indexes.is_some_and(|most| n_failed > most) {

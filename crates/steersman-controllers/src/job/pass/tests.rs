@@ -204,6 +204,19 @@ fn each_index_has_its_own_limit_of_failures() {
 }
 
 #[test]
+fn an_index_that_has_failed_or_succeeded_stays_that() {
+    let spec = json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 0, "backoffLimit": i32::MAX});
+    let written = |status: &JobStatus| (status.completed_indexes.clone(), status.failed_indexes.clone());
+    // The Pod was being deleted when the index was given up, and its finalizer was not taken then.
+    let listed = json!({"failedIndexes": "0", "uncountedTerminatedPods": {"failed": ["a"]}});
+    let outcome = run(&job(spec.clone(), listed), &[pod("a", "Succeeded 0-"), pod("b", "Running 1")], 99);
+    assert_eq!(written(&outcome.status), (None, Some("0".to_owned())));
+    assert_eq!((outcome.status.failed, outcome.n_released), (Some(1), 1));
+    let outcome = run(&job(spec, json!({})), &[pod("a", "Succeeded 0"), pod("b", "Failed 0")], 99);
+    assert_eq!(written(&outcome.status), (Some("0".to_owned()), Some(String::new())));
+}
+
+#[test]
 fn enough_indexes_by_the_success_policy_end_the_others_without_counting_them() {
     let spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}});
     let job = job(spec, json!({}));
@@ -430,7 +443,8 @@ impl World {
             old.failed.unwrap_or(0) <= new.failed.unwrap_or(0)
                 && old.succeeded.unwrap_or(0) <= new.succeeded.unwrap_or(0)
         );
-        assert!(new.ready.unwrap_or(0) <= new.active.unwrap_or(0).max(0));
+        let refused = refusals(&self.job, &new);
+        assert_eq!(refused, [""; 0], "{old:?} -> {new:?}");
         self.job.status = Some(new);
         true
     }
@@ -457,6 +471,36 @@ impl World {
     }
 }
 
+/// Why the server would not take a status: upstream's rules of `getStatusValidationOptions` on what a pass writes.
+fn refusals(job: &Job, new: &JobStatus) -> Vec<&'static str> {
+    let old = job.status.clone().unwrap_or_default();
+    let has = |status: &JobStatus, type_| find(status, type_).is_some_and(|condition| condition.status == "True");
+    let (is_complete, has_failed) = (has(new, "Complete"), has(new, "Failed"));
+    let is_finished = is_complete || has_failed;
+    let (meets, fails) = (has(new, "SuccessCriteriaMet"), has(new, "FailureTarget"));
+    let indexes = |text: &Option<String>| Intervals::parse(text.as_deref().unwrap_or_default(), i32::MAX);
+    let uncounted = new.uncounted_terminated_pods.clone().unwrap_or_default();
+    let is_resumed = has(&old, "Suspended") && !has(new, "Suspended");
+    let is_suspended = job.spec.as_ref().unwrap().suspend == Some(true) || is_resumed;
+    [
+        (is_complete && has_failed, "complete and failed"),
+        (meets && fails, "to be complete and to fail"),
+        (is_complete && !meets, "complete out of nothing"),
+        (has_failed && !fails, "failed out of nothing"),
+        (new.completion_time.is_some() != is_complete, "a time of completion that is not one"),
+        (is_finished && new.active.unwrap_or(0) > 0, "finished with active pods"),
+        (is_finished && new.terminating.unwrap_or(0) > 0, "finished with terminating pods"),
+        (is_finished && new.start_time.is_none(), "finished and not begun"),
+        (is_finished && (uncounted.succeeded.is_some() || uncounted.failed.is_some()), "finished and not counted"),
+        (indexes(&new.failed_indexes).n_common(&indexes(&new.completed_indexes)) > 0, "an index failed and completed"),
+        (new.ready.unwrap_or(0) > new.active.unwrap_or(0), "more ready than active"),
+        (old.start_time.is_some() && old.start_time != new.start_time && !is_suspended, "begun twice"),
+    ]
+    .into_iter()
+    .filter_map(|(is_refused, why)| is_refused.then_some(why))
+    .collect()
+}
+
 fn any_step() -> impl Strategy<Value = Step> {
     let cut = (0usize..4, 0u8..6, 0usize..4, any::<bool>()).prop_map(|(n_done, stage, n_released, is_crash)| Cut {
         n_done,
@@ -476,13 +520,17 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 fn any_spec() -> impl Strategy<Value = Value> {
-    (1..4i32, 1..6i32, 0..7i32, 0..4u8, any::<bool>()).prop_map(
+    (1..4i32, 1..6i32, 0..7i32, 0..5u8, any::<bool>()).prop_map(
         |(parallelism, completions, limit, mode, replaces_failed)| {
             let mut spec = json!({"parallelism": parallelism, "completions": completions, "backoffLimit": limit});
             match mode {
                 0 => {}
                 1 => spec["completions"] = Value::Null,
                 2 => spec["completionMode"] = json!("Indexed"),
+                3 => {
+                    spec["completionMode"] = json!("Indexed");
+                    spec["successPolicy"] = json!({"rules": [{"succeededCount": 1 + limit % completions}]});
+                }
                 _ => {
                     spec["completionMode"] = json!("Indexed");
                     spec["backoffLimit"] = json!(i32::MAX);
@@ -514,7 +562,9 @@ proptest! {
         prop_assert_eq!(status.active, None);
         let is_complete = crate::job::is_complete(&world.job);
         if is_complete {
-            prop_assert!(status.succeeded.unwrap_or(0) >= world.job.spec.as_ref().unwrap().completions.unwrap_or(1));
+            let spec = world.job.spec.as_ref().unwrap();
+            let policy = spec.success_policy.as_ref().and_then(|policy| policy.rules.first()?.succeeded_count);
+            prop_assert!(status.succeeded.unwrap_or(0) >= policy.or(spec.completions).unwrap_or(1));
         }
         let all = conditions(&status);
         let order: Vec<&str> = all.iter().map(|one| one.split('=').next().unwrap()).filter(|type_| *type_ != "Suspended").collect();
