@@ -43,7 +43,9 @@ impl Backoff {
         };
         let wait = FIRST.saturating_mul(1u32.checked_shl(n_doublings).unwrap_or(u32::MAX)).min(MAX);
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-        Duration::try_from(wait.saturating_sub(now.duration_since(last))).unwrap_or_default()
+        let left = Duration::try_from(wait.saturating_sub(now.duration_since(last))).unwrap_or_default();
+        // A Pod that says it has finished far in the future is not waited for: its clock is wrong.
+        if left > MAX.saturating_mul(2) { Duration::ZERO } else { left }
     }
 }
 
@@ -105,6 +107,8 @@ mod tests {
         assert_eq!([1, 2, 3, 6, 7, 8, 40, u32::MAX].map(|n| left(n, 0)), [10, 20, 40, 320, 600, 600, 600, 600]);
         assert_eq!((left(1, 4), left(1, 10), left(1, 99)), (6, 0, 0));
         assert_eq!(Backoff::default().left(at(0)), Duration::ZERO);
+        let failed_at = |second| Backoff { n_failures: 1, last_failure: Some(at(second)) }.left(at(0)).as_secs();
+        assert_eq!((failed_at(5), failed_at(80_000_000)), (15, 0));
     }
 
     #[test]

@@ -192,10 +192,8 @@ impl<'a> Pass<'a> {
 
     /// What a pass before this one has decided.
     fn decided(&self) -> Option<Finish> {
-        let has = |type_| {
-            let found = find(&self.status, type_)?;
-            (found.status == "True").then(|| found.clone())
-        };
+        let all = || self.status.conditions.iter().flatten();
+        let has = |type_: &str| all().find(|one| one.type_ == type_ && one.status == "True").cloned();
         let finish = |stage, condition: JobCondition| Finish {
             stage,
             reason: condition.reason.unwrap_or_default(),

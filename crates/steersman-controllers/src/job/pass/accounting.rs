@@ -53,12 +53,24 @@ impl Pass<'_> {
         self.is_list_full = is_full;
         self.status.uncounted_terminated_pods = Some(uncounted);
         if self.indexed().is_some() {
-            self.status.succeeded = positive(self.succeeded_indexes.total());
+            self.status.succeeded = positive(self.n_succeeded_indexes());
             self.status.completed_indexes = Some(self.succeeded_indexes.to_string()).filter(|text| !text.is_empty());
             self.status.failed_indexes = self.failed_indexes.as_ref().map(Intervals::to_string);
         }
         self.announce();
         release
+    }
+
+    /// How many indexes have succeeded, as it can be written: the server lets the number become smaller only while there are as many Pods at
+    /// once as completions. Somebody may change one of the two before a Job that became smaller is looked at.
+    fn n_succeeded_indexes(&self) -> i32 {
+        let total = self.succeeded_indexes.total();
+        let is_elastic = self.spec.completions == self.spec.parallelism;
+        if is_elastic {
+            total
+        } else {
+            total.max(self.job.status.as_ref().and_then(|status| status.succeeded).unwrap_or(0))
+        }
     }
 
     /// Whether the finalizer may be taken from a Pod.
@@ -88,8 +100,6 @@ impl Pass<'_> {
         };
         if find(&self.status, type_).is_none_or(|known| known.status != "True") {
             self.set_condition(type_, "True", &finish.reason, &finish.message);
-            // A Job that was suspended has none, and no Job may end without one.
-            self.status.start_time.get_or_insert(Time(self.now));
         }
         self.finish = Some(Finish { stage: end, ..finish });
     }
@@ -106,8 +116,10 @@ impl Pass<'_> {
             Stage::Failed | Stage::FailureTarget => "Failed",
         };
         self.set_condition(type_, "True", &finish.reason, &finish.message);
+        // A Job that was suspended has not begun, and no Job may end before it has.
+        let began = self.status.start_time.get_or_insert(Time(self.now)).0;
         if type_ == "Complete" {
-            self.status.completion_time = Some(Time(self.now));
+            self.status.completion_time = Some(Time(self.now.max(began)));
         }
         Some(finish)
     }
