@@ -5,12 +5,12 @@
 
 use crate::refusal::Error;
 use crate::settings::Parts;
-use crate::volumes::protection::{needs_work, with_finalizer};
+use crate::volumes::protection::{self, needs_work};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::{Api, Client, Resource};
 use steersman::cache::{Change, Index};
-use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope, finalizers};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
 const FINALIZER: &str = "kubernetes.io/vac-protection";
 
@@ -44,14 +44,8 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
 async fn protect(key: ObjectKey, cx: &Classes) -> Result<Action, Error> {
     let Some(class) = cx.classes.find(&key)? else { return Ok(Action::AwaitChange) };
     let api = Api::<VolumeAttributesClass>::all(cx.client.clone());
-    match (finalizers::is_deleting(&*class), finalizers::contains(&*class, FINALIZER)) {
-        (true, true) if cx.claims.count(&key)? == 0 && cx.volumes.count(&key)? == 0 => {
-            with_finalizer(&api, &class, FINALIZER, false).await?;
-        }
-        (false, false) => with_finalizer(&api, &class, FINALIZER, true).await?,
-        _ => {}
-    }
-    Ok(Action::AwaitChange)
+    let is_used = async { Ok(cx.claims.count(&key)? + cx.volumes.count(&key)? > 0) };
+    protection::keep(&api, &*class, FINALIZER, is_used).await
 }
 
 /// The classes that a claim asks for, has, and is being changed to.

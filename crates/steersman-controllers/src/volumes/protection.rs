@@ -9,6 +9,7 @@ use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use crate::volumes::{claims_of_pod, ephemeral};
 use crate::{dependents, pods};
+use futures::future;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, PostParams};
@@ -103,21 +104,29 @@ async fn protect_claim(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
         return Ok(Action::AwaitChange);
     };
     let api = Api::<PersistentVolumeClaim>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
-    match (finalizers::is_deleting(&*claim), finalizers::contains(&*claim, OF_CLAIMS)) {
-        (true, true) if !is_used(cx, &key, &claim).await? => with_finalizer(&api, &claim, OF_CLAIMS, false).await?,
-        (false, false) => with_finalizer(&api, &claim, OF_CLAIMS, true).await?,
-        _ => {}
-    }
-    Ok(Action::AwaitChange)
+    keep(&api, &*claim, OF_CLAIMS, is_used(cx, &key, &claim)).await
 }
 
 async fn protect_volume(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
     let Some(volume) = cx.volumes.find(&key)? else { return Ok(Action::AwaitChange) };
     let api = Api::<PersistentVolume>::all(cx.client.clone());
     let is_bound = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
-    match (finalizers::is_deleting(&*volume), finalizers::contains(&*volume, OF_VOLUMES)) {
-        (true, true) if !is_bound => with_finalizer(&api, &volume, OF_VOLUMES, false).await?,
-        (false, false) => with_finalizer(&api, &volume, OF_VOLUMES, true).await?,
+    keep(&api, &*volume, OF_VOLUMES, future::ok(is_bound)).await
+}
+
+/// Gives an object its finalizer, and takes it off one that is being deleted and is not used. Whether it is used is asked of no other.
+pub(super) async fn keep<K>(
+    api: &Api<K>,
+    object: &K,
+    finalizer: &str,
+    is_used: impl Future<Output = Result<bool, Error>>,
+) -> Result<Action, Error>
+where
+    K: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()> + Serialize,
+{
+    match (finalizers::is_deleting(object), finalizers::contains(object, finalizer)) {
+        (true, true) if !is_used.await? => with_finalizer(api, object, finalizer, false).await?,
+        (false, false) => with_finalizer(api, object, finalizer, true).await?,
         _ => {}
     }
     Ok(Action::AwaitChange)
@@ -184,7 +193,7 @@ fn is_shut_down(pod: &Pod) -> bool {
 
 /// Replaces an object with one that has a finalizer, or does not: the loops' accounts may update it and not patch it. If it has changed
 /// since it was read, an event follows.
-pub(super) async fn with_finalizer<K>(api: &Api<K>, object: &K, finalizer: &str, is_wanted: bool) -> Result<(), Refused>
+async fn with_finalizer<K>(api: &Api<K>, object: &K, finalizer: &str, is_wanted: bool) -> Result<(), Refused>
 where
     K: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()> + Serialize,
 {
