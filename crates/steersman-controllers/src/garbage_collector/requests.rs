@@ -89,8 +89,8 @@ impl Requests {
         answer(object, "change", api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 
-    /// Changes the owner references of exactly this object, in this version if one is given, by a strategic merge patch, or, where the server knows none for the kind,
-    /// replaces them in the version that was read.
+    /// Changes the owner references of exactly this object, in this version if one is given, by a strategic merge patch, or, where the server
+    /// knows none for the kind, replaces them in the version that was read.
     async fn patch_owners(
         &self,
         object: &Identity,
