@@ -1,11 +1,13 @@
 //! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
-//! selectors, quantities, durations, when bootstrap tokens end, what is used of nodes, field errors and the `Status` that clients see.
+//! selectors, quantities, durations, when bootstrap tokens end, what is used of nodes, what a request may cost, field errors and the
+//! `Status` that clients see.
 //!
 //! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind, but for what
 //! quotas count, what pods ask for, and bootstrap tokens.
 #![deny(missing_docs)]
 
 pub mod bootstrap_token;
+pub mod budget;
 pub mod duration;
 pub mod field;
 pub mod gvk;
@@ -22,6 +24,7 @@ pub mod status;
 pub mod usage;
 pub mod value;
 
+pub use crate::budget::Budget;
 pub use crate::gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use crate::key::ObjectKey;
 pub use crate::object::{Draft, Header, Meta, Object, OwnerReference};

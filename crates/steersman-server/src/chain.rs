@@ -35,6 +35,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_machinery::budget::Interrupt;
 use steersman_machinery::duration;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
@@ -71,6 +72,15 @@ struct Head {
     info: RequestInfo,
     parts: Parts,
     query: Query,
+}
+
+/// What is carried out once it is a request's turn, and what bounds it.
+struct Work {
+    body: Bytes,
+    deadline: Instant,
+    interrupt: Interrupt,
+    permit: Permit,
+    abandoned: Option<CancellationToken>,
 }
 
 impl Chain {
@@ -178,6 +188,7 @@ impl Chain {
         }
         let timeout = request_timeout(query, info, state.timeouts.request)?;
         let deadline = Instant::now() + timeout;
+        let interrupt = Interrupt::default();
         let Parts { headers, extensions, .. } = parts;
         let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, state.now()).await;
         let user = authenticated.ok_or_else(Failure::unauthorized)?;
@@ -228,7 +239,8 @@ impl Chain {
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
             // In a box, because it is large: a task, which begins at a cache line, costs the allocator more the larger it is,
             // and what holds it is moved several times before it starts.
-            let done = Box::pin(self.clone().carry_out(head.clone(), user, (body, deadline), permit, abandoned));
+            let work = Work { body, deadline, interrupt: interrupt.clone(), permit, abandoned };
+            let done = Box::pin(self.clone().carry_out(head.clone(), user, work));
             let (outcome, said) =
                 if is_write { joined(self.writing.spawn(done.in_current_span())).await? } else { done.await };
             known.notes = said;
@@ -240,7 +252,10 @@ impl Chain {
         };
         match tokio::time::timeout(timeout, work).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Failure::timeout("request did not complete within the allotted timeout")),
+            Err(_) => {
+                interrupt.set();
+                Err(Failure::timeout("request did not complete within the allotted timeout"))
+            }
         }
     }
 
@@ -249,12 +264,12 @@ impl Chain {
         self: Arc<Chain>,
         head: Arc<Head>,
         user: Arc<User>,
-        (body, deadline): (Bytes, Instant),
-        permit: Permit,
-        abandoned: Option<CancellationToken>,
+        work: Work,
     ) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
-        let request = route::Request { info, query, parts, user: &user, body, deadline, abandoned: abandoned.as_ref() };
+        let Work { body, deadline, interrupt, permit, abandoned } = work;
+        let (interrupt, abandoned) = (&interrupt, abandoned.as_ref());
+        let request = route::Request { info, query, parts, user: &user, body, deadline, interrupt, abandoned };
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
         if let Ok(answer) = &mut outcome {

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::{GroupResource, ObjectKey, field, selector};
+use steersman_machinery::{Budget, GroupResource, ObjectKey, field, selector};
 use steersman_storage::Guard;
 use tokio::time::Instant;
 
@@ -88,6 +88,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) audit_annotations: Vec<Annotation>,
     /// When the request is answered at the latest; none for the server's own.
     pub(crate) deadline: Option<Instant>,
+    /// What the request may build and compute. Nothing is charged after the commit, where it is too late to refuse.
+    pub(crate) budget: Budget,
 }
 
 /// An annotation for the audit log.
@@ -174,13 +176,18 @@ impl<'a> Operation<'a> {
             audit_annotations: Vec::new(),
             conversions: served.resource.strategy.webhook().map(|_| Arc::default()),
             deadline: None,
+            budget: Budget::default(),
         }
     }
 
     /// An operation of the server itself. It goes through the registry like every other.
     pub(crate) fn of_system(served: &'a Served, verb: Verb, now: Timestamp) -> Operation<'a> {
         let attributes = ResourceAttributes::of(served, verb);
-        Operation { manager: Cow::Borrowed(SYSTEM_MANAGER), ..Operation::new(served, attributes, &SYSTEM, now) }
+        Operation {
+            manager: Cow::Borrowed(SYSTEM_MANAGER),
+            budget: Budget::unlimited(),
+            ..Operation::new(served, attributes, &SYSTEM, now)
+        }
     }
 
     /// Whether the server itself carries it out.
@@ -197,6 +204,7 @@ impl<'a> Operation<'a> {
             manager: Cow::Borrowed(&self.manager),
             options: self.options,
             deadline: self.deadline,
+            budget: self.budget.renewed(),
             ..Operation::new(self.served, attributes, self.user, self.now)
         }
     }

@@ -25,6 +25,7 @@ use http::{HeaderMap, Method};
 use std::collections::HashSet;
 use std::sync::Arc;
 use steersman_machinery::GroupResource;
+use steersman_machinery::budget::{Budget, Interrupt, Limits as BudgetLimits};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -67,6 +68,8 @@ pub(crate) struct Request<'a> {
     pub(crate) body: Bytes,
     /// When it is answered at the latest.
     pub(crate) deadline: Instant,
+    /// Set when the request is given up.
+    pub(crate) interrupt: &'a Interrupt,
     /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,
 }
@@ -130,7 +133,8 @@ async fn resource(
     }
     let attributes = target.attributes(request.info.verb);
     let operation = Operation::new(served, attributes, request.user, state.now());
-    let operation = Operation { deadline: Some(request.deadline), ..operation };
+    let budget = Budget::new(BudgetLimits::default(), request.interrupt.clone());
+    let operation = Operation { deadline: Some(request.deadline), budget, ..operation };
     let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);
     let path = &request.info.path;
     let mut cx = Context { state, operation, target, query, path, headers, abandoned };

@@ -3,6 +3,7 @@
 //! Everything below the handlers fails with errors of its own or with a [`Failure`] made here. Texts follow apimachinery's
 //! `api/errors` as recorded from a real server.
 
+mod budget;
 mod signing;
 mod store;
 

@@ -74,6 +74,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     operation.manager = cx.operation.manager.clone();
     operation.options = cx.operation.options;
     operation.conversions = cx.operation.conversions.clone();
+    operation.budget = cx.operation.budget.renewed();
     let set = |current: &Current| {
         let mut object = current.requested().clone();
         let live = read(scale, &object);

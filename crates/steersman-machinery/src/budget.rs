@@ -1,0 +1,354 @@
+//! The budget of a request: how much memory its objects may take, and how much may be computed for it.
+//!
+//! Whoever begins a request makes a [`Budget`] and passes it to everything that decodes, changes or checks objects for the request.
+//! What costs is charged before it is done, so that a small body cannot become a large tree, nor a long computation. Between two
+//! points at which an asynchronous program waits, nothing but a charge ends a computation: every charge also looks at the
+//! [`Interrupt`], which is set when the time of the request is up or its client has gone.
+//!
+//! Nothing here reads a clock. A refused charge stays refused, so that who cannot return an error may stop and leave it to a caller to
+//! ask [`Budget::check`].
+
+use crate::value::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What a request may still build and compute.
+///
+/// Two amounts are about the tree that is being built, its bytes and its items, and begin anew with each [`Budget::begin_tree`],
+/// since a request builds few trees at a time and drops them again. The third, the steps, is about the whole request.
+///
+/// The counters are read and written without a lock or a locked instruction, because a charge must cost no more than an addition. Tasks
+/// that charge one budget at the same time may thus lose charges to each other; a request computes in one place at a time.
+#[derive(Debug)]
+pub struct Budget {
+    limits: Limits,
+    bytes: AtomicU64,
+    items: AtomicU64,
+    steps: AtomicU64,
+    interrupt: Interrupt,
+}
+
+/// The most that a request may build and compute.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// The memory that one tree may take, as [`cost`] estimates it.
+    pub bytes_max: u64,
+    /// The values and fields of one tree.
+    pub items_max: u64,
+    /// The steps of the whole request. A step is a value that is looked at, a comparison, or [`STEP_BYTES`] that are read or moved: a
+    /// few nanoseconds.
+    pub steps_max: u64,
+}
+
+/// Bytes that are read or moved in one step.
+pub const STEP_BYTES: usize = 64;
+
+/// Ends the computations of a request. All clones are one and the same.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+/// What a limit is on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Amount {
+    /// The memory of one tree.
+    Bytes,
+    /// The values and fields of one tree.
+    Items,
+    /// What is computed.
+    Steps,
+}
+
+/// Why a computation ends early.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A limit is reached. A retry cannot help.
+    #[error("the request needs more than {limit} {amount}")]
+    Exceeded {
+        /// What there is too much of.
+        amount: Amount,
+        /// The most there may be.
+        limit: u64,
+    },
+    /// The request is given up: its time is over, or its client has gone.
+    #[error("the request was given up before it was done")]
+    Interrupted,
+}
+
+/// About how much memory values take on a 64-bit machine, the overhead of the allocator included.
+pub mod cost {
+    use super::{Map, Value};
+
+    /// A value where it is: in a list, or as the value of a field.
+    pub const VALUE: usize = size_of::<Value>();
+    /// A field of an object without its name's text and what its value refers to: its share of a node of the tree map, which is about
+    /// two thirds full.
+    pub const FIELD: usize = 100;
+    /// An object with fields: a node of the map that has room for eleven, even if it has one.
+    pub const OBJECT: usize = 540;
+    /// What the allocator adds to a piece of memory.
+    const ALLOCATION: usize = 16;
+
+    /// The characters of a string.
+    pub fn text(length: usize) -> usize {
+        if length == 0 { 0 } else { length + ALLOCATION }
+    }
+
+    /// A field that is put into an object: its place, its name, and for the first one the map's node.
+    pub fn field(name: &str, n_fields_before: usize) -> usize {
+        let node = if n_fields_before == 0 { OBJECT } else { 0 };
+        node + FIELD + text(name.len())
+    }
+
+    /// Items and bytes of a value, the place where it is not counted.
+    pub fn of(value: &Value) -> (usize, usize) {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => (1, 0),
+            Value::String(string) => (1, text(string.len())),
+            Value::Array(list) => {
+                let inside = list.iter().map(of).fold((1, 0), add);
+                (inside.0, inside.1 + list.len() * VALUE)
+            }
+            Value::Object(fields) => of_map(fields),
+        }
+    }
+
+    /// Items and bytes of an object.
+    pub fn of_map(fields: &Map) -> (usize, usize) {
+        let each = fields.iter().enumerate().map(|(place, (name, value))| {
+            let (items, bytes) = of(value);
+            (items, bytes + field(name, place))
+        });
+        each.fold((1, 0), add)
+    }
+
+    fn add(a: (usize, usize), b: (usize, usize)) -> (usize, usize) {
+        (a.0 + b.0, a.1 + b.1)
+    }
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// A budget that nothing has been charged to.
+    pub fn new(limits: Limits, interrupt: Interrupt) -> Budget {
+        let (bytes, items, steps) = Default::default();
+        Budget { limits, bytes, items, steps, interrupt }
+    }
+
+    /// A budget without limits, for what no client has a part in. It can be interrupted.
+    pub fn unlimited() -> Budget {
+        Budget::new(Limits::NONE, Interrupt::default())
+    }
+
+    /// A budget with the same limits, of which nothing is used. Whatever interrupts this one interrupts that one too.
+    #[must_use]
+    pub fn renewed(&self) -> Budget {
+        Budget::new(self.limits, self.interrupt.clone())
+    }
+
+    /// What ends the computations of the request.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// The steps so far.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of the tree so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What is built from now on belongs to another tree. A limit that was exceeded remains so.
+    pub fn begin_tree(&self) {
+        let has_room = self.bytes() <= self.limits.bytes_max && self.items() <= self.limits.items_max;
+        if has_room {
+            self.bytes.store(0, Ordering::Relaxed);
+            self.items.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Charges a value that is put into the tree, by the memory that it takes there.
+    ///
+    /// # Errors
+    /// When a limit is exceeded, or the request is given up.
+    pub fn build(&self, bytes: usize) -> Result<(), Error> {
+        self.build_all(1, bytes)
+    }
+
+    /// Charges many values at once.
+    ///
+    /// # Errors
+    /// When a limit is exceeded, or the request is given up.
+    pub fn build_all(&self, items: usize, bytes: usize) -> Result<(), Error> {
+        let items = add(&self.items, items);
+        let bytes = add(&self.bytes, bytes);
+        if self.limits.bytes_max < bytes {
+            return Err(Error::Exceeded { amount: Amount::Bytes, limit: self.limits.bytes_max });
+        }
+        if self.limits.items_max < items {
+            return Err(Error::Exceeded { amount: Amount::Items, limit: self.limits.items_max });
+        }
+        self.heed()
+    }
+
+    /// Charges a copy of a value that is put into the tree.
+    ///
+    /// # Errors
+    /// When a limit is exceeded, or the request is given up.
+    pub fn copy(&self, value: &Value) -> Result<(), Error> {
+        let (items, bytes) = cost::of(value);
+        self.build_all(items, bytes)
+    }
+
+    /// Charges steps.
+    ///
+    /// # Errors
+    /// When the limit is exceeded, or the request is given up.
+    pub fn work(&self, steps: usize) -> Result<(), Error> {
+        if self.limits.steps_max < add(&self.steps, steps) {
+            return Err(Error::Exceeded { amount: Amount::Steps, limit: self.limits.steps_max });
+        }
+        self.heed()
+    }
+
+    /// Charges bytes that are read or moved.
+    ///
+    /// # Errors
+    /// When the limit is exceeded, or the request is given up.
+    pub fn work_on_bytes(&self, bytes: usize) -> Result<(), Error> {
+        self.work(bytes / STEP_BYTES + 1)
+    }
+
+    /// Whether a charge was refused, or the request is given up.
+    ///
+    /// # Errors
+    /// When it is so.
+    pub fn check(&self) -> Result<(), Error> {
+        self.work(0)?;
+        self.build_all(0, 0)
+    }
+
+    fn items(&self) -> u64 {
+        self.items.load(Ordering::Relaxed)
+    }
+
+    fn heed(&self) -> Result<(), Error> {
+        if self.interrupt.is_set() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+impl Default for Budget {
+    /// With the limits of a request.
+    fn default() -> Budget {
+        Budget::new(Limits::default(), Interrupt::default())
+    }
+}
+
+fn add(counter: &AtomicU64, amount: usize) -> u64 {
+    let sum = counter.load(Ordering::Relaxed).saturating_add(amount as u64);
+    counter.store(sum, Ordering::Relaxed);
+    sum
+}
+
+// === impl Limits ===
+
+impl Limits {
+    const NONE: Limits = Limits { bytes_max: u64::MAX, items_max: u64::MAX, steps_max: u64::MAX };
+}
+
+impl Default for Limits {
+    /// Those of a request: an object of the largest size that is stored, as dense as objects of Kubernetes are, takes 44 MiB.
+    fn default() -> Limits {
+        Limits { bytes_max: 48 << 20, items_max: 1_000_000, steps_max: 100_000_000 }
+    }
+}
+
+// === impl Interrupt ===
+
+impl Interrupt {
+    /// Gives the request up: its next charge is refused.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the request is given up.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Amount ===
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Amount::Bytes => "bytes of memory for one object",
+            Amount::Items => "values in one object",
+            Amount::Steps => "steps of computation",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn small() -> Budget {
+        Budget::new(Limits { bytes_max: 100, items_max: 10, steps_max: 50 }, Interrupt::default())
+    }
+
+    #[test]
+    fn each_limit_is_refused_one_above_it() {
+        let exceeded = |amount, limit| Err(Error::Exceeded { amount, limit });
+        assert_eq!((small().build(100), small().build(101)), (Ok(()), exceeded(Amount::Bytes, 100)));
+        assert_eq!((small().build_all(10, 0), small().build_all(11, 0)), (Ok(()), exceeded(Amount::Items, 10)));
+        assert_eq!((small().work(50), small().work(51)), (Ok(()), exceeded(Amount::Steps, 50)));
+    }
+
+    #[test]
+    fn refused_charge_stays_refused_when_a_tree_begins() {
+        let budget = small();
+        budget.build(90).unwrap();
+        budget.begin_tree();
+        budget.build(90).unwrap();
+        assert!(budget.build(90).is_err());
+        budget.begin_tree();
+        assert_eq!(budget.check(), Err(Error::Exceeded { amount: Amount::Bytes, limit: 100 }));
+    }
+
+    #[test]
+    fn steps_go_on_counting_over_trees() {
+        let budget = small();
+        budget.work(30).unwrap();
+        budget.begin_tree();
+        assert_eq!(budget.steps(), 30);
+        assert!(budget.work(30).is_err());
+    }
+
+    #[test]
+    fn interrupt_refuses_every_charge_also_of_renewed_and_unlimited_budgets() {
+        let budget = Budget::unlimited();
+        budget.work(usize::MAX).unwrap();
+        budget.work(usize::MAX).unwrap();
+        let renewed = budget.renewed();
+        budget.interrupt().clone().set();
+        assert_eq!(budget.check(), Err(Error::Interrupted));
+        assert_eq!(renewed.work(0), Err(Error::Interrupted));
+        assert_eq!(renewed.build(0), Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn copy_costs_what_its_parts_cost() {
+        let value = json!({"a": "text", "b": [1, {"c": null}]});
+        let (items, bytes) = cost::of(&value);
+        assert_eq!(items, 6);
+        let parts = cost::field("a", 0) + cost::text(4) + cost::field("b", 1) + 2 * cost::VALUE + cost::field("c", 0);
+        assert_eq!(bytes, parts);
+        assert_eq!(cost::of(&json!([[], {}, ""])), (4, 3 * cost::VALUE));
+    }
+}
