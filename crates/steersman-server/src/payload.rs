@@ -12,6 +12,16 @@ pub(crate) enum Payload {
     Tree(Value),
 }
 
+impl Payload {
+    /// The bytes that are read to send it; none are counted for a tree.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        match self {
+            Payload::Stored(object) => object.json().len(),
+            Payload::Tree(_) => 0,
+        }
+    }
+}
+
 /// What was to be sent is not JSON, although all that is stored is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the object is not readable as JSON")]

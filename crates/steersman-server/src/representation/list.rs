@@ -25,8 +25,11 @@ use steersman_machinery::{Object, Revision, Value};
 
 pub(crate) use self::supply::Reload;
 
-/// Objects that are converted at a time.
+/// Objects that are converted at a time, and how many bytes they may have unless it is one.
 const BATCH_OBJECTS: usize = 64;
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Other tasks get a turn when so many bytes of objects were read, however little is written of them.
+const READ_BYTES_MAX: usize = 256 * 1024;
 /// Lists with up to this many bytes of JSON are made whole, where their length is needed first.
 const WHOLE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -64,6 +67,8 @@ struct ListChunks {
     out: Vec<u8>,
     scratch: Vec<u8>,
     n_written: usize,
+    /// Bytes of objects that were read since other tasks had a turn.
+    n_read: usize,
     is_done: bool,
     /// Whether to yield before the next chunk.
     gives_way: bool,
@@ -121,6 +126,7 @@ impl ListChunks {
             out,
             scratch: Vec::new(),
             n_written: 0,
+            n_read: 0,
             is_done: false,
             gives_way: false,
             guard: None,
@@ -130,8 +136,14 @@ impl ListChunks {
     /// Writes items until there are this many bytes, or the end is reached.
     fn poll_make(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Result<(), Failure>> {
         while !self.is_done && self.out.len() < bytes {
+            if READ_BYTES_MAX <= self.n_read {
+                self.n_read = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if let Some(payload) = self.ready.pop_front() {
                 let item = self.representation.item(&payload, &mut self.scratch)?;
+                self.n_read += payload.stored_bytes().max(item.len());
                 self.representation.encoder().item(item, self.n_written, &mut self.out).map_err(not_json)?;
                 self.n_written += 1;
                 continue;
@@ -147,7 +159,7 @@ impl ListChunks {
                 self.reading = None;
                 self.supply.resume(page?)?;
             }
-            match self.supply.next(BATCH_OBJECTS)? {
+            match self.supply.next(BATCH_OBJECTS, BATCH_BYTES)? {
                 Next::End => {
                     let encoder = self.representation.encoder();
                     encoder.close(&self.envelope, self.n_written, &mut self.out).map_err(not_json)?;
@@ -214,11 +226,16 @@ impl Representation {
     /// for it. Unless they are kept they are written again when they are sent, so that no long list is held in memory as a whole.
     async fn measure(&self, objects: &[Arc<Object>], is_kept: bool) -> Result<Items, Failure> {
         let (mut scratch, mut items) = (Vec::new(), Items { bytes: 0, kept: Vec::new() });
-        for (index, batch) in objects.chunks(BATCH_OBJECTS).enumerate() {
-            if index > 0 {
-                tokio::task::yield_now().await;
-            }
+        let (mut left, mut n_read) = (objects, 0);
+        while !left.is_empty() {
+            let (batch, rest) = left.split_at(batch_len(left));
+            left = rest;
             for payload in self.convert(batch.to_vec()).await? {
+                n_read += payload.stored_bytes();
+                if READ_BYTES_MAX <= n_read {
+                    n_read = 0;
+                    tokio::task::yield_now().await;
+                }
                 let before = items.kept.len();
                 let item = self.item(&payload, &mut scratch)?;
                 self.encoder().item(item, 0, &mut items.kept).map_err(not_json)?;
@@ -269,6 +286,17 @@ impl Representation {
         }
         Envelope { fields, items: "items" }
     }
+}
+
+/// How many of the next objects are converted at a time.
+fn batch_len(objects: &[Arc<Object>]) -> usize {
+    let mut bytes = 0;
+    let fitting = objects.iter().take(BATCH_OBJECTS).take_while(|object| {
+        let has_room = bytes == 0 || bytes + object.json().len() <= BATCH_BYTES;
+        bytes += object.json().len();
+        has_room
+    });
+    fitting.count()
 }
 
 fn not_json(error: NotJson) -> Failure {

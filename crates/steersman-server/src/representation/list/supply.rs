@@ -79,8 +79,8 @@ impl Supply {
         Supply { state: Mutex::new(state), reload }
     }
 
-    /// The next objects, at most this many.
-    pub(super) fn next(&self, objects_max: usize) -> Result<Next, Failure> {
+    /// The next objects, at most this many, and with no more bytes than this unless it is one.
+    pub(super) fn next(&self, objects_max: usize, bytes_max: usize) -> Result<Next, Failure> {
         let mut state = self.state.lock();
         if state.is_cut {
             return Err(Failure::internal(Error::TooSlow.to_string()));
@@ -91,7 +91,14 @@ impl Supply {
             };
             return Ok(Next::Page(reload(after.clone(), state.n_let_go.min(PAGE_OBJECTS))));
         }
-        let next: Vec<_> = state.held.by_ref().take(objects_max).collect();
+        let (mut next, mut bytes) = (Vec::new(), 0);
+        while let Some(object) = state.held.as_slice().first().filter(|_| next.len() < objects_max) {
+            bytes += object.json().len();
+            if bytes_max < bytes && !next.is_empty() {
+                break;
+            }
+            next.extend(state.held.next());
+        }
         let Some(last) = next.last() else { return Ok(Next::End) };
         state.after = Some(last.key.clone());
         Ok(Next::Objects(next))
