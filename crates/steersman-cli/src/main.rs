@@ -17,6 +17,7 @@ mod client_certificates;
 mod cloud;
 mod cluster;
 mod codegen;
+mod compute_threads;
 mod connection;
 mod controllers;
 mod data_dir;

@@ -4,6 +4,7 @@ use crate::access_log::{AccessLog, Writer};
 use crate::args::{Output, ServerOptions};
 use crate::audit;
 use crate::authentication::Authentication;
+use crate::compute_threads::ComputeThreads;
 use crate::data_dir::DataDir;
 use crate::nodes::{Nodes, Simulated};
 use crate::output::Ready;
@@ -67,6 +68,8 @@ pub(crate) struct Plane {
     access_log: Option<AccessLog>,
     access_log_writer: Option<Writer>,
     audit_writers: Option<audit::Writers>,
+    /// Kept until the server has stopped.
+    _compute_threads: ComputeThreads,
 }
 
 impl Plan {
@@ -131,6 +134,7 @@ impl Plan {
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
         let audit = self.audit.map(audit::Plan::start).transpose()?;
         let (audit, audit_writers) = audit.unzip();
+        let compute_threads = ComputeThreads::new().context("the threads for large requests cannot be started")?;
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authentication,
@@ -146,6 +150,7 @@ impl Plan {
                 reads_max: options.max_requests_inflight,
                 writes_max: options.max_mutating_requests_inflight,
             },
+            compute: compute_threads.compute(),
             timeouts: options.serving.timeouts(),
             event_ttl: options.serving.event_ttl,
             web: self.web,
@@ -182,6 +187,7 @@ impl Plan {
             access_log,
             access_log_writer,
             audit_writers,
+            _compute_threads: compute_threads,
         })
     }
 }

@@ -9,7 +9,9 @@ use crate::answer::{Answer, is_pretty_for};
 use crate::audit::{Received, Trail};
 use crate::authz;
 use crate::body::Body;
+use crate::body_memory::Reservation;
 use crate::chain::request_body::RequestBody;
+use crate::compute::{self, Job, Load};
 use crate::flowcontrol::{Kind, Schema};
 use crate::limits::{Access, Asked, Limits, Permit};
 use crate::negotiate::error_encoding;
@@ -74,12 +76,16 @@ struct Head {
     query: Query,
 }
 
-/// What is carried out once it is a request's turn, and what bounds it.
-struct Work {
+/// A request that is let in.
+struct Entered {
+    user: Arc<User>,
     body: Bytes,
+    /// What is reserved for the body.
+    _memory: Reservation,
     deadline: Instant,
-    interrupt: Interrupt,
+    load: Load,
     permit: Permit,
+    /// Cancelled when the client has disconnected, for a request that can end early.
     abandoned: Option<CancellationToken>,
 }
 
@@ -212,6 +218,7 @@ impl Chain {
         authz::enforce(&user, &attributes, verdict)?;
         let work = async {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+            let mut memory = self.limits.reserve(&user);
             let body = if is_read {
                 // A GET is described by its path and query alone, so a body is not waited for.
                 Bytes::new()
@@ -219,7 +226,7 @@ impl Chain {
                 // A write permit is taken only once the body is here: a client that sends slowly holds one of the far more
                 // numerous permits for receiving instead.
                 let _receiving = self.limits.try_receive().ok_or_else(busy)?;
-                body.read().await?
+                body.read(&mut memory).await?
             };
             if let Some(trail) = &mut known.trail {
                 trail.request_body(&body, &parts.headers);
@@ -237,13 +244,23 @@ impl Chain {
             // A deletion of a collection is many writes: no further ones are begun after its client has disconnected.
             let abandoned = (info.verb == "deletecollection").then(CancellationToken::new);
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
+            if deadline <= Instant::now() {
+                return Err(compute::too_late());
+            }
+            let job = Job { user: user.clone(), deadline, load: Load::of_request(body.len(), interrupt.clone()) };
+            // A dry run changes nothing, so it ends when its client has gone. What only reads is dropped.
+            let _interrupts = query.first("dryRun").map(|_| job.load.clone().interrupting());
+            let entered = Entered { user, body, _memory: memory, deadline, load: job.load.clone(), permit, abandoned };
             // In a box, because it is large: a task, which begins at a cache line, costs the allocator more the larger it is,
             // and what holds it is moved several times before it starts.
-            let work = Work { body, deadline, interrupt: interrupt.clone(), permit, abandoned };
-            let done = Box::pin(self.clone().carry_out(head.clone(), user, work));
-            let (outcome, said) =
-                if is_write { joined(self.writing.spawn(done.in_current_span())).await? } else { done.await };
+            let done = Box::pin(self.clone().carry_out(head.clone(), entered).in_current_span());
+            let compute = state.compute.clone();
+            let done = async move { compute.carry_out(job, done).await };
+            let (outcome, said) = if is_write { joined(self.writing.spawn(done)).await?? } else { done.await? };
             known.notes = said;
+            if is_read && deadline <= Instant::now() {
+                return Err(compute::too_late());
+            }
             match outcome {
                 // Its permit and its task are done: it only waits.
                 Ok(Answer { later: Some(later), .. }) => later.0.await,
@@ -254,22 +271,17 @@ impl Chain {
             Ok(outcome) => outcome,
             Err(_) => {
                 interrupt.set();
-                Err(Failure::timeout("request did not complete within the allotted timeout"))
+                Err(compute::too_late())
             }
         }
     }
 
     /// Carries out a request, and holds its permit until then.
-    async fn carry_out(
-        self: Arc<Chain>,
-        head: Arc<Head>,
-        user: Arc<User>,
-        work: Work,
-    ) -> (Result<Answer, Failure>, Notes) {
+    async fn carry_out(self: Arc<Chain>, head: Arc<Head>, entered: Entered) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
-        let Work { body, deadline, interrupt, permit, abandoned } = work;
-        let (interrupt, abandoned) = (&interrupt, abandoned.as_ref());
-        let request = route::Request { info, query, parts, user: &user, body, deadline, interrupt, abandoned };
+        let Entered { user, body, _memory, deadline, load, permit, abandoned } = entered;
+        let abandoned = abandoned.as_ref();
+        let request = route::Request { info, query, parts, user: &user, body, deadline, load, abandoned };
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
         if let Ok(answer) = &mut outcome {

@@ -4,13 +4,14 @@
 //! `admission/plugin/cel`.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use steersman_cel::{
-    Activation, CompileError, DeclType, Environment, Meter, PER_CALL_LIMIT, Program, Type, Value as Cel,
+    Activation, CompileError, DeclType, Environment, Meter, OBJECT_BUDGET, PER_CALL_LIMIT, Program, Type, Value as Cel,
 };
 
-const OUT_OF_BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
+/// What all expressions about one request may cost together: as much as three policies may.
+const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
 
 /// What expressions may name beside the objects, the request and the namespace.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -28,15 +29,33 @@ pub(crate) struct Expression {
 
 /// What the evaluations of one webhook or policy may still cost.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct Budget<'a> {
     cost: u64,
     work: u64,
+    /// Of the request.
+    shared: &'a Allowance,
 }
 
-/// The budget is spent. Nothing more is evaluated.
+/// What all expressions about one request may still cost: upstream bounds what each policy and each webhook costs, but not how many
+/// there are. It is changed by one task at a time; it is atomic because the task may change its thread.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    cost: AtomicU64,
+    work: AtomicU64,
+}
+
+/// A budget is spent. Nothing more is evaluated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{OUT_OF_BUDGET}")]
-pub(crate) struct OutOfBudget;
+pub(crate) enum OutOfBudget {
+    /// That of the policy or the webhook, in upstream's words.
+    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
+    Own,
+    /// That of the request.
+    #[error(
+        "the expressions of the policies and webhooks that are about this request cost more than {REQUEST_BUDGET} together, which is the most for one request; the rest of them is not evaluated"
+    )]
+    Shared,
+}
 
 static BASE: LazyLock<Environment> = LazyLock::new(|| {
     let any = DeclType::dynamic;
@@ -169,8 +188,11 @@ impl Expression {
     pub(crate) fn evaluate<'a>(
         &'a self,
         activation: &mut Activation<'a>,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
     ) -> Result<Result<Cel<'a>, String>, OutOfBudget> {
+        if budget.shared.is_spent() {
+            return Err(OutOfBudget::Shared);
+        }
         let program = match &self.program {
             Ok(program) => program,
             Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
@@ -182,15 +204,36 @@ impl Expression {
     }
 }
 
-impl Budget {
-    pub(crate) fn new(limit: u64) -> Budget {
-        Budget { cost: limit, work: Meter::object_work() }
+impl<'a> Budget<'a> {
+    pub(crate) fn new(limit: u64, shared: &'a Allowance) -> Budget<'a> {
+        Budget { cost: limit, work: Meter::object_work(), shared }
     }
 
     fn take(&mut self, meter: &Meter) -> Result<(), OutOfBudget> {
-        self.cost = self.cost.checked_sub(meter.spent()).ok_or(OutOfBudget)?;
-        self.work = meter.work_left(self.work);
+        let work_left = meter.work_left(self.work);
+        self.shared.take(meter.spent(), self.work - work_left);
+        self.work = work_left;
+        self.cost = self.cost.checked_sub(meter.spent()).ok_or(OutOfBudget::Own)?;
         Ok(())
+    }
+}
+
+impl Default for Allowance {
+    fn default() -> Allowance {
+        let work = Meter::object_work() * (REQUEST_BUDGET / OBJECT_BUDGET);
+        Allowance { cost: AtomicU64::new(REQUEST_BUDGET), work: AtomicU64::new(work) }
+    }
+}
+
+impl Allowance {
+    fn is_spent(&self) -> bool {
+        self.cost.load(Ordering::Relaxed) == 0 || self.work.load(Ordering::Relaxed) == 0
+    }
+
+    fn take(&self, cost: u64, work: u64) {
+        for (left, taken) in [(&self.cost, cost), (&self.work, work)] {
+            left.store(left.load(Ordering::Relaxed).saturating_sub(taken), Ordering::Relaxed);
+        }
     }
 }
 

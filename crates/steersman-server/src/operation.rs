@@ -5,7 +5,9 @@
 //! are operations too.
 
 use crate::catalog::{Resource, ResourceScope, Served, Verb, Version};
+use crate::compute::{self, Load};
 use crate::conversion::OnDemand;
+use crate::expressions::Allowance;
 use crate::options::FieldValidation;
 use crate::status::Failure;
 use crate::strategy::{Endpoint, Strategy};
@@ -90,6 +92,10 @@ pub(crate) struct Operation<'a> {
     pub(crate) deadline: Option<Instant>,
     /// What the request may build and compute. Nothing is charged after the commit, where it is too late to refuse.
     pub(crate) budget: Budget,
+    /// What the request computes.
+    pub(crate) load: Load,
+    /// What the expressions of policies and webhooks may still cost.
+    pub(crate) expressions: Allowance,
 }
 
 /// An annotation for the audit log.
@@ -177,6 +183,8 @@ impl<'a> Operation<'a> {
             conversions: served.resource.strategy.webhook().map(|_| Arc::default()),
             deadline: None,
             budget: Budget::default(),
+            load: Load::default(),
+            expressions: Allowance::default(),
         }
     }
 
@@ -205,6 +213,7 @@ impl<'a> Operation<'a> {
             options: self.options,
             deadline: self.deadline,
             budget: self.budget.renewed(),
+            load: self.load.clone(),
             ..Operation::new(self.served, attributes, self.user, self.now)
         }
     }
@@ -277,6 +286,15 @@ impl<'a> Operation<'a> {
     /// The time of the request as objects carry it: UTC, to the second.
     pub(crate) fn now_text(&self) -> String {
         seconds(self.now)
+    }
+
+    /// To be called where long work begins, or begins anew.
+    ///
+    /// # Errors
+    /// 504 when the time of the request is over, or nobody waits for its answer any more.
+    pub(crate) fn check_time(&self) -> Result<(), Failure> {
+        let is_over = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        if is_over || self.load.is_interrupted() { Err(compute::too_late()) } else { Ok(()) }
     }
 
     /// Fails with 422 and all faults of an object, if there are any.

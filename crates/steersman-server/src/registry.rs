@@ -14,6 +14,7 @@ mod delete;
 mod escalation;
 mod identity;
 mod initialization;
+mod judging;
 mod managed;
 mod metadata;
 mod patch;

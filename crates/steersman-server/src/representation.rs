@@ -119,6 +119,11 @@ impl Representation {
         self.now = now;
     }
 
+    /// Whether an object is sent as it is stored, so that its size makes no difference.
+    pub(crate) fn is_verbatim(&self) -> bool {
+        self.form == Form::Object && self.is_stored_form && self.encoder().is_identity()
+    }
+
     fn resource(&self) -> &Resource {
         &self.served.resource
     }

@@ -4,6 +4,7 @@ use crate::answer::{Answer, is_pretty_for};
 use crate::audit::Audit;
 use crate::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::catalog::{Catalog, Handling, ResourceScope, Verb};
+use crate::compute::Load;
 use crate::discovery::{AGGREGATED_TYPE, Root};
 use crate::endpoint;
 use crate::endpoint::context::Context;
@@ -25,7 +26,7 @@ use http::{HeaderMap, Method};
 use std::collections::HashSet;
 use std::sync::Arc;
 use steersman_machinery::GroupResource;
-use steersman_machinery::budget::{Budget, Interrupt, Limits as BudgetLimits};
+use steersman_machinery::budget::{Budget, Limits as BudgetLimits};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -68,8 +69,7 @@ pub(crate) struct Request<'a> {
     pub(crate) body: Bytes,
     /// When it is answered at the latest.
     pub(crate) deadline: Instant,
-    /// Set when the request is given up.
-    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) load: Load,
     /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,
 }
@@ -133,8 +133,8 @@ async fn resource(
     }
     let attributes = target.attributes(request.info.verb);
     let operation = Operation::new(served, attributes, request.user, state.now());
-    let budget = Budget::new(BudgetLimits::default(), request.interrupt.clone());
-    let operation = Operation { deadline: Some(request.deadline), budget, ..operation };
+    let budget = Budget::new(BudgetLimits::default(), request.load.interruption());
+    let operation = Operation { deadline: Some(request.deadline), load: request.load.clone(), budget, ..operation };
     let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);
     let path = &request.info.path;
     let mut cx = Context { state, operation, target, query, path, headers, abandoned };
@@ -221,6 +221,7 @@ fn scrape(router: &Router) -> String {
     if let Some(control) = limits.flow_control() {
         text.push_str(&control.exposition());
     }
+    text.push_str(&state.compute.exposition(limits.body_bytes()));
     if let Some(configured) = &state.initializers {
         text.push_str(&configured.figures.exposition());
     }

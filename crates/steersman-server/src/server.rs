@@ -7,6 +7,7 @@ use crate::authn::{self, Peer};
 use crate::authz::{Authorization, Authorizer};
 use crate::builtin::service::Ranges;
 use crate::chain::Chain;
+use crate::compute::{Compute, Pool};
 use crate::in_force::Work;
 use crate::limits::{Concurrency, Limits};
 use crate::metrics::ReadProcess;
@@ -50,6 +51,8 @@ pub struct Options {
     pub runtime_config: RuntimeConfig,
     /// How many requests are carried out at a time.
     pub concurrency: Concurrency,
+    /// How large requests are computed; usually on the blocking threads of the runtime, all but one processor of which they take.
+    pub compute: Compute,
     /// How long requests may take.
     pub timeouts: Timeouts,
     /// How long an Event stays after it happened last, usually [`EVENT_TTL`](crate::EVENT_TTL); with zero it stays for ever.
@@ -79,6 +82,7 @@ impl Options {
             webhook_services: webhook::Services::default(),
             runtime_config: RuntimeConfig::default(),
             concurrency: Concurrency::default(),
+            compute: Compute::default(),
             timeouts: Timeouts::default(),
             event_ttl: crate::EVENT_TTL,
             web: Web::default(),
@@ -123,7 +127,7 @@ impl Server {
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
         let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, .. } = options;
-        let Options { resource_metrics, clock, .. } = options;
+        let Options { resource_metrics, compute, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
@@ -132,6 +136,7 @@ impl Server {
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
+        state.compute = Arc::new(Pool::new(compute));
         state.agents = agents;
         state.resource_metrics = resource_metrics.map(|source| Offer::new(source, &runtime_config));
         state.initializers = has_initializers.then(Default::default);

@@ -13,6 +13,7 @@ use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
 use crate::builtin::service::{Allocator, Ranges};
 use crate::catalog::{Catalog, Resource};
+use crate::compute::{Compute, Pool};
 use crate::conversion_webhook::Caller;
 use crate::crd;
 use crate::in_force::InForce;
@@ -58,6 +59,8 @@ pub(crate) struct State {
     pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
+    /// Where heavy requests are computed.
+    pub(crate) compute: Arc<Pool>,
     /// Of nodes within the process.
     pub(crate) agents: Option<Arc<dyn Agents>>,
     /// Knows what nodes and Pods use; `None`: nobody does, and there is no such group.
@@ -105,6 +108,7 @@ impl State {
             initializers: None,
             metrics: Metrics::default(),
             timeouts: Timeouts::default(),
+            compute: Arc::new(Pool::new(Compute::default())),
             agents: None,
             resource_metrics: None,
             catalog: ArcSwap::from_pointee(catalog),

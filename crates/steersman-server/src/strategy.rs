@@ -128,6 +128,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Whether [`Strategy::judge`] may take long, even for a small object.
+    fn may_judge_long(&self, version: &Version) -> bool {
+        let _ = version;
+        false
+    }
+
     /// Warnings for the client about an object that is valid.
     fn warnings(&self, version: &Version, value: &Value) -> Vec<String> {
         let _ = (version, value);

@@ -12,6 +12,7 @@ use crate::args::{
 };
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
+use crate::compute_threads::ComputeThreads;
 use crate::drop_in::Ended;
 use crate::drop_in::flags::{Flags, Given};
 use crate::serving::ServingCertificate;
@@ -141,6 +142,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     let (audit, audit_writers) = audit.unzip();
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default());
     let store = store.await.context("the store cannot be opened")?;
+    let compute_threads = ComputeThreads::new().context("the threads for large requests cannot be started")?;
     let server = Server::start(steersman_server::Options {
         store: store.clone(),
         authentication,
@@ -152,6 +154,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         webhook_services: plan.webhook_services,
         runtime_config: plan.runtime_config,
         concurrency: plan.concurrency,
+        compute: compute_threads.compute(),
         timeouts: plan.timeouts,
         event_ttl: plan.event_ttl,
         web: plan.web,

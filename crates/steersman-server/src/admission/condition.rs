@@ -6,7 +6,7 @@ use crate::admission::questions::Questions;
 use crate::admission::subject::{Objects, Subject};
 use crate::catalog::Served;
 use crate::conversion;
-use crate::expressions::{Budget, Expression, NAMESPACE, REQUEST};
+use crate::expressions::{Allowance, Budget, Expression, NAMESPACE, REQUEST};
 use crate::status::Failure;
 use std::sync::OnceLock;
 use steersman_cel::{Activation, MATCH_CONDITIONS_BUDGET, Resource, Value as Cel, Variables};
@@ -101,6 +101,11 @@ impl<'a> Inputs<'a> {
         }
     }
 
+    /// What the expressions about the write may still cost together.
+    pub(crate) fn allowance(&self) -> &'a Allowance {
+        &self.subject.operation.expressions
+    }
+
     pub(crate) fn questions(&self) -> &'a Questions<'a> {
         self.questions
     }
@@ -155,7 +160,7 @@ impl Conditions {
     fn evaluate(&self, inputs: &Inputs<'_>, params: &Value, names: Names) -> Matched {
         let seen = inputs.with(params, names);
         let mut activation = Activation::of(&seen);
-        let mut budget = Budget::new(MATCH_CONDITIONS_BUDGET);
+        let mut budget = Budget::new(MATCH_CONDITIONS_BUDGET, inputs.allowance());
         let mut found = Vec::with_capacity(self.conditions.len());
         // As upstream, all are evaluated before any is looked at, so that a spent budget counts most.
         for condition in &self.conditions {

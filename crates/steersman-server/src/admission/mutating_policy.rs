@@ -84,7 +84,9 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
     let state = review.state;
     let index = state.policies.mutating().index();
     let subject = review.subject(Phase::Mutate, Some(new)).await?;
-    let Dispatch { steps, targets } = dispatch::find(state, &index, &subject).await;
+    let dispatch = dispatch::find(state, &index, &subject).await;
+    review.operation.load.expect(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
+    let Dispatch { steps, targets } = dispatch;
     if steps.is_empty() {
         return Ok(None);
     }
@@ -98,6 +100,8 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
         match step {
             Step::Invoke(invocation) => {
                 for (position, params) in invocation.params.iter().enumerate() {
+                    review.operation.check_time()?;
+                    tokio::task::coop::consume_budget().await;
                     work.invoke(invocation, &targets[invocation.target], params, position).await?;
                 }
             }

@@ -92,6 +92,7 @@ async fn judge(review: &Review<'_, '_>, new: Option<&Value>) -> Result<Verdict, 
     let subject = review.subject(Phase::Validate, new).await?;
     let dispatch = dispatch::find(state, &index, &subject).await;
     let mut verdict = Verdict::default();
+    review.operation.load.expect(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
     let questions = Questions::new(&*state.authorizer, review.operation.user);
     let mut objects = Vec::with_capacity(dispatch.targets.len());
     for target in &dispatch.targets {
@@ -124,6 +125,9 @@ async fn judge(review: &Review<'_, '_>, new: Option<&Value>) -> Result<Verdict, 
         };
         let mut annotations = BTreeMap::new();
         for params in &invocation.params {
+            review.operation.check_time()?;
+            // Each evaluation is bounded, but there may be many of them.
+            tokio::task::coop::consume_budget().await;
             let began = Instant::now();
             let judgement = policy.judge(inputs, params).await;
             verdict.add(policy, binding, judgement, &mut annotations, state, began.elapsed());

@@ -1,11 +1,12 @@
 //! The body of a request: received whole, or cleared out of the way of the connection's next request.
 
+use crate::body_memory::Reservation;
 use crate::status::Failure;
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::request::Parts;
 use http::{Method, Version};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
@@ -46,25 +47,39 @@ where
         RequestBody { body, phase }
     }
 
-    /// All of it.
-    pub(super) async fn read(&mut self) -> Result<Bytes, Failure> {
+    /// All of it, for which memory is reserved as it comes.
+    pub(super) async fn read(&mut self, memory: &mut Reservation) -> Result<Bytes, Failure> {
         if MUCH_TOO_LONG_BYTES <= self.body.size_hint().lower() {
             self.phase = Phase::TooLong;
             return Err(too_large());
         }
         self.phase = Phase::Receiving;
-        let readable = (&mut self.body).map_err(|error| std::io::Error::other(error.to_string()));
-        match Limited::new(readable, BODY_BYTES_MAX).collect().await {
-            Ok(collected) => {
-                self.phase = Phase::Whole;
-                Ok(collected.to_bytes())
-            }
-            Err(error) if error.is::<LengthLimitError>() => {
+        let mut first = Bytes::new();
+        let mut rest = Vec::new();
+        while let Some(frame) = self.body.frame().await {
+            let unreadable =
+                |error| Failure::bad_request(format!("the body of the request could not be read: {error}"));
+            let Ok(data) = frame.map_err(unreadable)?.into_data() else { continue };
+            let bytes = first.len() + rest.len() + data.len();
+            if BODY_BYTES_MAX < bytes {
                 self.phase = Phase::TooLong;
-                Err(too_large())
+                return Err(too_large());
             }
-            Err(error) => Err(Failure::bad_request(format!("the body of the request could not be read: {error}"))),
+            memory.arrived(bytes)?;
+            if first.is_empty() && rest.is_empty() {
+                first = data;
+                continue;
+            }
+            if rest.is_empty() {
+                let expected = usize::try_from(self.body.size_hint().lower()).unwrap_or(0);
+                rest.reserve(expected.clamp(bytes, BODY_BYTES_MAX));
+                rest.extend_from_slice(&first);
+                first.clear();
+            }
+            rest.extend_from_slice(&data);
         }
+        self.phase = Phase::Whole;
+        Ok(if rest.is_empty() { first } else { rest.into() })
     }
 
     /// Discards what was not read. False if the connection cannot take another request afterwards.

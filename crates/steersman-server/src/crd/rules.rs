@@ -34,6 +34,11 @@ impl Rules {
         Rules { schema, compiled: OnceLock::new() }
     }
 
+    /// Whether there is a rule.
+    pub(super) fn exist(&self) -> bool {
+        self.compiled.get_or_init(|| compiled(&self.schema)).is_some()
+    }
+
     /// Tries the rules on an object whose other faults are known, and adds the faults that they find. Returns what a client
     /// is warned of: rules that do not hold for values that the update does not change.
     pub(super) fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {

@@ -143,8 +143,8 @@ pub(super) async fn by_name(cx: &mut Context<'_>, method: &Method, body: Bytes) 
         ..cx.operation.attributes
     };
     let operation = Operation::new(pods, attributes, cx.operation.user, cx.operation.now);
-    let Operation { deadline, budget, .. } = &cx.operation;
-    let operation = Operation { deadline: *deadline, budget: budget.renewed(), ..operation };
+    let Operation { deadline, load, budget, .. } = &cx.operation;
+    let operation = Operation { deadline: *deadline, load: load.clone(), budget: budget.renewed(), ..operation };
     let mut pod = Context { operation, ..*cx };
     let answer = handle(&mut pod, bindings, method, body).await;
     let warnings = std::mem::take(&mut pod.operation.warnings);

@@ -3,7 +3,7 @@
 use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
 use crate::registry::plan::{Plan, Recorded};
-use crate::registry::{allocation, escalation, identity, managed, metadata};
+use crate::registry::{allocation, escalation, identity, judging, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
 use crate::uid;
@@ -46,6 +46,7 @@ pub(super) async fn plan<'s>(
     let reservation = allocation::reserve(state, operation, &mut object, None)?;
     let mut errors = metadata::validate_create(&object, strategy, operation.resource().is_custom());
     errors.extend(strategy.validate_create(version, &object));
+    judging::expect(operation, &object).await;
     strategy.judge(version, &object, None, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
     let name = metadata::text(&object, "name").to_owned();
     operation.refuse(&name, &errors)?;

@@ -5,7 +5,7 @@ use crate::initializers::field;
 use crate::operation::Operation;
 use crate::registry::current::Current;
 use crate::registry::plan::{Plan, Recorded};
-use crate::registry::{allocation, delete, escalation, managed, metadata};
+use crate::registry::{allocation, delete, escalation, judging, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
 use steersman_machinery::field::{Error, Path};
@@ -55,6 +55,7 @@ pub(super) async fn plan<'s>(
         false => strategy.validate_update(version, endpoint, &new, &old),
     });
     let before = if is_unfinished { None } else { Some(&old) };
+    judging::expect(operation, &new).await;
     strategy.judge(version, &new, before, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
     operation.refuse(operation.name(), &errors)?;
     if strategy.rules().warns_on_update {

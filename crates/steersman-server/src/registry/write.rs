@@ -71,6 +71,9 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
     let attempts = if generated.is_some() { NAMES_MAX } else { ATTEMPTS_MAX };
     let mut marked: Option<(Arc<Object>, options::Delete)> = None;
     for _ in 0..attempts {
+        if marked.is_none() {
+            operation.check_time()?;
+        }
         operation.guards.clear();
         let plan = match (change, &marked) {
             (Change::Delete(_), Some((marked, options))) => {
@@ -110,6 +113,7 @@ async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Chan
     let Some(stored) = state.get(operation.storage(), &operation.key(operation.name())).await? else {
         return plan_for_absent(state, operation, change).await;
     };
+    operation.load.expect(stored.json().len()).await;
     let (current, new, recorded) = match change {
         Change::Assign(assign) => {
             let old = conversion::to_internal(operation.served, conversion::parse(&stored)?).await?;

@@ -20,7 +20,7 @@ impl Failure {
                 "the request needs more than the {limit} steps of computation that one request may take: \
                  send less at a time, or make the lists, rules and patterns that it is checked by smaller"
             )),
-            Error::Interrupted => Failure::timeout("request did not complete within the allotted timeout"),
+            Error::Interrupted => crate::compute::too_late(),
         }
     }
 }

@@ -21,6 +21,7 @@ mod embedding;
 mod engine;
 mod flow;
 mod flowcontrol;
+mod heavy;
 mod initializers;
 mod interrupted;
 mod limits;

@@ -13,6 +13,9 @@ use crate::status::Failure;
 use std::sync::Arc;
 use steersman_machinery::Value;
 
+/// What it costs to evaluate a policy on a small object, as so many bytes of objects.
+pub(in crate::admission) const EVALUATION_BYTES: usize = 1024;
+
 /// What is to be done about a write, in the order of the policies' names and then of the bindings' names.
 #[derive(Debug)]
 pub(in crate::admission) struct Dispatch<'i, P> {
@@ -95,6 +98,15 @@ pub(in crate::admission) async fn find<'i, P: Policy>(
 }
 
 impl<P> Dispatch<'_, P> {
+    /// How often policies are to be evaluated.
+    pub(in crate::admission) fn n_evaluations(&self) -> usize {
+        let of_step = |step: &Step<'_, P>| match step {
+            Step::Invoke(invocation) => invocation.params.len(),
+            Step::Misconfigured { .. } => 0,
+        };
+        self.steps.iter().map(of_step).sum()
+    }
+
     fn target(&mut self, wanted: &Served) -> usize {
         let is_same =
             |served: &Served| Arc::ptr_eq(&served.resource, &wanted.resource) && served.index() == wanted.index();

@@ -59,7 +59,7 @@ impl Mutating {
         let definition = &self.definition;
         let seen = inputs.with(params, definition.names);
         let mut activation = Activation::of(&seen).with_composed(&definition.variables);
-        let mut budget = Budget::new(OBJECT_BUDGET);
+        let mut budget = Budget::new(OBJECT_BUDGET, inputs.allowance());
         let value = mutation.expression.evaluate(&mut activation, &mut budget).map_err(|spent| spent.to_string())??;
         patch::Patch::read(mutation.kind, &value)
     }

@@ -128,7 +128,7 @@ impl Validating {
         let definition = &self.definition;
         let seen = inputs.with(params, definition.names);
         let mut activation = Activation::of(&seen).with_composed(&definition.variables);
-        let mut budget = Budget::new(OBJECT_BUDGET);
+        let mut budget = Budget::new(OBJECT_BUDGET, inputs.allowance());
         let mut found = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
             found
@@ -156,7 +156,7 @@ impl Validating {
         validation: &Validation,
         inputs: &Inputs<'_>,
         params: &Value,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
     ) -> Result<String, String> {
         if let Some(said) = &validation.said {
             // An expression that makes a message knows no authorizer, and neither do the variables that it uses.
@@ -183,7 +183,7 @@ impl Validating {
         let definition = &self.definition;
         let seen = inputs.with(params, definition.names);
         let mut activation = Activation::of(&seen).with_composed(&definition.variables);
-        let mut budget = Budget::new(OBJECT_BUDGET);
+        let mut budget = Budget::new(OBJECT_BUDGET, inputs.allowance());
         for annotation in &self.annotations {
             let value = annotation.value.evaluate(&mut activation, &mut budget).map_err(|spent| spent.to_string())?;
             let why = match value {

@@ -187,6 +187,10 @@ impl Strategy for Objects {
         self.compiled(&version.name).map(|compiled| compiled.rules.judge(new, old, faults)).unwrap_or_default()
     }
 
+    fn may_judge_long(&self, version: &Version) -> bool {
+        self.compiled(&version.name).is_some_and(|compiled| compiled.rules.exist())
+    }
+
     fn rules(&self) -> strategy::Rules {
         strategy::Rules { updates_unconditionally: false, ..strategy::Rules::default() }
     }

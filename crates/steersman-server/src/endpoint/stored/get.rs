@@ -16,5 +16,8 @@ pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
         cx.state.wait_for(revision).await?;
     }
     let object = cx.current().await?;
+    if !representation.is_verbatim() {
+        cx.operation.load.expect(object.json().len()).await;
+    }
     Answer::object(200, Payload::Stored(object), &representation).await
 }

@@ -11,6 +11,11 @@ use std::sync::Arc;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
+/// What it costs to see whether an object is selected, as so many bytes of objects.
+const SELECTING_BYTES: usize = 16;
+/// The same for a field that is not in the object's header.
+const READING_BYTES: usize = 1024;
+
 pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = options::List::parse(cx.query, false)?;
@@ -19,6 +24,10 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));
     let page = Page { start_after: start.as_ref(), limit: options.limit };
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
+    if !selection.is_everything_visible() {
+        let bytes = if selection.reads_objects() { READING_BYTES } else { SELECTING_BYTES };
+        cx.operation.load.expect(store.count(resource).saturating_mul(bytes)).await;
+    }
     let found =
         select(store, resource, &scope, at, page, &selection).await.map_err(|error| expired(&error, &options))?;
     let token = match (found.more, found.objects.last()) {

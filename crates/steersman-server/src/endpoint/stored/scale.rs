@@ -73,6 +73,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
     operation.manager = cx.operation.manager.clone();
     operation.options = cx.operation.options;
+    operation.load = cx.operation.load.clone();
     operation.conversions = cx.operation.conversions.clone();
     operation.budget = cx.operation.budget.renewed();
     let set = |current: &Current| {

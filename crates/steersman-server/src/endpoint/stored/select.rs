@@ -88,6 +88,11 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
+    /// Whether objects must be read to see whether they are selected.
+    pub(crate) fn reads_objects(&self) -> bool {
+        self.read.is_some() && !self.is_stored_form
+    }
+
     /// Whether it selects everything.
     pub(crate) fn is_everything(&self) -> bool {
         self.visibility == Visibility::All && self.is_everything_visible()

@@ -1,0 +1,65 @@
+//! The threads that large requests are computed on: they yield to all others, and give their memory back.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::Duration;
+use steersman_server::Compute;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// How much the threads yield, from 0 to 19: on a busy machine they get a tenth of the time of a thread that answers small requests.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 10;
+/// For how long a thread without work is kept.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// A runtime of which only the threads for blocking work are used. Dropping it does not wait for them.
+#[derive(Debug)]
+pub(crate) struct ComputeThreads(Option<Runtime>);
+
+#[expect(unsafe_code, reason = "the crate of the allocator has no function for it")]
+// SAFETY: the allocator of this program defines the function with this signature, and allows calls on any thread at any time.
+unsafe extern "C" {
+    safe fn mi_collect(force: bool);
+}
+
+impl ComputeThreads {
+    /// None run yet: each is started when it is needed.
+    pub(crate) fn new() -> io::Result<ComputeThreads> {
+        // One more than compute at a time, for what is only to be freed.
+        let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let mut builder = Builder::new_current_thread();
+        builder.max_blocking_threads(threads).thread_keep_alive(IDLE).thread_name("steersman-compute");
+        Ok(ComputeThreads(Some(builder.on_thread_start(yield_to_others).build()?)))
+    }
+
+    /// How the server is to compute large requests.
+    pub(crate) fn compute(&self) -> Compute {
+        let compute = Compute::default().freed(give_back);
+        match self.0.as_ref().map(Runtime::handle).map(Handle::clone) {
+            Some(threads) => compute.on(threads),
+            None => compute,
+        }
+    }
+}
+
+impl Drop for ComputeThreads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Gives what this thread has freed back to the system: the allocator would keep it for the thread, which may not need it again.
+fn give_back() {
+    mi_collect(true);
+}
+
+/// Lowers the priority of the thread. Only Linux has priorities of threads by this call; elsewhere it would be that of the process.
+fn yield_to_others() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::debug!(%error, "the priority of a thread stays as it is");
+    }
+}

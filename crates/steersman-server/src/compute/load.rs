@@ -1,0 +1,108 @@
+//! What a request is about to compute, and whether it is to go on.
+
+use futures::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+use steersman_machinery::budget::Interrupt;
+
+/// A request that reads at least so many bytes of objects is heavy. To parse, check and write as many takes about a millisecond,
+/// a hundred times as long as it takes to hand the request to another thread.
+const HEAVY_BYTES: usize = 64 * 1024;
+
+/// What a request says of its work, and hears about it. Clones are the same request's. The default belongs to no request: such work,
+/// the server's own, is done where it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Load(Option<Arc<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// What the request reads, once that is much.
+    bytes: AtomicUsize,
+    /// Whether it is carried out where it is to be.
+    has_begun: AtomicBool,
+    interrupt: Interrupt,
+}
+
+/// Interrupts a request when it is dropped: nobody waits for the answer any more.
+#[must_use]
+pub(crate) struct Interrupts(Option<Load>);
+
+impl Load {
+    /// Of a request that begins with so many bytes to read, and ends when it is interrupted.
+    pub(crate) fn of_request(bytes: usize, interrupt: Interrupt) -> Load {
+        let shared = Shared { interrupt, ..Shared::default() };
+        if HEAVY_BYTES <= bytes {
+            shared.bytes.store(bytes, Ordering::Relaxed);
+        }
+        Load(Some(Arc::new(shared)))
+    }
+
+    /// To be awaited before so many bytes of objects are read, or as much is computed. Much of it is done behind this on another
+    /// thread, when it is the request's turn.
+    pub(crate) async fn expect(&self, bytes: usize) {
+        let Some(shared) = self.0.as_ref().filter(|_| HEAVY_BYTES <= bytes) else { return };
+        shared.bytes.fetch_max(bytes, Ordering::Relaxed);
+        poll_fn(|cx| {
+            if shared.has_begun.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            // Whoever polls the request finds that it is heavy, and polls it next where it is to go on.
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Whether nobody waits for the result any more, or its time is over.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.0.as_ref().is_some_and(|shared| shared.interrupt.is_set())
+    }
+
+    /// Tells the request to end. False if it was told before.
+    pub(crate) fn interrupt(&self) -> bool {
+        let Some(shared) = self.0.as_ref().filter(|shared| !shared.interrupt.is_set()) else { return false };
+        shared.interrupt.set();
+        true
+    }
+
+    /// What interrupts the request, for its budget.
+    pub(crate) fn interruption(&self) -> Interrupt {
+        self.0.as_ref().map(|shared| shared.interrupt.clone()).unwrap_or_default()
+    }
+
+    /// Interrupts the request when what is returned is dropped.
+    pub(crate) fn interrupting(self) -> Interrupts {
+        Interrupts(Some(self))
+    }
+
+    pub(super) fn is_heavy(&self) -> bool {
+        self.bytes() > 0
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |shared| shared.bytes.load(Ordering::Relaxed))
+    }
+
+    /// The request is polled where it is to compute, from now on.
+    pub(super) fn begin(&self) {
+        if let Some(shared) = &self.0 {
+            shared.has_begun.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Interrupts {
+    /// The request has ended by itself.
+    pub(super) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        if let Some(load) = &self.0 {
+            load.interrupt();
+        }
+    }
+}

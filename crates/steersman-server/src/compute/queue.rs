@@ -1,0 +1,254 @@
+//! Which heavy request computes next: a state machine that knows neither threads nor clock.
+//!
+//! A request enters, waits for a slot, has one while it computes, is away while it waits for something else, waits again, and
+//! leaves. Those that have begun go on first, since they hold memory. Of those that have not, the users take turns. What the requests
+//! that have begun hold together is bounded, so a request may wait although a slot is free.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// What a tree of an object takes beside the bytes that it is read from. A Pod takes eleven times as much.
+const TREE_BYTES_PER_BYTE: usize = 16;
+/// What the trees of all requests that have begun may take together, by that estimate. What a single one takes is bounded by its
+/// budget.
+const TREES_BYTES_MAX: usize = 192 << 20;
+/// How much more that is for each slot beyond the first.
+const TREES_BYTES_PER_SLOT: usize = 96 << 20;
+/// The most requests that have not begun: of all users, and of one.
+const WAITING_MAX: usize = 512;
+const WAITING_OF_USER_MAX: usize = 128;
+
+/// The bounds of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) slots: usize,
+    /// What those that have begun may read together, and those of one user.
+    pub(super) bytes_max: usize,
+    pub(super) bytes_of_user_max: usize,
+    pub(super) waiting_max: usize,
+    pub(super) waiting_of_user_max: usize,
+}
+
+/// The requests, each with what tells it that it has a slot while it waits for one.
+#[derive(Debug)]
+pub(super) struct Queue<W> {
+    bounds: Bounds,
+    jobs: HashMap<u64, Job<W>>,
+    /// Users with requests that have not left. The key comes from clients, so the hasher resists collisions.
+    users: HashMap<Arc<str>, User>,
+    /// Users with requests that wait and have not begun, each once; the next is in front.
+    turns: VecDeque<Arc<str>>,
+    /// Requests that have begun and wait for a slot.
+    resuming: VecDeque<u64>,
+    slots_free: usize,
+    /// What those that have begun read.
+    bytes: usize,
+    /// The number of those that have not begun.
+    n_waiting: usize,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Job<W> {
+    user: Arc<str>,
+    bytes: usize,
+    has_begun: bool,
+    phase: Phase<W>,
+}
+
+#[derive(Debug)]
+enum Phase<W> {
+    /// It wants no slot.
+    Away,
+    Running,
+    Waiting(W),
+}
+
+#[derive(Debug, Default)]
+struct User {
+    /// Requests that wait and have not begun, in the order in which they came.
+    waiting: VecDeque<u64>,
+    /// The number of those that have not begun, whether they wait already or not.
+    n_waiting: usize,
+    /// The number of all.
+    n_jobs: usize,
+    /// What those that have begun read.
+    bytes: usize,
+}
+
+/// Why a request cannot enter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Full {
+    Server { waiting_max: usize },
+    User { waiting_max: usize },
+}
+
+/// The numbers of requests, for metrics.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Figures {
+    pub(super) computing: usize,
+    pub(super) waiting: usize,
+    /// Have begun, and wait for something else than a slot.
+    pub(super) away: usize,
+}
+
+impl Bounds {
+    /// The usual ones with so many slots.
+    pub(super) fn of(slots: usize) -> Bounds {
+        let trees = TREES_BYTES_MAX + slots.saturating_sub(1).saturating_mul(TREES_BYTES_PER_SLOT);
+        let bytes_max = trees / TREE_BYTES_PER_BYTE;
+        Bounds {
+            slots,
+            bytes_max,
+            bytes_of_user_max: bytes_max / 2,
+            waiting_max: WAITING_MAX,
+            waiting_of_user_max: WAITING_OF_USER_MAX,
+        }
+    }
+}
+
+impl<W> Queue<W> {
+    pub(super) fn new(bounds: Bounds) -> Queue<W> {
+        Queue {
+            bounds,
+            jobs: HashMap::new(),
+            users: HashMap::new(),
+            turns: VecDeque::new(),
+            resuming: VecDeque::new(),
+            slots_free: bounds.slots,
+            bytes: 0,
+            n_waiting: 0,
+            next_id: 0,
+        }
+    }
+
+    /// Takes in a request of a user that reads so many bytes.
+    pub(super) fn enter(&mut self, user: &str, bytes: usize) -> Result<u64, Full> {
+        let Bounds { waiting_max, waiting_of_user_max, .. } = self.bounds;
+        if waiting_max <= self.n_waiting {
+            return Err(Full::Server { waiting_max });
+        }
+        let known = self.users.get_key_value(user);
+        if known.is_some_and(|(_, of)| waiting_of_user_max <= of.n_waiting) {
+            return Err(Full::User { waiting_max: waiting_of_user_max });
+        }
+        let user: Arc<str> = known.map_or_else(|| user.into(), |(user, _)| user.clone());
+        let of = self.users.entry(user.clone()).or_default();
+        of.n_jobs += 1;
+        of.n_waiting += 1;
+        self.n_waiting += 1;
+        let id = self.next_id;
+        self.next_id += 1;
+        self.jobs.insert(id, Job { user, bytes, has_begun: false, phase: Phase::Away });
+        Ok(id)
+    }
+
+    /// A request wants a slot. The waiters of those that have one now.
+    pub(super) fn wait(&mut self, id: u64, waiter: W) -> Vec<W> {
+        let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
+        job.phase = Phase::Waiting(waiter);
+        if job.has_begun {
+            self.resuming.push_back(id);
+        } else if let Some(of) = self.users.get_mut(&job.user) {
+            if of.waiting.is_empty() {
+                self.turns.push_back(job.user.clone());
+            }
+            of.waiting.push_back(id);
+        }
+        self.grant()
+    }
+
+    /// A request wants its slot no more, whether it has it or waits for it.
+    pub(super) fn release(&mut self, id: u64) -> Vec<W> {
+        let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
+        match std::mem::replace(&mut job.phase, Phase::Away) {
+            Phase::Away => return Vec::new(),
+            Phase::Running => self.slots_free += 1,
+            Phase::Waiting(_) if job.has_begun => self.resuming.retain(|other| *other != id),
+            Phase::Waiting(_) => {
+                if let Some(of) = self.users.get_mut(&job.user) {
+                    of.waiting.retain(|other| *other != id);
+                    if of.waiting.is_empty() {
+                        self.turns.retain(|user| *user != job.user);
+                    }
+                }
+            }
+        }
+        self.grant()
+    }
+
+    /// A request has ended.
+    pub(super) fn leave(&mut self, id: u64) -> Vec<W> {
+        let mut granted = self.release(id);
+        let Some(job) = self.jobs.remove(&id) else { return granted };
+        if let Some(of) = self.users.get_mut(&job.user) {
+            of.n_jobs -= 1;
+            if job.has_begun {
+                of.bytes -= job.bytes;
+                self.bytes -= job.bytes;
+            } else {
+                of.n_waiting -= 1;
+                self.n_waiting -= 1;
+            }
+            if of.n_jobs == 0 {
+                self.users.remove(&job.user);
+            }
+        }
+        granted.extend(self.grant());
+        granted
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        let computing = self.bounds.slots - self.slots_free;
+        let waiting = self.n_waiting + self.resuming.len();
+        Figures { computing, waiting, away: self.jobs.len().saturating_sub(computing + waiting) }
+    }
+
+    /// Gives free slots to those that are next.
+    fn grant(&mut self) -> Vec<W> {
+        let mut granted = Vec::new();
+        while self.slots_free > 0 {
+            let Some(id) = self.resuming.pop_front().or_else(|| self.begin()) else { break };
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if let Phase::Waiting(waiter) = std::mem::replace(&mut job.phase, Phase::Running) {
+                self.slots_free -= 1;
+                granted.push(waiter);
+            }
+        }
+        granted
+    }
+
+    /// Takes the next request that may begin out of its queue.
+    fn begin(&mut self) -> Option<u64> {
+        let Bounds { bytes_max, bytes_of_user_max, .. } = self.bounds;
+        for turn in 0..self.turns.len() {
+            let user = self.turns.get(turn)?.clone();
+            let of = self.users.get_mut(&user)?;
+            let id = *of.waiting.front()?;
+            let job = self.jobs.get_mut(&id)?;
+            // A user whose share is full is passed over. If there is no room at all, nobody else may take what becomes free first,
+            // so that large requests are not passed for ever. One request has room in any case.
+            if of.bytes > 0 && bytes_of_user_max < of.bytes.saturating_add(job.bytes) {
+                continue;
+            }
+            if self.bytes > 0 && bytes_max < self.bytes.saturating_add(job.bytes) {
+                return None;
+            }
+            job.has_begun = true;
+            of.bytes += job.bytes;
+            of.n_waiting -= 1;
+            self.bytes += job.bytes;
+            self.n_waiting -= 1;
+            of.waiting.pop_front();
+            self.turns.remove(turn);
+            if !of.waiting.is_empty() {
+                self.turns.push_back(user);
+            }
+            return Some(id);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;
