@@ -32,6 +32,12 @@ use std::sync::Arc;
 use steersman_machinery::Revision;
 use tokio::sync::Notify;
 
+/// The most that is told of what a user may do, in bytes of its texts. The rules of Kubernetes' role `admin` have about 4 KB.
+const TOLD_BYTES_MAX: usize = 512 * 1024;
+/// What a rule takes beside its texts, and a text beside its characters.
+const RULE_BYTES: usize = 32;
+const TEXT_BYTES: usize = 3;
+
 /// The roles and bindings in force.
 #[derive(Default)]
 pub(crate) struct Rbac {
@@ -42,6 +48,14 @@ pub(crate) struct Rbac {
     roles: Progress,
     /// Notified when a ClusterRole has changed.
     cluster_roles_changed: Notify,
+}
+
+/// What a user has.
+struct UserRules {
+    rules: Vec<Rule>,
+    not_found: BTreeSet<RoleRef>,
+    /// Whether there are more rules.
+    is_cut: bool,
 }
 
 // === impl Rbac ===
@@ -78,26 +92,34 @@ impl Rbac {
 
     /// All rules that apply to a user in a namespace, and the roles that bindings name and that do not exist.
     pub(crate) fn rules_of(&self, user: &User, namespace: Option<&str>) -> (Vec<Rule>, BTreeSet<RoleRef>) {
-        let (mut rules, mut not_found) = (Vec::new(), BTreeSet::new());
-        let mut seen = BTreeSet::new();
+        let UserRules { rules, not_found, .. } = self.rules_up_to(user, namespace, usize::MAX);
+        (rules, not_found)
+    }
+
+    /// The rules that apply to a user in a namespace, until they have so many bytes.
+    fn rules_up_to(&self, user: &User, namespace: Option<&str>, bytes_max: usize) -> UserRules {
+        let mut all = UserRules { rules: Vec::new(), not_found: BTreeSet::new(), is_cut: false };
+        let (mut seen, mut bytes) = (BTreeSet::new(), 0_usize);
         let index = self.index.read();
-        let _: ControlFlow<()> = index.visit(user, namespace, |held| {
-            match held.rules {
-                // A binding may have several subjects that are the user, and counts once.
-                Some(found) => {
-                    for grant in held.grants {
-                        if seen.insert(grant.binding_address()) {
-                            rules.extend(found.iter().cloned());
-                        }
+        let visited = index.visit(user, namespace, |held| {
+            let Some(found) = held.rules else {
+                all.not_found.insert(held.role.clone());
+                return ControlFlow::Continue(());
+            };
+            // A binding may have several subjects that are the user, and counts once.
+            for _ in held.grants.iter().filter(|grant| seen.insert(grant.binding_address())) {
+                for rule in found {
+                    bytes = bytes.saturating_add(told_bytes(rule));
+                    if bytes_max < bytes {
+                        return ControlFlow::Break(());
                     }
-                }
-                None => {
-                    not_found.insert(held.role.clone());
+                    all.rules.push(rule.clone());
                 }
             }
             ControlFlow::Continue(())
         });
-        (rules, not_found)
+        all.is_cut = visited.is_break();
+        all
     }
 
     /// The rules of a role, named from a namespace or from the cluster.
@@ -151,8 +173,8 @@ impl Authorizer for Rbac {
     }
 
     fn rules_for<'a>(&'a self, user: &'a User, namespace: &'a str) -> BoxFuture<'a, Rules> {
-        let (found, not_found) = self.rules_of(user, Some(namespace));
-        let mut rules = Rules::default();
+        let UserRules { rules: found, not_found, is_cut } = self.rules_up_to(user, Some(namespace), TOLD_BYTES_MAX);
+        let mut rules = Rules { is_incomplete: is_cut, ..Rules::default() };
         for Rule { api_groups, non_resource_urls, resource_names, resources, verbs } in found {
             if !resources.is_empty() {
                 rules.resources.push(ResourceRule { verbs: verbs.clone(), api_groups, resources, resource_names });
@@ -161,11 +183,24 @@ impl Authorizer for Rbac {
                 rules.non_resources.push(NonResourceRule { verbs, paths: non_resource_urls });
             }
         }
-        if !not_found.is_empty() {
-            rules.error = Some(aggregate(not_found.iter().map(RoleRef::not_found).collect()));
+        let mut errors: BTreeSet<String> = not_found.iter().map(RoleRef::not_found).collect();
+        if is_cut {
+            errors.insert(format!(
+                "the rules that apply to the user have more than {TOLD_BYTES_MAX} bytes; only the first of them are listed"
+            ));
+        }
+        if !errors.is_empty() {
+            rules.error = Some(aggregate(errors));
         }
         Box::pin(future::ready(rules))
     }
+}
+
+/// About how many bytes a rule has where it is listed.
+fn told_bytes(rule: &Rule) -> usize {
+    let Rule { api_groups, non_resource_urls, resource_names, resources, verbs } = rule;
+    let texts = [api_groups, non_resource_urls, resource_names, resources, verbs].into_iter().flatten();
+    RULE_BYTES + texts.map(|text| text.len() + TEXT_BYTES).sum::<usize>()
 }
 
 /// Several errors in one text: one alone as it is, several in brackets.
@@ -174,5 +209,46 @@ pub(crate) fn aggregate(texts: BTreeSet<String>) -> String {
     match texts.as_slice() {
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authz::rbac::index::Entry;
+    use serde_json::json;
+    use steersman_machinery::{Object, ObjectKey};
+
+    fn insert(rbac: &Rbac, resource: Resource, name: &str, object: &serde_json::Value) {
+        let key = ObjectKey::cluster(name);
+        let object = Arc::new(Object::decode(key.clone(), Revision(1), object.to_string().as_bytes()).unwrap());
+        let entry = Entry::read(resource, &object).unwrap();
+        rbac.index.write().insert(resource, &key, entry);
+    }
+
+    #[tokio::test]
+    async fn of_very_many_rules_the_first_are_listed_and_it_is_said_that_there_are_more() {
+        let rbac = Rbac::default();
+        let subjects = json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}]);
+        for role in 0..20 {
+            let rule = |n: usize| json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [format!("c-{n}")], "verbs": ["get"]});
+            let (name, rules): (String, Vec<_>) = (format!("r{role:03}"), (0..2_000).map(rule).collect());
+            insert(&rbac, Resource::ClusterRoles, &name, &json!({"metadata": {"name": name}, "rules": rules}));
+            let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+            let binding = json!({"metadata": {"name": name}, "roleRef": role, "subjects": subjects});
+            insert(&rbac, Resource::ClusterRoleBindings, &name, &binding);
+        }
+        let alice = User::authenticated("alice", []);
+        let rules = rbac.rules_for(&alice, "default").await;
+        assert!(rules.is_incomplete);
+        let error = rules.error.unwrap();
+        assert_eq!(
+            error,
+            "the rules that apply to the user have more than 524288 bytes; only the first of them are listed"
+        );
+        assert!((5_000..10_000).contains(&rules.resources.len()), "{}", rules.resources.len());
+        assert_eq!(rbac.rules_of(&alice, None).0.len(), 40_000, "who grants something needs all of them");
+        let nobody = rbac.rules_for(&User::authenticated("bob", []), "default").await;
+        assert_eq!((nobody.is_incomplete, nobody.error, nobody.resources.len()), (false, None, 0));
     }
 }

@@ -9,6 +9,9 @@ use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{set_at, str_at};
 
+/// What it costs to write a rule, as so many bytes of objects.
+const RULE_BYTES: usize = 256;
+
 pub(super) fn of_self<'a>(
     state: &'a State,
     operation: &'a Operation<'_>,
@@ -20,6 +23,7 @@ pub(super) fn of_self<'a>(
             return Err(Failure::bad_request("no namespace on request"));
         }
         let rules = state.authorizer.rules_for(operation.user, &namespace).await;
+        operation.load.expect((rules.resources.len() + rules.non_resources.len()).saturating_mul(RULE_BYTES)).await;
         let mut status = json!({
             "resourceRules": rules.resources.iter().map(resource_rule).collect::<Vec<_>>(),
             "nonResourceRules": rules.non_resources.iter().map(non_resource_rule).collect::<Vec<_>>(),
