@@ -347,3 +347,46 @@ impl Compiler {
         self.variables
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expression() -> Expression {
+        Expression::compile(&Environment::new(), "[1, 2, 3].all(n, n < 4)")
+    }
+
+    /// What one evaluation costs, with a budget of its own.
+    fn evaluate(expression: &Expression, shared: &Allowance) -> Result<bool, OutOfBudget> {
+        let mut budget = Budget::new(OBJECT_BUDGET, shared);
+        let value = expression.evaluate(&mut Activation::new(), &mut budget)?;
+        Ok(value.ok().and_then(|value| value.as_bool()) == Some(true))
+    }
+
+    #[test]
+    fn fifteen_hundred_policies_cost_no_more_than_the_request_may() {
+        let expression = expression();
+        let probe = Allowance::default();
+        assert_eq!(evaluate(&expression, &probe), Ok(true));
+        let cost = REQUEST_BUDGET - probe.cost.load(Ordering::Relaxed);
+        assert!(cost > 0);
+        let shared = Allowance { cost: AtomicU64::new(100 * cost), ..Allowance::default() };
+        let outcomes: Vec<_> = (0..1500).map(|_| evaluate(&expression, &shared)).collect();
+        assert!(outcomes[..100].iter().all(|outcome| *outcome == Ok(true)));
+        assert!(outcomes[100..].iter().all(|outcome| *outcome == Err(OutOfBudget::Shared)));
+        assert_eq!(
+            OutOfBudget::Shared.to_string(),
+            "the expressions of the policies and webhooks that are about this request cost more than 30000000 together, \
+             which is the most for one request; the rest of them is not evaluated"
+        );
+    }
+
+    #[test]
+    fn one_policy_that_spends_its_own_budget_leaves_the_rest_to_others() {
+        let (expression, shared) = (expression(), Allowance::default());
+        let mut own = Budget::new(1, &shared);
+        let spent = expression.evaluate(&mut Activation::new(), &mut own).map(|_| ());
+        assert_eq!(spent, Err(OutOfBudget::Own));
+        assert_eq!(evaluate(&expression, &shared), Ok(true));
+    }
+}
