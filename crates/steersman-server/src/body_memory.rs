@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What every body may have without a reservation.
+/// The bytes that every body may have without a reservation.
 const FREE_BYTES: usize = 16 * 1024;
 /// The most bytes of the bodies of one user, and of all. The largest body has 3 MiB.
 const USER_BYTES_MAX: usize = 64 << 20;
@@ -28,7 +28,7 @@ struct Reserved {
     users: HashMap<String, usize>,
 }
 
-/// What is reserved for one body, until it is dropped.
+/// The reservation of one body. Dropping it gives the bytes back.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     memory: Arc<BodyMemory>,
@@ -50,7 +50,7 @@ enum Full {
 }
 
 impl BodyMemory {
-    /// Nothing yet, for a body of a user.
+    /// A reservation for a body of a user, empty until bytes arrive.
     pub(crate) fn reserve(self: &Arc<BodyMemory>, user: &Arc<User>) -> Reservation {
         Reservation { memory: self.clone(), user: user.clone(), bytes: 0 }
     }

@@ -80,7 +80,7 @@ struct Head {
 struct Entered {
     user: Arc<User>,
     body: Bytes,
-    /// What is reserved for the body.
+    /// Reserved for the body until the request has ended.
     _memory: Reservation,
     deadline: Instant,
     load: Load,

@@ -85,13 +85,13 @@ struct Parked<F: Send + 'static> {
 // === impl Compute ===
 
 impl Compute {
-    /// On the blocking threads of this runtime, and not of the one that calls the service.
+    /// Uses the blocking threads of this runtime, and not of the one that calls the service.
     #[must_use]
     pub fn on(self, runtime: Handle) -> Compute {
         Compute { runtime: Some(runtime), ..self }
     }
 
-    /// So many at a time. Without it there are as many as processors but one, which is left to small requests, and at least one.
+    /// Limits how many requests compute at a time. Without it one processor is left to small requests, and at least one request computes.
     #[must_use]
     pub fn slots(self, slots: NonZeroUsize) -> Compute {
         Compute { slots: Some(slots), ..self }

@@ -10,7 +10,7 @@ use steersman_cel::{
     Activation, CompileError, DeclType, Environment, Meter, OBJECT_BUDGET, PER_CALL_LIMIT, Program, Type, Value as Cel,
 };
 
-/// What all expressions about one request may cost together: as much as three policies may.
+/// The most that all expressions about one request may cost together: as much as three policies may.
 const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
 
 /// What expressions may name beside the objects, the request and the namespace.
@@ -32,12 +32,12 @@ pub(crate) struct Expression {
 pub(crate) struct Budget<'a> {
     cost: u64,
     work: u64,
-    /// Of the request.
+    /// Shared by all policies and webhooks of the request.
     shared: &'a Allowance,
 }
 
-/// What all expressions about one request may still cost: upstream bounds what each policy and each webhook costs, but not how many
-/// there are. It is changed by one task at a time; it is atomic because the task may change its thread.
+/// The cost that is left for all expressions about one request. Upstream bounds the cost of each policy and each webhook, but not
+/// their number. It is changed by one task at a time; it is atomic because the task may change its thread.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     cost: AtomicU64,
@@ -47,10 +47,10 @@ pub(crate) struct Allowance {
 /// A budget is spent. Nothing more is evaluated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum OutOfBudget {
-    /// That of the policy or the webhook, in upstream's words.
+    /// The budget of the policy or the webhook. In upstream's words.
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     Own,
-    /// That of the request.
+    /// The allowance of the request.
     #[error(
         "the expressions of the policies and webhooks that are about this request cost more than {REQUEST_BUDGET} together, which is the most for one request; the rest of them is not evaluated"
     )]
@@ -356,7 +356,7 @@ mod tests {
         Expression::compile(&Environment::new(), "[1, 2, 3].all(n, n < 4)")
     }
 
-    /// What one evaluation costs, with a budget of its own.
+    /// Evaluates with a budget of its own.
     fn evaluate(expression: &Expression, shared: &Allowance) -> Result<bool, OutOfBudget> {
         let mut budget = Budget::new(OBJECT_BUDGET, shared);
         let value = expression.evaluate(&mut Activation::new(), &mut budget)?;

@@ -92,9 +92,9 @@ pub(crate) struct Operation<'a> {
     pub(crate) deadline: Option<Instant>,
     /// What the request may build and compute. Nothing is charged after the commit, where it is too late to refuse.
     pub(crate) budget: Budget,
-    /// What the request computes.
+    /// The work that the request announces.
     pub(crate) load: Load,
-    /// What the expressions of policies and webhooks may still cost.
+    /// The cost that is left for expressions of policies and webhooks.
     pub(crate) expressions: Allowance,
 }
 

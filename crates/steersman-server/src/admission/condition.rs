@@ -101,7 +101,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// What the expressions about the write may still cost together.
+    /// The cost that is left for all expressions about the write.
     pub(crate) fn allowance(&self) -> &'a Allowance {
         &self.subject.operation.expressions
     }

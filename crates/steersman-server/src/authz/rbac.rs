@@ -32,9 +32,9 @@ use std::sync::Arc;
 use steersman_machinery::Revision;
 use tokio::sync::Notify;
 
-/// The most that is told of what a user may do, in bytes of its texts. The rules of Kubernetes' role `admin` have about 4 KB.
+/// The most bytes of rules that a review lists. The rules of Kubernetes' role `admin` have about 4 KB.
 const TOLD_BYTES_MAX: usize = 512 * 1024;
-/// What a rule takes beside its texts, and a text beside its characters.
+/// The bytes of a rule beside its texts, and of a text beside its characters.
 const RULE_BYTES: usize = 32;
 const TEXT_BYTES: usize = 3;
 
@@ -50,7 +50,7 @@ pub(crate) struct Rbac {
     cluster_roles_changed: Notify,
 }
 
-/// What a user has.
+/// The rules of a user.
 struct UserRules {
     rules: Vec<Rule>,
     not_found: BTreeSet<RoleRef>,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_very_many_rules_the_first_are_listed_and_it_is_said_that_there_are_more() {
+    async fn a_review_of_very_many_rules_lists_the_first_and_says_that_it_is_incomplete() {
         let rbac = Rbac::default();
         let subjects = json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}]);
         for role in 0..20 {

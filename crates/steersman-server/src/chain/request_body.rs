@@ -47,7 +47,7 @@ where
         RequestBody { body, phase }
     }
 
-    /// All of it, for which memory is reserved as it comes.
+    /// Reads the whole body. Memory is reserved for it as its bytes arrive.
     pub(super) async fn read(&mut self, memory: &mut Reservation) -> Result<Bytes, Failure> {
         if MUCH_TOO_LONG_BYTES <= self.body.size_hint().lower() {
             self.phase = Phase::TooLong;

@@ -1,4 +1,4 @@
-//! What `/metrics` says of heavy requests.
+//! The metrics of heavy requests.
 
 use crate::compute::Pool;
 use crate::compute::queue::Figures;

@@ -1,4 +1,4 @@
-//! What a request is about to compute, and whether it is to go on.
+//! The work that a request announces before it computes, and the interruption that ends it.
 
 use futures::future::poll_fn;
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use steersman_machinery::budget::Interrupt;
 /// a hundred times as long as it takes to hand the request to another thread.
 const HEAVY_BYTES: usize = 64 * 1024;
 
-/// What a request says of its work, and hears about it. Clones are the same request's. The default belongs to no request: such work,
-/// the server's own, is done where it is.
+/// The work of one request; clones share it. The default belongs to no request: the server's own work is done where it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load(Option<Arc<Shared>>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// What the request reads, once that is much.
+    /// The bytes that the request reads; zero while it is not heavy.
     bytes: AtomicUsize,
     /// Whether it is carried out where it is to be.
     has_begun: AtomicBool,
@@ -29,7 +28,7 @@ struct Shared {
 pub(crate) struct Interrupts(Option<Load>);
 
 impl Load {
-    /// Of a request that begins with so many bytes to read, and ends when it is interrupted.
+    /// A request that begins with so many bytes to read, and that `interrupt` ends.
     pub(crate) fn of_request(bytes: usize, interrupt: Interrupt) -> Load {
         let shared = Shared { interrupt, ..Shared::default() };
         if HEAVY_BYTES <= bytes {
@@ -38,8 +37,8 @@ impl Load {
         Load(Some(Arc::new(shared)))
     }
 
-    /// To be awaited before so many bytes of objects are read, or as much is computed. Much of it is done behind this on another
-    /// thread, when it is the request's turn.
+    /// To be awaited before so many bytes of objects are read, or something else is computed that takes as long. If that is much, the
+    /// request goes on behind this on another thread, when it is its turn.
     pub(crate) async fn expect(&self, bytes: usize) {
         let Some(shared) = self.0.as_ref().filter(|_| HEAVY_BYTES <= bytes) else { return };
         shared.bytes.fetch_max(bytes, Ordering::Relaxed);
@@ -66,7 +65,7 @@ impl Load {
         true
     }
 
-    /// What interrupts the request, for its budget.
+    /// The interrupt of the request, for its budget.
     pub(crate) fn interruption(&self) -> Interrupt {
         self.0.as_ref().map(|shared| shared.interrupt.clone()).unwrap_or_default()
     }

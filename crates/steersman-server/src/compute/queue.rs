@@ -7,10 +7,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// What a tree of an object takes beside the bytes that it is read from. A Pod takes eleven times as much.
+/// The memory of a tree for each byte that it is read from. A Pod takes eleven times as much as its JSON.
 const TREE_BYTES_PER_BYTE: usize = 16;
-/// What the trees of all requests that have begun may take together, by that estimate. What a single one takes is bounded by its
-/// budget.
+/// The memory that the trees of all requests that have begun may take together, by that estimate. The budget of each request bounds
+/// its own.
 const TREES_BYTES_MAX: usize = 192 << 20;
 /// How much more that is for each slot beyond the first.
 const TREES_BYTES_PER_SLOT: usize = 96 << 20;
@@ -22,7 +22,7 @@ const WAITING_OF_USER_MAX: usize = 128;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) slots: usize,
-    /// What those that have begun may read together, and those of one user.
+    /// The bytes that requests which have begun may read together, all and those of one user.
     pub(super) bytes_max: usize,
     pub(super) bytes_of_user_max: usize,
     pub(super) waiting_max: usize,
@@ -41,7 +41,7 @@ pub(super) struct Queue<W> {
     /// Requests that have begun and wait for a slot.
     resuming: VecDeque<u64>,
     slots_free: usize,
-    /// What those that have begun read.
+    /// The bytes that requests which have begun read.
     bytes: usize,
     /// The number of those that have not begun.
     n_waiting: usize,
@@ -72,7 +72,7 @@ struct User {
     n_waiting: usize,
     /// The number of all.
     n_jobs: usize,
-    /// What those that have begun read.
+    /// The bytes that requests which have begun read.
     bytes: usize,
 }
 

@@ -3,8 +3,8 @@
 use crate::operation::Operation;
 use steersman_machinery::Value;
 
-/// Rules may look at each value of an object several times, and at each with each other. What it costs to try them on one value, as so
-/// many bytes of objects.
+/// Rules may look at each value of an object several times, and at each with each other. The cost of trying them on one value is
+/// taken to be that of reading so many bytes of objects.
 const VALUE_BYTES: usize = 256;
 /// More values need not be counted: the request is heavy.
 const VALUES_MAX: usize = 1024;

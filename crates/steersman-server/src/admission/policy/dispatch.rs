@@ -13,7 +13,7 @@ use crate::status::Failure;
 use std::sync::Arc;
 use steersman_machinery::Value;
 
-/// What it costs to evaluate a policy on a small object, as so many bytes of objects.
+/// The cost of evaluating a policy on a small object, in bytes of objects that are read in the same time.
 pub(in crate::admission) const EVALUATION_BYTES: usize = 1024;
 
 /// What is to be done about a write, in the order of the policies' names and then of the bindings' names.

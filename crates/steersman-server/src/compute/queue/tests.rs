@@ -64,7 +64,7 @@ fn the_number_of_those_that_wait_is_bounded_for_each_user_and_for_all() {
 }
 
 #[test]
-fn what_has_begun_is_bounded_for_each_user_and_for_all_though_slots_are_free() {
+fn requests_that_have_begun_are_bounded_by_bytes_for_each_user_and_for_all() {
     let mut queue = queue(9);
     let (alone, granted) = enter(&mut queue, "a", 500);
     assert_eq!(granted, [alone], "a request that is larger than everything begins alone");
@@ -94,12 +94,12 @@ fn a_request_that_is_given_up_gives_back_what_it_has() {
 
 /// Random requests: no bound is ever exceeded, nobody is forgotten, and in the end nothing is left.
 #[test]
-fn whatever_happens_bounds_hold_and_everybody_has_a_slot_at_last() {
+fn random_requests_keep_the_bounds_and_all_get_a_slot_at_last() {
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);
         let slots = random.random_range(1..4);
         let mut queue = queue(slots);
-        // What each request was last told: whether it has a slot, and how often it still wants one.
+        // The requests by their state, each with how often it still wants a slot.
         let mut running: BTreeMap<u64, u32> = BTreeMap::new();
         let mut waiting: BTreeMap<u64, u32> = BTreeMap::new();
         let mut away: BTreeMap<u64, u32> = BTreeMap::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
-/// What it costs to see whether an object is selected, as so many bytes of objects.
+/// The cost of seeing whether an object is selected, in bytes of objects that are read in the same time.
 const SELECTING_BYTES: usize = 16;
 /// The same for a field that is not in the object's header.
 const READING_BYTES: usize = 1024;
