@@ -31,6 +31,14 @@ pub enum Form {
     Table,
 }
 
+/// The version of `meta.k8s.io` in which a table, or metadata only, is sent. The two differ by their names alone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MetaVersion {
+    V1,
+    /// Older clients still ask for it.
+    V1beta1,
+}
+
 /// The kind of answer, which decides the possible forms.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shape {
@@ -38,8 +46,10 @@ pub enum Shape {
     List,
     /// One object, or a Status.
     One,
-    /// One object that has no table: a review.
+    /// A document that has no other form, such as discovery.
     Plain,
+    /// One object that has no table, such as a review.
+    Review,
     /// A stream of events.
     Stream,
 }
@@ -49,6 +59,8 @@ pub enum Shape {
 pub struct Negotiated {
     pub encoding: Encoding,
     pub form: Form,
+    /// It changes nothing about objects as they are.
+    pub meta_version: MetaVersion,
 }
 
 /// The media type and the parameters of one entry of an `Accept` header.
@@ -104,7 +116,7 @@ pub fn negotiate_for(
 ) -> Result<Negotiated, Failure> {
     let entries = entries(headers);
     if entries.is_empty() {
-        return Ok(Negotiated { encoding: Encoding::Json, form: Form::Object });
+        return Ok(Negotiated::new(Encoding::Json, Form::Object));
     }
     let mut is_known_type = false;
     for entry in &entries {
@@ -113,14 +125,14 @@ pub fn negotiate_for(
         if shape == Shape::Stream && encoding == Encoding::Yaml {
             continue;
         }
-        let Some(form) = form(entry, shape) else { continue };
+        let Some((form, meta_version)) = form(entry, shape) else { continue };
         let is_served = match (encoding, form) {
             (Encoding::Json | Encoding::Yaml, _) | (Encoding::Protobuf, Form::PartialMetadata) => true,
             (Encoding::Protobuf, Form::Object) => has_protobuf(),
             (Encoding::Protobuf, Form::Table) => false,
         };
         if is_served {
-            return Ok(Negotiated { encoding, form });
+            return Ok(Negotiated { encoding, form, meta_version });
         }
     }
     match shape {
@@ -150,18 +162,44 @@ fn encoding(media_type: &str) -> Option<Encoding> {
     }
 }
 
-fn form(entry: &Entry<'_>, shape: Shape) -> Option<Form> {
-    let kind = match (entry.parameter("as"), entry.parameter("g"), entry.parameter("v")) {
-        (None, None, None) => return Some(Form::Object),
-        (Some(kind), Some("meta.k8s.io"), Some("v1")) => kind,
+fn form(entry: &Entry<'_>, shape: Shape) -> Option<(Form, MetaVersion)> {
+    let (kind, version) = match (entry.parameter("as"), entry.parameter("g"), entry.parameter("v")) {
+        (None, None, None) => return Some((Form::Object, MetaVersion::V1)),
+        (Some(kind), Some("meta.k8s.io"), Some("v1")) => (kind, MetaVersion::V1),
+        (Some(kind), Some("meta.k8s.io"), Some("v1beta1")) => (kind, MetaVersion::V1beta1),
         _ => return None,
     };
-    match (kind, shape) {
-        ("Table", Shape::List | Shape::One | Shape::Stream) => Some(Form::Table),
-        ("PartialObjectMetadata", Shape::One | Shape::Stream) | ("PartialObjectMetadataList", Shape::List) => {
-            Some(Form::PartialMetadata)
+    let form = match (kind, shape) {
+        ("Table", Shape::List | Shape::One | Shape::Stream) => Form::Table,
+        ("PartialObjectMetadata", Shape::One | Shape::Review | Shape::Stream)
+        | ("PartialObjectMetadataList", Shape::List) => Form::PartialMetadata,
+        _ => return None,
+    };
+    Some((form, version))
+}
+
+impl Negotiated {
+    /// A form in the current version of `meta.k8s.io`.
+    pub const fn new(encoding: Encoding, form: Form) -> Negotiated {
+        Negotiated { encoding, form, meta_version: MetaVersion::V1 }
+    }
+}
+
+impl MetaVersion {
+    /// As a path or a kind names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MetaVersion::V1 => "v1",
+            MetaVersion::V1beta1 => "v1beta1",
         }
-        _ => None,
+    }
+
+    /// With the group.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            MetaVersion::V1 => "meta.k8s.io/v1",
+            MetaVersion::V1beta1 => "meta.k8s.io/v1beta1",
+        }
     }
 }
 
@@ -222,6 +260,22 @@ mod tests {
     }
 
     #[test]
+    fn tables_and_metadata_have_a_version_of_their_own() {
+        for version in [MetaVersion::V1, MetaVersion::V1beta1] {
+            for (kind, shape) in [
+                ("Table", Shape::List),
+                ("Table", Shape::Stream),
+                ("PartialObjectMetadata", Shape::Review),
+                ("PartialObjectMetadataList", Shape::List),
+            ] {
+                let accept = format!("application/json;as={kind};v={};g=meta.k8s.io", version.name());
+                let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
+                assert_eq!(negotiate(&headers, shape).map(|one| one.meta_version).ok(), Some(version), "{accept}");
+            }
+        }
+    }
+
+    #[test]
     fn protobuf_is_passed_over_where_there_is_none() {
         let mut headers = HeaderMap::new();
         let negotiated = |headers: &HeaderMap, shape| {
@@ -256,7 +310,9 @@ mod tests {
             Shape::List,
             Err("only the following media types"),
         );
-        check("application/json;as=Table;v=v1;g=meta.k8s.io", Shape::Plain, Err("only the following media types"));
+        for shape in [Shape::Plain, Shape::Review] {
+            check("application/json;as=Table;v=v1;g=meta.k8s.io", shape, Err("only the following media types"));
+        }
         check(
             "application/yaml, application/json;q=0",
             Shape::Stream,

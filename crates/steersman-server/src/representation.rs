@@ -15,7 +15,7 @@ mod table;
 use crate::at_rest;
 use crate::catalog::{Resource, Served};
 use crate::conversion;
-use crate::negotiate::{Encoding, Form, MEDIA_TYPES, Negotiated};
+use crate::negotiate::{Encoding, Form, MEDIA_TYPES, MetaVersion, Negotiated};
 use crate::payload::Payload;
 use crate::projection::Projection;
 use crate::protobuf;
@@ -36,6 +36,7 @@ pub(crate) struct Representation {
     served: Served,
     encoding: Encoding,
     form: Form,
+    meta_version: MetaVersion,
     is_pretty: bool,
     /// Present where the encoding is protobuf.
     protobuf: Option<Arc<Protobuf>>,
@@ -73,7 +74,7 @@ impl Representation {
     /// # Errors
     /// 400 for an unknown value of `includeObject`, 406 for protobuf of a kind that has no such form.
     pub(crate) fn new(served: &Served, wishes: Wishes<'_>) -> Result<Representation, Failure> {
-        let Negotiated { encoding, form } = wishes.negotiated;
+        let Negotiated { encoding, form, meta_version } = wishes.negotiated;
         let included = match wishes.include_object.filter(|_| form == Form::Table) {
             None | Some("Metadata") => Included::Metadata,
             Some("None") => Included::Nothing,
@@ -92,9 +93,10 @@ impl Representation {
             served: served.clone(),
             encoding,
             form,
+            meta_version,
             is_pretty: wishes.is_pretty,
             protobuf: match encoding {
-                Encoding::Protobuf => Some(Arc::new(messages(served, form)?)),
+                Encoding::Protobuf => Some(Arc::new(messages(served, form, meta_version)?)),
                 Encoding::Json | Encoding::Yaml => None,
             },
             included,
@@ -178,7 +180,7 @@ impl Representation {
             (Form::Object, Payload::Tree(tree)) => Ok(text(tree).into()),
             (Form::PartialMetadata, _) => {
                 let mut out = Vec::new();
-                metadata::write(payload, &mut out)?;
+                metadata::write(payload, self.meta_version, &mut out)?;
                 Ok(out.into())
             }
             (Form::Table, _) => self.table_of_one(payload, true),
@@ -199,7 +201,7 @@ impl Representation {
             },
             (Form::Object, Payload::Tree(tree)) if self.resource().is_custom() => write(tree, scratch),
             (Form::Object, Payload::Tree(tree)) => write_item(tree.clone(), scratch),
-            (Form::PartialMetadata, _) => metadata::write(payload, scratch)?,
+            (Form::PartialMetadata, _) => metadata::write(payload, self.meta_version, scratch)?,
             (Form::Table, _) => self.write_row(payload, scratch)?,
         }
         Ok(scratch)
@@ -207,10 +209,10 @@ impl Representation {
 }
 
 /// The messages of a kind and its list in a form.
-fn messages(served: &Served, form: Form) -> Result<Protobuf, Failure> {
+fn messages(served: &Served, form: Form, meta_version: MetaVersion) -> Result<Protobuf, Failure> {
     let kind = match form {
         Form::Object | Form::Table => served.kind(),
-        Form::PartialMetadata => GroupVersionKind::new("meta.k8s.io", "v1", "PartialObjectMetadata"),
+        Form::PartialMetadata => GroupVersionKind::new("meta.k8s.io", meta_version.name(), "PartialObjectMetadata"),
     };
     let list_kind = match form {
         Form::Object | Form::Table => served.resource.list_kind.to_string(),

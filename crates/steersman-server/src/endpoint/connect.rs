@@ -170,7 +170,7 @@ pub(super) async fn handle(
     if *method != Method::POST || !subresource.verbs.contains(&Verb::Create) {
         return Err(Failure::method_not_allowed());
     }
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let negotiated = negotiate(cx.headers, Shape::Review)?;
     cx.read_options("CreateOptions")?;
     let schema = Definitions::builtin().schema(connection.definition).ok_or_else(Failure::unknown_resource)?;
     let mut object = read(cx, &body, &subresource.kind, schema)?;

@@ -108,6 +108,10 @@ impl Table {
         // The definitions are those of OpenAPI, where some kinds of answers are missing.
         match &*kind.group {
             "apidiscovery.k8s.io" => self.message(&format!("{LEAD}api.apidiscovery.{version}.{name}")),
+            // The two versions share their messages.
+            "meta.k8s.io" if *version == *"v1beta1" => {
+                self.message(&format!("{LEAD}apimachinery.pkg.apis.meta.v1.{name}"))
+            }
             "meta.k8s.io" => self.message(&format!("{LEAD}apimachinery.pkg.apis.meta.{version}.{name}")),
             _ => self.of_definition(Definitions::builtin().definition_of(kind)?.name()),
         }

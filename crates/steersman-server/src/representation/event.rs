@@ -1,6 +1,6 @@
 //! Objects as the events of a watch: frames that watches with the same options share.
 
-use crate::negotiate::{Encoding, Form};
+use crate::negotiate::{Encoding, Form, MetaVersion};
 use crate::payload::Payload;
 use crate::protobuf;
 use crate::representation::{Included, Representation};
@@ -47,7 +47,7 @@ impl Representation {
     /// The key by which the frames of an event are shared; nothing where it does not fit into its bits, which takes a
     /// definition with more than 256 versions. Tables contain an age, so they are shared within one second only.
     pub(crate) fn frame_key(&self, word: Word, has_columns: bool) -> Option<FrameKey> {
-        const RESOURCE_BITS: u32 = 31;
+        const RESOURCE_BITS: u32 = 30;
         const VARIANT_BITS: u32 = 20;
         const VERSION_BITS: u32 = 8;
         let form = match (self.form, self.included, has_columns) {
@@ -59,6 +59,10 @@ impl Representation {
             (Form::Table, Included::Nothing, true) => 5,
             (Form::Table, Included::Object, false) => 6,
             (Form::Table, Included::Object, true) => 7,
+        };
+        let meta_version = match (self.form, self.meta_version) {
+            (Form::Object, _) | (_, MetaVersion::V1) => 0,
+            (_, MetaVersion::V1beta1) => 1,
         };
         let word = match word {
             Word::Added => 0,
@@ -81,7 +85,8 @@ impl Representation {
             (_, Encoding::Protobuf) => 1,
             (_, Encoding::Json | Encoding::Yaml) => 0,
         };
-        Some(FrameKey((((resource << VARIANT_BITS | variant) << VERSION_BITS | version) << 3 | form) << 2 | word))
+        let what = ((resource << VARIANT_BITS | variant) << VERSION_BITS) | version;
+        Some(FrameKey(((what << 1 | meta_version) << 3 | form) << 2 | word))
     }
 
     /// The frame of an event.

@@ -275,8 +275,10 @@ impl Representation {
     fn envelope(&self, head: &ListHead) -> Envelope {
         let (kind, api_version) = match self.form {
             Form::Object => (self.resource().list_kind.to_string(), self.served.api_version()),
-            Form::PartialMetadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
-            Form::Table => ("Table".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::PartialMetadata => {
+                ("PartialObjectMetadataList".to_owned(), self.meta_version.api_version().to_owned())
+            }
+            Form::Table => ("Table".to_owned(), self.meta_version.api_version().to_owned()),
         };
         let mut fields =
             vec![("kind", text(&kind)), ("apiVersion", text(&api_version)), ("metadata", text(&list_metadata(head)))];

@@ -1,5 +1,6 @@
-//! `meta.k8s.io/v1 PartialObjectMetadata`: an object's metadata and nothing else.
+//! The `PartialObjectMetadata` of `meta.k8s.io`: an object's metadata and nothing else.
 
+use crate::negotiate::MetaVersion;
 use crate::payload::Payload;
 use crate::representation::write as write_json;
 use crate::status::Failure;
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use steersman_machinery::Object;
 
-const OPENING: &[u8] = b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":";
+const OPENING: &[u8] = b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"";
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
@@ -19,8 +20,10 @@ struct Envelope<'a> {
 ///
 /// # Errors
 /// When a stored object is not readable.
-pub(super) fn write(payload: &Payload, out: &mut Vec<u8>) -> Result<(), Failure> {
+pub(super) fn write(payload: &Payload, version: MetaVersion, out: &mut Vec<u8>) -> Result<(), Failure> {
     out.extend_from_slice(OPENING);
+    out.extend_from_slice(version.api_version().as_bytes());
+    out.extend_from_slice(b"\",\"metadata\":");
     match payload {
         Payload::Stored(object) => out.extend_from_slice(of(object)?.as_bytes()),
         Payload::Tree(tree) => match tree.get("metadata") {

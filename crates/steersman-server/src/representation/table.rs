@@ -1,4 +1,4 @@
-//! `meta.k8s.io/v1 Table`: a row of cells for each object, as kubectl prints them.
+//! The `Table` of `meta.k8s.io`: a row of cells for each object, as kubectl prints them.
 
 use crate::payload::Payload;
 use crate::representation::{Included, Representation, metadata, text, write};
@@ -29,7 +29,7 @@ impl Representation {
         write(&cells, out);
         out.extend_from_slice(b",\"object\":");
         match (self.included, payload) {
-            (Included::Metadata, _) => metadata::write(payload, out)?,
+            (Included::Metadata, _) => metadata::write(payload, self.meta_version, out)?,
             (Included::Nothing, _) => out.extend_from_slice(b"null"),
             (Included::Object, Payload::Stored(object)) => out.extend_from_slice(object.json()),
             (Included::Object, Payload::Tree(tree)) => write(tree, out),
@@ -47,7 +47,9 @@ impl Representation {
             Payload::Stored(object) => Some(object.revision.to_string()),
             Payload::Tree(tree) => value::str_at(tree, &["metadata", "resourceVersion"]).map(str::to_owned),
         };
-        let mut out = b"{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":".to_vec();
+        let mut out = b"{\"kind\":\"Table\",\"apiVersion\":\"".to_vec();
+        out.extend_from_slice(self.meta_version.api_version().as_bytes());
+        out.extend_from_slice(b"\",\"metadata\":");
         write(&version.map_or_else(|| json!({}), |version| json!({"resourceVersion": version})), &mut out);
         out.extend_from_slice(b",\"columnDefinitions\":");
         if has_columns {

@@ -82,7 +82,7 @@ pub(super) fn unreadable(name: &str) -> Arc<Object> {
 
 /// The row of an object, made from its bytes and from a tree.
 fn rows(served: &Served, object: &Arc<Object>, include: Option<&str>) -> (Value, Value) {
-    let negotiated = Negotiated { encoding: Encoding::Json, form: Form::Table };
+    let negotiated = Negotiated::new(Encoding::Json, Form::Table);
     let wishes = Wishes { include_object: include, ..wishes(negotiated) };
     let representation = Representation::new(served, wishes).unwrap();
     let row = |payload: &Payload| {
@@ -111,7 +111,7 @@ fn rows_from_bytes_are_those_from_trees() {
             assert_eq!(from_bytes, from_tree, "{fields}");
         }
         // More read than is needed shows the same.
-        let now = wishes(Negotiated { encoding: Encoding::Json, form: Form::Table }).now;
+        let now = wishes(Negotiated::new(Encoding::Json, Form::Table)).now;
         let cells = served.resource.strategy.cells(served.version(), &conversion::parse(&object).unwrap(), now);
         assert_eq!(json!(cells), rows(&served, &object, None).0["cells"]);
     }
@@ -147,7 +147,7 @@ fn rows_of_built_in_kinds_need_no_more_than_is_read() {
 
 #[test]
 fn what_nobody_can_include_is_refused() {
-    let negotiated = |form| Negotiated { encoding: Encoding::Json, form };
+    let negotiated = |form| Negotiated::new(Encoding::Json, form);
     let with = |form| Representation::new(&cups(), Wishes { include_object: Some("All"), ..wishes(negotiated(form)) });
     assert_eq!(with(Form::Table).unwrap_err().code(), 400);
     assert!(with(Form::Object).is_ok());
@@ -156,7 +156,7 @@ fn what_nobody_can_include_is_refused() {
 #[test]
 fn frames_are_shared_by_those_who_see_the_same() {
     let key = |served: &Served, form, seconds: i64, has_columns| {
-        let wishes = wishes(Negotiated { encoding: Encoding::Json, form });
+        let wishes = wishes(Negotiated::new(Encoding::Json, form));
         let now = wishes.now + jiff::SignedDuration::from_secs(seconds);
         let representation = Representation::new(served, Wishes { now, ..wishes }).unwrap();
         representation.frame_key(Word::Added, has_columns)
@@ -176,7 +176,7 @@ fn frames_are_shared_by_those_who_see_the_same() {
 #[test]
 fn versions_that_do_not_fit_into_a_key_share_nothing() {
     let key = |served: Served| {
-        let wishes = wishes(Negotiated { encoding: Encoding::Json, form: Form::Table });
+        let wishes = wishes(Negotiated::new(Encoding::Json, Form::Table));
         Representation::new(&served, wishes).unwrap().frame_key(Word::Added, false)
     };
     let keys: Vec<u64> = versions_of_cups(300).into_iter().filter_map(key).map(|key| key.0).collect();

@@ -137,3 +137,36 @@ async fn pages_go_on_where_the_cache_no_longer_knows() {
     let exact = format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", version(&first));
     assert_eq!(http.get(&exact).await.ok()["items"].as_array().unwrap().len(), OBJECTS);
 }
+
+#[tokio::test]
+async fn tables_and_metadata_are_served_in_both_versions_of_their_group() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &config("a")).await.ok();
+    let one = format!("{CONFIGS}/a");
+    for version in ["v1", "v1beta1"] {
+        let api_version = format!("meta.k8s.io/{version}");
+        let accept = |kind: &str| format!("application/json;as={kind};v={version};g=meta.k8s.io");
+        for (path, kind) in [
+            (one.as_str(), "Table"),
+            (CONFIGS, "Table"),
+            (one.as_str(), "PartialObjectMetadata"),
+            (CONFIGS, "PartialObjectMetadataList"),
+        ] {
+            let answer = http.get_as(path, &accept(kind)).await.ok();
+            assert_eq!((text(&answer, "/kind"), text(&answer, "/apiVersion")), (kind, &*api_version), "{path}");
+            for part in [&answer["rows"][0]["object"], &answer["items"][0]].into_iter().filter(|part| !part.is_null()) {
+                assert_eq!(
+                    (text(part, "/kind"), text(part, "/apiVersion")),
+                    ("PartialObjectMetadata", &*api_version),
+                    "{path}"
+                );
+            }
+        }
+        for kind in ["Table", "PartialObjectMetadata"] {
+            let event = http.watch_as(CONFIGS, &accept(kind)).await.next().await.unwrap();
+            let object = &event["object"];
+            assert_eq!((text(object, "/kind"), text(object, "/apiVersion")), (kind, &*api_version));
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! Reviews: questions that are answered and not kept.
 
 use crate::support::{World, text};
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::Full;
 use serde_json::{Value, json};
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -19,6 +21,21 @@ async fn everyone_may_ask_who_they_are() {
     let review = answer.ok();
     assert_eq!((answer.code, text(&review, "/kind")), (201, "SelfSubjectReview"));
     assert_eq!(review["status"]["userInfo"], json!({"username": "alice", "groups": ["system:authenticated"]}));
+}
+
+#[tokio::test]
+async fn a_review_has_no_table() {
+    let world = World::new().await;
+    let ask = async |form: &str| {
+        let request = Request::post(WHO).header("content-type", "application/json").header("accept", form);
+        world.http().raw(request.body(Full::<Bytes>::from("{}")).unwrap()).await
+    };
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    assert_eq!(ask(table).await.refusal(), (406, "NotAcceptable".to_owned()));
+    // kubectl names the object itself as what it takes instead.
+    assert_eq!(text(&ask(&format!("{table},application/json")).await.ok(), "/kind"), "SelfSubjectReview");
+    let metadata = ask("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").await.ok();
+    assert_eq!(text(&metadata, "/kind"), "PartialObjectMetadata");
 }
 
 #[tokio::test]

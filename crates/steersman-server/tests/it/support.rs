@@ -138,6 +138,10 @@ impl Http {
         self.send(Method::GET, path, "application/json", "").await
     }
 
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.raw(Request::get(path).header("accept", accept).body(Full::<Bytes>::default()).unwrap()).await
+    }
+
     pub(crate) async fn post(&self, path: &str, object: &Value) -> Answer {
         self.send(Method::POST, path, "application/json", object.to_string()).await
     }

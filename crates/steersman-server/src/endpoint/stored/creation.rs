@@ -164,7 +164,7 @@ mod tests {
         store.sync().await.unwrap();
         store.compact(last.revision).await.unwrap();
         let catalog = state.catalog();
-        let negotiated = Negotiated { encoding: Encoding::Json, form: Form::Object };
+        let negotiated = Negotiated::new(Encoding::Json, Form::Object);
         let wishes = Wishes { negotiated, is_pretty: false, include_object: None, now };
         let creation = Creation {
             state: Arc::new(state),

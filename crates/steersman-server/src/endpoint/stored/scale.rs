@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::catalog::Scale;
 use crate::conversion;
 use crate::endpoint::context::Context;
-use crate::negotiate::Shape;
+use crate::negotiate::{Form, Negotiated, Shape};
 use crate::operation::Operation;
 use crate::payload::Payload;
 use crate::registry::{self, Body, Change, Current, Format, Outcome, Patch};
@@ -30,11 +30,11 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) 
         Method::GET => {
             let object = cx.current().await?;
             let read = read(scale, &requested(cx, &object).await?);
-            Ok(Answer::value(200, &shown(&read, negotiated.form), negotiated.encoding, false))
+            Ok(Answer::value(200, &shown(&read, negotiated), negotiated.encoding, false))
         }
         Method::PUT | Method::PATCH => {
             let written = write(cx, scale, method, &bytes).await?;
-            Ok(Answer::value(200, &shown(&written, negotiated.form), negotiated.encoding, false))
+            Ok(Answer::value(200, &shown(&written, negotiated), negotiated.encoding, false))
         }
         _ => Err(Failure::method_not_allowed()),
     }
@@ -48,12 +48,13 @@ async fn requested(cx: &Context<'_>, object: &Object) -> Result<Value, Failure> 
 }
 
 /// A Scale has no table; a client that asks for one gets the object.
-fn shown(scale: &Value, form: crate::negotiate::Form) -> Value {
-    match form {
-        crate::negotiate::Form::PartialMetadata => json!({
-            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": scale["metadata"],
+fn shown(scale: &Value, negotiated: Negotiated) -> Value {
+    match negotiated.form {
+        Form::PartialMetadata => json!({
+            "kind": "PartialObjectMetadata", "apiVersion": negotiated.meta_version.api_version(),
+            "metadata": scale["metadata"],
         }),
-        crate::negotiate::Form::Object | crate::negotiate::Form::Table => scale.clone(),
+        Form::Object | Form::Table => scale.clone(),
     }
 }
 

@@ -24,7 +24,7 @@ fn head() -> ListHead {
 }
 
 fn json() -> Representation {
-    let negotiated = Negotiated { encoding: Encoding::Json, form: Form::Object };
+    let negotiated = Negotiated::new(Encoding::Json, Form::Object);
     Representation::new(&cups(), wishes(negotiated)).unwrap()
 }
 
@@ -46,8 +46,8 @@ async fn a_list_in_pieces_is_the_list_in_one() {
         for (encoding, is_pretty) in [(Encoding::Json, false), (Encoding::Json, true), (Encoding::Yaml, false)] {
             for n in [0, 1, 2, MANY] {
                 for served in [cups(), pods()] {
-                    let looks = wishes(Negotiated { encoding, form });
-                    let plain = wishes(Negotiated { encoding: Encoding::Json, form });
+                    let looks = wishes(Negotiated::new(encoding, form));
+                    let plain = wishes(Negotiated::new(Encoding::Json, form));
                     let looks = crate::representation::Wishes { is_pretty, ..looks };
                     let representation = |looks| Representation::new(&served, looks).unwrap();
                     let text = async |representation: Representation| {
@@ -70,7 +70,7 @@ async fn a_list_in_pieces_is_the_list_in_one() {
 
 /// A list of pods in protobuf, read as a tree, and its length.
 async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
-    let looks = wishes(Negotiated { encoding: Encoding::Protobuf, form });
+    let looks = wishes(Negotiated::new(Encoding::Protobuf, form));
     let representation = Representation::new(&pods(), looks).unwrap();
     let bytes = list(representation, objects, &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
     (crate::protobuf::decode(&bytes).unwrap(), bytes.len())
@@ -80,7 +80,7 @@ async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
 async fn a_list_in_protobuf_is_the_list_in_json() {
     for form in [Form::Object, Form::PartialMetadata] {
         for n in [0, 1, 2, MANY] {
-            let plain = wishes(Negotiated { encoding: Encoding::Json, form });
+            let plain = wishes(Negotiated::new(Encoding::Json, form));
             let body = list(Representation::new(&pods(), plain).unwrap(), pods_named(n), &head(), None).await.unwrap();
             let mut want: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
             for item in want["items"].as_array_mut().unwrap() {
@@ -100,7 +100,7 @@ async fn a_list_in_protobuf_is_the_list_in_json() {
 
 #[tokio::test]
 async fn a_long_list_in_protobuf_is_not_held_whole() {
-    let looks = wishes(Negotiated { encoding: Encoding::Protobuf, form: Form::Object });
+    let looks = wishes(Negotiated::new(Encoding::Protobuf, Form::Object));
     let representation = Representation::new(&pods(), looks).unwrap();
     let mut long = list(representation, pods_named(MANY), &head(), None).await.unwrap();
     assert_eq!(http_body::Body::size_hint(&long).exact(), None);
@@ -217,7 +217,7 @@ async fn others_have_their_turn_between_two_chunks() {
 
 #[tokio::test]
 async fn an_object_that_cannot_be_read_is_told_before_the_answer_begins() {
-    let negotiated = Negotiated { encoding: Encoding::Json, form: Form::Table };
+    let negotiated = Negotiated::new(Encoding::Json, Form::Table);
     let representation = Representation::new(&cups(), wishes(negotiated)).unwrap();
     let unreadable = crate::representation::tests::unreadable("b");
     let failed = list(representation.clone(), vec![objects(1).remove(0), unreadable.clone()], &head(), None).await;
