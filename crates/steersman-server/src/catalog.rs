@@ -224,6 +224,8 @@ pub struct SelectableField {
     pub name: Box<str>,
     /// Where it is.
     pub path: JsonPath,
+    /// Where it is in an object that has nothing there.
+    pub otherwise: Option<JsonPath>,
     /// The value of an object without the field, such as `false` for `spec.unschedulable`.
     pub absent: Box<str>,
 }
@@ -454,9 +456,16 @@ impl Resource {
 // === impl SelectableField ===
 
 impl SelectableField {
+    /// The paths that the text of the field is made of.
+    pub fn paths(&self) -> impl Iterator<Item = &JsonPath> {
+        std::iter::once(&self.path).chain(&self.otherwise)
+    }
+
     /// What a selector compares with: the text of the field in an object of its version.
     pub fn text<'a>(&'a self, object: &'a Value) -> Cow<'a, str> {
-        match self.path.get(object) {
+        let is_something = |found: &&Value| !found.is_null() && found.as_str() != Some("");
+        let otherwise = || self.otherwise.as_ref()?.get(object);
+        match self.path.get(object).filter(is_something).or_else(otherwise) {
             None | Some(Value::Null) => Cow::Borrowed(&self.absent),
             Some(Value::String(text)) => Cow::Borrowed(text),
             Some(other) => Cow::Owned(other.to_string()),

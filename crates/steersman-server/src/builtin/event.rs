@@ -23,7 +23,7 @@ pub(crate) const CORE: Kind = Kind {
             Field::new("involvedObject.fieldPath", ".involvedObject.fieldPath"),
             Field::new("reason", ".reason"),
             Field::new("reportingComponent", ".reportingComponent"),
-            Field::new("source", ".source.component"),
+            Field::new("source", ".source.component").or_at(".reportingComponent"),
             Field::new("type", ".type"),
         ],
         ..Version::V1

@@ -176,6 +176,7 @@ pub(crate) struct Column {
 pub(crate) struct Field {
     name: &'static str,
     path: &'static str,
+    otherwise: Option<&'static str>,
     absent: &'static str,
 }
 
@@ -400,7 +401,7 @@ impl Column {
 impl Field {
     /// A field that is selected by its own path.
     pub(crate) const fn new(name: &'static str, path: &'static str) -> Field {
-        Field { name, path, absent: "" }
+        Field { name, path, otherwise: None, absent: "" }
     }
 
     /// What an object without the field counts as having.
@@ -408,8 +409,18 @@ impl Field {
         Field { absent, ..self }
     }
 
+    /// Where else to look in an object that has nothing there.
+    pub(crate) const fn or_at(self, path: &'static str) -> Field {
+        Field { otherwise: Some(path), ..self }
+    }
+
     fn to_catalog(&self) -> SelectableField {
-        SelectableField { name: self.name.into(), path: path(self.path), absent: self.absent.into() }
+        SelectableField {
+            name: self.name.into(),
+            path: path(self.path),
+            otherwise: self.otherwise.map(path),
+            absent: self.absent.into(),
+        }
     }
 }
 

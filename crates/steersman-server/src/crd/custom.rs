@@ -205,7 +205,7 @@ fn selectable_fields(version: &Value) -> Result<Vec<SelectableField>, String> {
     let paths = list(version, &["selectableFields"]).iter().map(|field| text(field, &["jsonPath"]));
     let field = |path: &str| {
         let name = path.trim_start_matches('.').into();
-        Ok(SelectableField { name, path: parse(path)?, absent: "".into() })
+        Ok(SelectableField { name, path: parse(path)?, otherwise: None, absent: "".into() })
     };
     paths.map(field).collect()
 }

@@ -170,3 +170,38 @@ async fn tables_and_metadata_are_served_in_both_versions_of_their_group() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_source_of_an_event_is_its_reporter_where_no_component_is_named() {
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    let world = World::new().await;
+    let http = world.http();
+    let event = |name: &str, fields: Value| {
+        let mut event = json!({
+            "metadata": {"name": name}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+            "reason": "r", "message": "m", "type": "Normal",
+        });
+        event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        event
+    };
+    http.post(EVENTS, &event("component", json!({"source": {"component": "cook"}}))).await.ok();
+    http.post(EVENTS, &event("both", json!({"source": {"component": "cook"}, "reportingComponent": "waiter"})))
+        .await
+        .ok();
+    http.post(EVENTS, &event("reporter", json!({"source": {"component": ""}, "reportingComponent": "waiter"})))
+        .await
+        .ok();
+    // Written in the other group, an event has no fields in its header.
+    let other = json!({
+        "metadata": {"name": "other"}, "regarding": {"kind": "Pod", "namespace": "default", "name": "p"}, "reason": "r",
+        "action": "a", "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "waiter.io/x",
+        "reportingInstance": "i",
+    });
+    http.post("/apis/events.k8s.io/v1/namespaces/default/events", &other).await.ok();
+    let selected = async |selector: &str| names(&http.get(&format!("{EVENTS}?fieldSelector={selector}")).await.ok());
+    assert_eq!(selected("source=cook").await, ["both", "component"]);
+    assert_eq!(selected("source=waiter").await, ["reporter"]);
+    assert_eq!(selected("source=waiter.io/x").await, ["other"]);
+    assert_eq!(selected("reportingComponent=waiter").await, ["both", "reporter"]);
+    assert_eq!(selected("reportingComponent=waiter.io/x").await, ["other"]);
+}

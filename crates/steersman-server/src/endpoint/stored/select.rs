@@ -46,12 +46,13 @@ impl Selection {
             }
             if let Some(selectable) = own.iter().find(|one| &*one.name == field) {
                 check_version(&cx.operation, field)?;
-                let steps = selectable.path.steps().iter();
-                let names = steps.map_while(|step| match step {
-                    Step::Field(name) => Some(&**name),
-                    _ => None,
-                });
-                read.add(names, Projection::All);
+                for path in selectable.paths() {
+                    let names = path.steps().iter().map_while(|step| match step {
+                        Step::Field(name) => Some(&**name),
+                        _ => None,
+                    });
+                    read.add(names, Projection::All);
+                }
                 continue;
             }
             return Err(Failure::bad_request(if own.is_empty() && !cx.operation.resource().is_custom() {
@@ -155,11 +156,7 @@ impl Selection {
     fn text_of(&self, field: &str, object: Option<&Value>) -> Cow<'static, str> {
         let selectable = self.served.version().selectable_fields.iter().find(|one| &*one.name == field);
         let Some(selectable) = selectable else { return Cow::Borrowed("") };
-        match object.and_then(|object| selectable.path.get(object)) {
-            None | Some(Value::Null) => Cow::Owned(selectable.absent.to_string()),
-            Some(Value::String(text)) => Cow::Owned(text.clone()),
-            Some(other) => Cow::Owned(other.to_string()),
-        }
+        Cow::Owned(selectable.text(object.unwrap_or(&Value::Null)).into_owned())
     }
 }
 
