@@ -26,7 +26,7 @@ pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -97,6 +97,10 @@ pub(crate) struct ServerOptions {
     /// addresses and for the one with which this machine reaches its default route.
     #[arg(long, default_value = "127.0.0.1:6443", value_parser = address, value_name = "ADDR")]
     pub(crate) listen: SocketAddr,
+    /// The address at which other machines reach the server, which the Service `kubernetes` leads to. Without it that of --listen, or
+    /// for 0.0.0.0, [::] and loopback the one with which this machine reaches its default route.
+    #[arg(long, value_parser = advertised, value_name = "IP")]
+    pub(crate) advertise_address: Option<IpAddr>,
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
     pub(crate) in_memory: bool,
@@ -355,6 +359,17 @@ fn subcommand() -> Option<String> {
     let known = <Args as clap::CommandFactory>::command();
     let mut words = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok());
     words.find(|word| known.find_subcommand(word).is_some())
+}
+
+/// An address under which others reach the server. Objects that lead to it may not name one that only this machine knows.
+fn advertised(text: &str) -> Result<IpAddr, String> {
+    let ip: IpAddr = text.parse().map_err(|_| "want an IP address, such as 192.0.2.7".to_owned())?;
+    if ip.is_loopback() || ip.is_multicast() {
+        return Err(format!(
+            "{ip} leads to no other machine: want an address of this machine's network, such as 192.0.2.7"
+        ));
+    }
+    Ok(ip)
 }
 
 /// An address to listen on.

@@ -8,6 +8,7 @@ mod access_log;
 mod account_keys;
 mod activity;
 mod admission;
+mod advertised;
 mod args;
 mod audit;
 mod audit_log;

@@ -11,12 +11,12 @@ use crate::output::Ready;
 use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
 use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, admission, authorization, pki, process_usage};
+use crate::{Failure, accept, admission, advertised, authorization, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use http::header::{HeaderValue, USER_AGENT};
 use jiff::Timestamp;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_controllers::certificates::Authority;
@@ -120,7 +120,7 @@ impl Plan {
         let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
         let kv = open(&data_dir, options.in_memory)?;
         let address = listener.local_addr().context("the address of the socket is unknown")?;
-        let addresses = addresses(address);
+        let addresses = addresses(address, options.advertise_address);
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
             .context("the certificates cannot be prepared")?;
         let Tls { config, serving, clients } =
@@ -141,6 +141,7 @@ impl Plan {
             authorization: self.authorization,
             admission: self.admission,
             address: reachable(address).to_string(),
+            advertised: advertised::find(options.advertise_address, address.ip()),
             audit,
             service_ranges: self.service_ranges,
             webhook_services: self.webhook_services,
@@ -323,21 +324,13 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// What the server's certificate is to be good for.
-fn addresses(address: SocketAddr) -> Vec<IpAddr> {
+fn addresses(address: SocketAddr, advertised: Option<IpAddr>) -> Vec<IpAddr> {
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
-    let own = if address.ip().is_unspecified() { outgoing(address) } else { Some(address.ip()) };
-    addresses.extend(own.filter(|own| !addresses.contains(own)));
+    let own = if address.ip().is_unspecified() { advertised::outgoing(address.ip()) } else { Some(address.ip()) };
+    for own in own.into_iter().chain(advertised.filter(|advertised| !advertised.is_unspecified())) {
+        if !addresses.contains(&own) {
+            addresses.push(own);
+        }
+    }
     addresses
-}
-
-/// The address that this machine uses towards the rest of the world, as far as its routes tell; nothing is sent.
-fn outgoing(address: SocketAddr) -> Option<IpAddr> {
-    // Addresses for documentation: behind the default route, and nobody's.
-    let afar = match address.ip() {
-        IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
-        IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
-    };
-    let socket = UdpSocket::bind((address.ip(), 0)).ok()?;
-    socket.connect((afar, 9)).ok()?;
-    socket.local_addr().ok().map(|own| own.ip()).filter(|own| !own.is_unspecified())
 }

@@ -14,6 +14,7 @@ use crate::state::State;
 use crate::status::Failure;
 use futures::future;
 use serde_json::json;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::value::set_at;
@@ -29,6 +30,8 @@ const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kub
 pub(crate) struct Found<'a> {
     /// `host:port` under which clients reach it.
     pub(crate) address: &'a str,
+    /// The address at which other machines reach it.
+    pub(crate) advertised: Option<IpAddr>,
     /// The certificate of who certifies its clients.
     pub(crate) client_ca: Option<&'a str>,
 }
@@ -63,7 +66,7 @@ pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinH
     let (lease, ..) = future::try_join5(
         Box::pin(lease::start(state, found.address)),
         Box::pin(future::try_join_all(classes)),
-        Box::pin(own_service::reconcile(state, found.address, Pass::Start)),
+        Box::pin(own_service::reconcile(state, found, Pass::Start)),
         Box::pin(publish_client_ca(state, found.client_ca)),
         Box::pin(roles),
     )
@@ -76,15 +79,17 @@ pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinH
 /// nothing is written.
 pub(crate) fn keep(state: &Arc<State>, found: &Found<'_>) -> JoinHandle<()> {
     let (state, address, client_ca) = (state.clone(), found.address.to_owned(), found.client_ca.map(str::to_owned));
+    let advertised = found.advertised;
     tokio::spawn(async move {
         // Both arms are cancel-safe: they have no state.
         let mut said = Vec::new();
         while tokio::select! { () = state.stopping() => false, () = tokio::time::sleep(KEEP_INTERVAL) => true } {
+            let found = Found { address: &address, advertised, client_ca: client_ca.as_deref() };
             // One that fails does not hold up the others.
             let outcomes = [
                 namespaces(&state).await,
-                own_service::reconcile(&state, &address, Pass::Periodic).await,
-                publish_client_ca(&state, client_ca.as_deref()).await,
+                own_service::reconcile(&state, &found, Pass::Periodic).await,
+                publish_client_ca(&state, found.client_ca).await,
             ];
             let failures = outcomes.into_iter().filter_map(Result::err).map(|failure| failure.status.message);
             let failures: Vec<String> = failures.collect();

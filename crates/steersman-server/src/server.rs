@@ -24,6 +24,7 @@ use crate::webhook;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::Store;
@@ -41,6 +42,9 @@ pub struct Options {
     pub admission: Plugins,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
+    /// The address at which other machines reach the server, which the Service `kubernetes` leads to. Without one, or with one that
+    /// only this machine knows, it leads nowhere.
+    pub advertised: Option<IpAddr>,
     /// What is logged of requests, and where to; usually nothing.
     pub audit: Option<Audit>,
     /// Out of what Services get addresses and ports.
@@ -77,6 +81,7 @@ impl Options {
             authorization: Authorization::default(),
             admission: Plugins::default(),
             address: "localhost:6443".to_owned(),
+            advertised: None,
             audit: None,
             service_ranges: Ranges::default(),
             webhook_services: webhook::Services::default(),
@@ -127,7 +132,7 @@ impl Server {
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
         let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, .. } = options;
-        let Options { resource_metrics, compute, clock, .. } = options;
+        let Options { resource_metrics, advertised, compute, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
@@ -166,7 +171,7 @@ impl Server {
             tasks.push(follower.map_err(|error| fail(Failure::of_read(&error)))?);
         }
         let limits = Arc::new(Limits::new(concurrency));
-        let found = crate::bootstrap::Found { address: &address, client_ca: client_ca.as_deref() };
+        let found = crate::bootstrap::Found { address: &address, advertised, client_ca: client_ca.as_deref() };
         crate::bootstrap::namespaces(&state).await.map_err(fail)?;
         // What does not need each other is written at the same time, so that it shares commits of the store.
         let (lease, definitions, kept) = future::try_join3(

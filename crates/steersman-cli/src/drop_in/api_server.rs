@@ -18,7 +18,7 @@ use crate::drop_in::flags::{Flags, Given};
 use crate::serving::ServingCertificate;
 use crate::signals::Signals;
 use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, admission, audit, authorization, logging, pki};
+use crate::{Failure, accept, admission, advertised, audit, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use futures::future::LocalBoxFuture;
@@ -76,6 +76,8 @@ struct Shared {
 struct Plan {
     address: SocketAddr,
     advertised: IpAddr,
+    /// The address at which other machines reach the server.
+    others_reach: Option<IpAddr>,
     clients: ClientCertificates,
     serving: ServingCertificate,
     authentication: Authentication,
@@ -149,6 +151,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         authorization,
         admission,
         address: SocketAddr::new(advertised, address.port()).to_string(),
+        advertised: plan.others_reach,
         audit,
         service_ranges: plan.service_ranges,
         webhook_services: plan.webhook_services,
@@ -245,6 +248,7 @@ impl Plan {
         Ok(Plan {
             address: SocketAddr::new(bound, port),
             advertised,
+            others_reach: advertised::find(ip(given, "advertise-address"), bound),
             clients,
             serving: certificate::find(given, cert_dir.as_deref(), &[bound, advertised])?,
             authentication,

@@ -51,6 +51,7 @@ fn wrong_flags_are_named() {
         &["up", "--listen", "nowhere"],
         &["--listen", "nowhere", "127.0.0.1:6443", "see steersman up --help"],
     );
+    check_refused(&["up", "--advertise-address", "127.0.0.1"], &["--advertise-address", "leads to no other machine"]);
     check_refused(&["up", "--neutron-auth", "magic"], &["--neutron-auth", "magic"]);
     check_refused(&["up", "--neutron-url", "not a url"], &["not a url"]);
     check_refused(&["up", "--output", "xml"], &["--output", "xml"]);

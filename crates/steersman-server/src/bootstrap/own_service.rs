@@ -1,7 +1,7 @@
 //! The Service `kubernetes`, by which programs in a cluster find the server, with what is behind it, and the range of addresses
 //! that it is in. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
 
-use crate::bootstrap::{Pass, assign, create};
+use crate::bootstrap::{Found, Pass, assign, create};
 use crate::builtin::service::{DEFAULT_RANGES, Family};
 use crate::catalog::Verb;
 use crate::operation::{Operation, seconds};
@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::status::Failure;
 use futures::future;
 use serde_json::json;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use steersman_machinery::value::{at, set_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 
@@ -21,9 +21,9 @@ const PORT: u16 = 443;
 const PORT_USUAL: u16 = 6443;
 
 /// Creates the range, the Service and what is behind it, and brings them up to date with where the server is reached.
-pub(super) async fn reconcile(state: &State, address: &str, when: Pass) -> Result<(), Failure> {
-    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
-    let ip = address.parse::<SocketAddr>().ok().map(|address| address.ip()).filter(is_reachable);
+pub(super) async fn reconcile(state: &State, found: &Found<'_>, when: Pass) -> Result<(), Failure> {
+    let port = found.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
+    let ip = found.advertised.filter(is_reachable);
     // The address of the Service comes out of the range. The others need nothing, and so share commits of the store.
     let addressed = async {
         range(state, when).await?;

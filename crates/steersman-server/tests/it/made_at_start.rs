@@ -3,6 +3,7 @@
 use crate::engine::{Engine, puts, says};
 use crate::support::{CONFIGS, World, names, options, text, version};
 use serde_json::json;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::authz::{Authorization, Mode};
@@ -11,7 +12,8 @@ use steersman_storage::{Memory, Store, kv};
 
 /// Starts a server that is reached under an address.
 async fn at(store: &Store, address: &str) -> World {
-    let options = Options { address: address.to_owned(), ..options(store, Authorization::default()) };
+    let advertised = address.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let options = Options { address: address.to_owned(), advertised, ..options(store, Authorization::default()) };
     World { server: Server::start(options).await.unwrap(), store: store.clone() }
 }
 
@@ -47,6 +49,16 @@ async fn the_service_of_the_server_follows_where_the_server_is_reached() {
     let world = at(&store, "127.0.0.1:6443").await;
     assert_eq!(world.http().get(slice).await.code, 404);
     assert_eq!(world.http().get("/api/v1/namespaces/default/services/kubernetes").await.code, 200);
+    world.server.stop().await;
+
+    // A server that listens there may be reached elsewhere, for example through a forwarded port.
+    let options = Options {
+        address: "127.0.0.1:6443".to_owned(),
+        advertised: Some([192, 0, 2, 9].into()),
+        ..options(&store, Authorization::default())
+    };
+    let world = World { server: Server::start(options).await.unwrap(), store: store.clone() };
+    assert_eq!(world.http().get(slice).await.ok()["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
 }
 
 #[tokio::test(start_paused = true)]
