@@ -308,6 +308,12 @@ fn a_custom_resource_is_described_as_recorded() {
     for field in ["apiVersion", "kind", "metadata"] {
         assert!(gadget["properties"][field]["description"].is_string(), "kubectl explain has words for {field}");
     }
+    // Tools find these beginnings of upstream's sentences in what kubectl explain prints.
+    let says = |description: &Value, words: &str| description.as_str().unwrap_or_default().contains(words);
+    assert!(says(&gadget["properties"]["apiVersion"]["description"], "APIVersion defines"));
+    assert!(says(&gadget["properties"]["metadata"]["description"], "Standard object's metadata"));
+    let metadata = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
+    assert!(says(&metadata["creationTimestamp"]["description"], "CreationTimestamp is a timestamp"));
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
         paths,
