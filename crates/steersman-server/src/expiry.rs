@@ -7,6 +7,7 @@ use crate::state::State;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_machinery::time as times;
 use steersman_machinery::{GroupResource, Value, value};
 use steersman_storage::{At, Page, Scope, WriteError};
 use tokio::task::JoinHandle;
@@ -61,7 +62,7 @@ async fn expire(state: &State, ttl: Duration) {
 
 /// Whether an Event last happened longer ago than this. An Event without a time is kept.
 fn is_over(event: &Value, now: Timestamp, ttl: Duration) -> bool {
-    let times = TIMES.iter().filter_map(|path| value::str_at(event, path)?.parse::<Timestamp>().ok());
+    let times = TIMES.iter().filter_map(|path| times::parse(value::str_at(event, path)?));
     times.max().is_some_and(|last| {
         last.duration_until(now) > jiff::SignedDuration::try_from(ttl).unwrap_or(jiff::SignedDuration::MAX)
     })

@@ -10,11 +10,10 @@ use crate::protobuf::reader::{Field as Read, Reader};
 use crate::protobuf::table::{Form, Kind, Message, Reference, TABLE};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
 use serde::Deserialize;
 use std::borrow::Cow;
 use steersman_machinery::value::Map;
-use steersman_machinery::{GroupVersion, GroupVersionKind, Value};
+use steersman_machinery::{GroupVersion, GroupVersionKind, Value, time as times};
 
 mod reader;
 mod table;
@@ -329,12 +328,12 @@ fn time(bytes: &[u8], digits: usize) -> Result<Value, Error> {
     for (number, field) in read_all(bytes, "Time")? {
         match (number, field) {
             (1, Read::Integer(bits)) => seconds = bits.cast_signed(),
-            (2, Read::Integer(bits)) => nanos = i32::try_from(bits.cast_signed()).map_err(|_| damaged("Time"))?,
+            (2, Read::Integer(bits)) => nanos = u32::try_from(bits).map_err(|_| damaged("Time"))?,
             _ => {}
         }
     }
-    let time = Timestamp::new(seconds, nanos).map_err(|_| damaged("Time"))?;
-    Ok(Value::from(format!("{time:.digits$}")))
+    let time = times::after_1970(seconds, nanos).ok_or_else(|| damaged("Time"))?;
+    Ok(Value::from(format!("{time:.digits$}Z")))
 }
 
 /// A message whose first field is JSON as text.

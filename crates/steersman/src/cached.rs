@@ -4,6 +4,7 @@
 //! decoding for every read of an object that nobody holds and [`recent`] has forgotten. Which of the two an informer holds is
 //! chosen with [`CacheMode`]; whoever reads through a lister sees no difference.
 
+mod late;
 mod packed;
 mod recent;
 
@@ -285,10 +286,18 @@ impl<K: CachedResource> Decoder<K> {
     }
 }
 
-/// Decodes one object. A decoder of the user's that panics has not decoded: nobody else is to go down with it.
+/// Decodes one object, if need be with times that are too late for its type brought forward.
+pub(crate) fn decode<K: CachedResource>(json: &str) -> Result<K, serde_json::Error> {
+    decode_exactly(json).or_else(|error| match late::brought_forward(json) {
+        Some(json) => decode_exactly(&json),
+        None => Err(error),
+    })
+}
+
+/// A decoder of the user's that panics has not decoded: nobody else is to go down with it.
 ///
 /// From a text, not from bytes: then not every text in it is looked through again for what is no UTF-8.
-pub(crate) fn decode<K: CachedResource>(json: &str) -> Result<K, serde_json::Error> {
+fn decode_exactly<K: CachedResource>(json: &str) -> Result<K, serde_json::Error> {
     catch_unwind(AssertUnwindSafe(|| serde_json::from_str(json)))
         .unwrap_or_else(|_| Err(serde::de::Error::custom("the decoder of this type panicked")))
 }

@@ -2,8 +2,8 @@
 
 use crate::decode::Error;
 use crate::schema::{Schema, Special, Type};
-use steersman_machinery::Value;
 use steersman_machinery::quantity::Quantity;
+use steersman_machinery::{Value, time as times};
 
 const SECONDS_EXAMPLE: &str = "2006-01-02T15:04:05Z";
 const MICROS_EXAMPLE: &str = "2006-01-02T15:04:05.000000Z";
@@ -130,13 +130,14 @@ fn time(text: &str, micros: bool) -> Option<Canonical> {
     if (rest != "Z" && !is_offset(rest)) || (micros && digits != 6) || digits > 9 {
         return None;
     }
-    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    // Not a timestamp, which ends before the year 9999 does.
+    let utc = times::to_utc(text)?;
     let n_digits = if micros { 6 } else { 0 };
     if rest == "Z" && digits == n_digits {
         return Some(Canonical::Same);
     }
     let format = if micros { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
-    Some(Canonical::Other(timestamp.strftime(format).to_string()))
+    Some(Canonical::Other(utc.strftime(format).to_string()))
 }
 
 /// Checks base64 as Go's standard encoding does, line breaks allowed, and tells where it breaks.

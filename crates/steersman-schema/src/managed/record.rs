@@ -2,8 +2,8 @@
 
 use crate::fields::{FieldSet, ParseError};
 use std::collections::BTreeMap;
-use steersman_machinery::Value;
 use steersman_machinery::value::{self, Map};
+use steersman_machinery::{Value, time as times};
 
 const PATH: [&str; 2] = ["metadata", "managedFields"];
 /// More entries of updates than this are folded into one.
@@ -215,7 +215,7 @@ fn seconds(owned: &Owned) -> i64 {
 
 /// A time in seconds; zero if it is none.
 pub(crate) fn seconds_of(time: &str) -> i64 {
-    time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second)
+    times::parse(time).map_or(0, jiff::Timestamp::as_second)
 }
 
 fn read_entry(index: usize, entry: &Value) -> Result<(Manager, Owned), RecordError> {

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_machinery::time as times;
 use steersman_machinery::value::{set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value, name};
 use tokio::task::JoinHandle;
@@ -53,7 +54,7 @@ pub(crate) async fn start(state: &Arc<State>, address: &str) -> Result<JoinHandl
 async fn renew(state: &State, key: &ObjectKey, holder: &str) -> Result<(), Failure> {
     let now = state.now();
     assign(state, &leases(), key, &|lease| {
-        let renewed = str_at(lease, &["spec", "renewTime"]).and_then(|time| time.parse::<Timestamp>().ok());
+        let renewed = str_at(lease, &["spec", "renewTime"]).and_then(times::parse);
         let age = renewed.map_or(i64::MAX, |renewed| now.as_second().saturating_sub(renewed.as_second()));
         if !(0..RECENT_SECONDS).contains(&age) {
             set_at(lease, &["spec", "holderIdentity"], holder.into());

@@ -4,13 +4,14 @@
 
 use jiff::Timestamp;
 use steersman_machinery::Value;
+use steersman_machinery::time as times;
 
 /// What stands where there is no time.
 const UNKNOWN: &str = "<unknown>";
 
 /// The time since an RFC 3339 timestamp, as kubectl prints ages; `<unknown>` without a timestamp.
 pub fn since(time: &Value, now: Timestamp) -> String {
-    match time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
+    match time.as_str().and_then(times::parse) {
         Some(time) => human(now.as_second() - time.as_second()),
         None => UNKNOWN.to_owned(),
     }

@@ -17,8 +17,9 @@ use crate::endpoint::context::Context;
 use crate::endpoint::stream::location::Location;
 use crate::status::Failure;
 use http::Method;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use steersman_machinery::field::{Error, Path};
+use steersman_machinery::time as times;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
 
@@ -96,7 +97,7 @@ fn log_query(cx: &Context<'_>) -> String {
     let since_seconds = cx.query.non_empty("sinceSeconds").and_then(|text| text.parse::<i64>().ok());
     let since = match since_seconds {
         Some(seconds) => cx.state.now().checked_sub(SignedDuration::from_secs(seconds)).ok(),
-        None => cx.query.non_empty("sinceTime").and_then(|text| text.parse::<Timestamp>().ok()),
+        None => cx.query.non_empty("sinceTime").and_then(times::parse),
     };
     pairs.extend(since.map(|since| format!("sinceTime={since}")));
     pairs.join("&")
@@ -129,7 +130,7 @@ fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
             .map_err(|_| Failure::bad_request(format!("{name} must be a whole number, not {text:?}"))),
     };
     let (lines, bytes, seconds) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
-    if let Some(text) = cx.query.non_empty("sinceTime").filter(|text| text.parse::<Timestamp>().is_err()) {
+    if let Some(text) = cx.query.non_empty("sinceTime").filter(|text| times::parse(text).is_none()) {
         return Err(Failure::bad_request(format!(
             "sinceTime must be a time such as 2026-01-02T03:04:05Z, not {text:?}"
         )));

@@ -8,7 +8,7 @@ use crate::protobuf::table::{Field, Form, Kind, Message, TABLE};
 use crate::protobuf::text::{Quoted, Text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
+use steersman_machinery::time as times;
 
 const VARINT: u32 = 0;
 const FIXED_64: u32 = 1;
@@ -269,12 +269,7 @@ fn time(quoted: Quoted<'_>) -> Option<(i64, u32)> {
     if let Some(seconds) = whole_seconds(text.as_bytes()) {
         return Some((seconds, 0));
     }
-    let time: Timestamp = text.parse().ok()?;
-    let nanos = time.subsec_nanosecond();
-    // Before 1970 jiff counts fractions backwards, protobuf does not.
-    let seconds = time.as_second() - i64::from(nanos < 0);
-    let nanos = if nanos < 0 { nanos + 1_000_000_000 } else { nanos };
-    Some((seconds, u32::try_from(nanos).ok()?))
+    Some(times::since_1970(times::to_utc(&text)?))
 }
 
 /// The form in which the server writes times, `2026-01-02T03:04:05Z`, as seconds since 1970.

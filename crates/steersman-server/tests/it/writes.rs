@@ -230,3 +230,37 @@ async fn a_default_for_the_whole_status_is_there_from_the_beginning() {
     assert_eq!(made["status"], json!({"seen": -1}));
     assert_eq!(http.get(&format!("{KITES}/red")).await.ok()["status"], json!({"seen": -1}));
 }
+
+#[tokio::test]
+async fn times_of_the_years_0_to_9999_are_kept() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    let world = World::new().await;
+    let http = world.http();
+    let event = |time: &str| {
+        json!({
+            "metadata": {"generateName": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+            "reason": "r", "message": "m", "lastTimestamp": time,
+        })
+    };
+    for (given, kept) in [
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+        ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59Z"),
+        ("9999-12-31T23:59:59+01:00", "9999-12-31T22:59:59Z"),
+        ("0001-01-02T00:00:00Z", "0001-01-02T00:00:00Z"),
+        ("0000-01-01T00:00:00Z", "0000-01-01T00:00:00Z"),
+    ] {
+        assert_eq!(text(&http.post(EVENTS, &event(given)).await.ok(), "/lastTimestamp"), kept);
+    }
+    for wrong in ["9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00", "9999-12-32T00:00:00Z"] {
+        assert_eq!(http.post(EVENTS, &event(wrong)).await.code, 400, "{wrong}");
+    }
+    let lease = json!({"metadata": {"name": "l"}, "spec": {"renewTime": "9999-12-31T23:59:59.999999Z"}});
+    assert_eq!(text(&http.post(LEASES, &lease).await.ok(), "/spec/renewTime"), "9999-12-31T23:59:59.999999Z");
+    // Seconds since 1970 of the last of them.
+    let protobuf = http.get_as(&format!("{LEASES}/l"), "application/vnd.kubernetes.protobuf").await;
+    let seconds = [0x08, 0xff, 0x82, 0xd1, 0xff, 0xaf, 0x07];
+    assert!(protobuf.bytes.windows(seconds.len()).any(|bytes| bytes == seconds), "{:x?}", protobuf.bytes);
+    let table = http.get_as(EVENTS, "application/json;as=Table;v=v1;g=meta.k8s.io").await.ok();
+    assert_eq!(table["rows"].as_array().map(Vec::len), Some(5), "times that are far away have an age too");
+}

@@ -166,6 +166,20 @@ mod tests {
     use crate::selection::Scope;
 
     #[test]
+    fn a_time_at_the_end_of_the_year_9999_wedges_no_object() {
+        let json = br#"{"metadata": {"name": "a"}, "status": {"startTime": "9999-12-31T23:59:59Z"}}"#;
+        for mode in [CacheMode::Typed, CacheMode::Compact] {
+            let target = Target::of::<Pod>(&(), Scope::All.into());
+            let mut decoding = Decoding::<Pod>::new(&target, &ReflectorOptions::default().cache(mode), Indexer::new());
+            let Decoded::Entry(entry) = decoding.object(json, Reuse::Never) else { panic!("this is a Pod") };
+            let pod = decoding.known().decoder().decode(&entry.key, &entry.object).unwrap();
+            let start =
+                pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0.as_second());
+            assert_eq!(start, Some(k8s_openapi::jiff::Timestamp::MAX.as_second()));
+        }
+    }
+
+    #[test]
     fn what_is_held_has_no_room_to_spare() {
         let target = Target::of::<Pod>(&(), Scope::All.into());
         let mut decoding =

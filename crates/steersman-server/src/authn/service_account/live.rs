@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use steersman_machinery::time as times;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
 use steersman_storage::Store;
@@ -131,7 +132,7 @@ fn check_bound(
 /// Whether an object has been under deletion for longer than clocks differ. A pod that ends goes on using its token.
 fn is_over(object: &Object, now: Timestamp) -> bool {
     let deletion = object.meta().deletion_timestamp();
-    let since = deletion.and_then(|time| time.parse::<Timestamp>().ok());
+    let since = deletion.and_then(times::parse);
     since.is_some_and(|since| since.as_second() < now.as_second() - LEEWAY_SECONDS)
 }
 

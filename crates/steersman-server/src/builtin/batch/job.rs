@@ -9,6 +9,7 @@ use crate::strategy::{Propagation, Rules};
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
+use steersman_machinery::time as times;
 use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
@@ -350,7 +351,7 @@ fn shown_status(job: &Value) -> &'static str {
 }
 
 fn duration(job: &Value, now: Timestamp) -> String {
-    let time = |field: &str| str_at(job, &["status", field])?.parse::<Timestamp>().ok();
+    let time = |field: &str| times::parse(str_at(job, &["status", field])?);
     match time("startTime") {
         Some(start) => age::human(time("completionTime").unwrap_or(now).as_second() - start.as_second()),
         None => String::new(),

@@ -6,6 +6,7 @@ use crate::crd::text;
 use crate::projection::Projection;
 use jiff::Timestamp;
 use steersman_machinery::Value;
+use steersman_machinery::time as times;
 use steersman_schema::JsonPath;
 use steersman_schema::json_path::Step;
 
@@ -112,8 +113,8 @@ fn show(kind: &str, value: &Value, now: Timestamp) -> Value {
 }
 
 fn how_long_ago(time: &str, now: Timestamp) -> String {
-    match time.parse::<Timestamp>() {
-        Ok(time) => age::human(now.as_second() - time.as_second()),
-        Err(_) => "<invalid>".to_owned(),
+    match times::parse(time) {
+        Some(time) => age::human(now.as_second() - time.as_second()),
+        None => "<invalid>".to_owned(),
     }
 }

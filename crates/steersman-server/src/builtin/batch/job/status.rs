@@ -6,11 +6,11 @@ use crate::builtin::batch::job::INDEXED;
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
 use crate::builtin::rules;
-use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
+use steersman_machinery::time as times;
 
 /// The conditions that a Job keeps once it has them.
 const FOR_GOOD: [&str; 3] = ["Failed", "Complete", "FailureTarget"];
@@ -97,7 +97,7 @@ fn times(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
             faults.push(completion.required("completionTime is required for Complete jobs"));
         }
     }
-    let time = |place: &Place<'_>| place.text().parse::<Timestamp>().ok();
+    let time = |place: &Place<'_>| times::parse(place.text());
     if (changes.start_time || changes.completion_time)
         && let (Some(begun), Some(completed)) = (time(&start), time(&completion))
         && completed < begun
@@ -259,7 +259,7 @@ impl Changes {
         let differs = |field: &str| old.status.field(field).value != new.status.field(field).value;
         let turns = |condition: &str| old.holds(condition) != new.holds(condition);
         let time = |field: &str| {
-            let read = |job: &Job<'_>| job.status.field(field).text().parse::<Timestamp>().ok();
+            let read = |job: &Job<'_>| times::parse(job.status.field(field).text());
             read(old) != read(new)
         };
         Changes {
