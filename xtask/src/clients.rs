@@ -14,44 +14,87 @@ use crate::process::{Heard, Running, find_program, now};
 use crate::report::Report;
 use crate::steersman::{Role, Steersman};
 use crate::tally::Tally;
-use crate::tools::{self, Layer};
+use crate::tools::{self, Extent, Layer};
 use crate::workspace::{Profile, Workspace};
 
 /// Where the suites are, below the root of the workspace.
 const DIRECTORY: &str = "tests/clients";
 
 /// A suite may install what it drives, and build it on a busy machine.
-const SUITE_MAX: Duration = Duration::from_secs(1800);
+const SUITE_MAX: Duration = Duration::from_secs(3600);
 
 /// What is run, and what this machine must have for it.
 const SUITES: &[Suite] = &[
-    Suite { name: "kubectl", lane: Lane::Waits, programs: &["bash"], layers: &[Layer::V28, Layer::V32, Layer::V35] },
-    Suite { name: "helm", lane: Lane::Waits, programs: &["bash"], layers: &[Layer::V32, Layer::V35] },
-    Suite { name: "go", lane: Lane::Waits, programs: &["go"], layers: &[] },
-    Suite { name: "envtest", lane: Lane::Waits, programs: &["go"], layers: &[Layer::V35] },
+    Suite {
+        name: "kubectl",
+        extent: Extent::Short,
+        lane: Lane::Waits,
+        programs: &["bash"],
+        layers: &[Layer::V28, Layer::V32, Layer::V35],
+    },
+    Suite {
+        name: "helm",
+        extent: Extent::Short,
+        lane: Lane::Waits,
+        programs: &["bash"],
+        layers: &[Layer::V32, Layer::V35],
+    },
+    Suite { name: "go", extent: Extent::Short, lane: Lane::Waits, programs: &["go"], layers: &[] },
+    Suite { name: "envtest", extent: Extent::Short, lane: Lane::Waits, programs: &["go"], layers: &[Layer::V35] },
     Suite {
         name: "controller-manager",
+        extent: Extent::Short,
         lane: Lane::Waits,
         programs: &["bash", "go", "python3"],
         layers: &[Layer::V35],
     },
-    Suite { name: "controller-runtime", lane: Lane::Waits, programs: &["go"], layers: &[Layer::V35] },
-    Suite { name: "python", lane: Lane::Waits, programs: &["python3"], layers: &[] },
-    Suite { name: "node", lane: Lane::Waits, programs: &["node", "npm"], layers: &[] },
-    Suite { name: "java", lane: Lane::Waits, programs: &["java", "mvn"], layers: &[] },
-    Suite { name: "kube-runtime", lane: Lane::Builds, programs: &["nice"], layers: &[] },
-    Suite { name: "new-operator", lane: Lane::Builds, programs: &["bash", "nice"], layers: &[Layer::V35] },
-    Suite { name: "tutorial", lane: Lane::Builds, programs: &["bash", "nice", "python3"], layers: &[Layer::V35] },
+    Suite {
+        name: "conformance",
+        extent: Extent::Whole,
+        lane: Lane::Waits,
+        programs: &["bash", "go"],
+        layers: &[Layer::V35],
+    },
+    Suite {
+        name: "controller-runtime",
+        extent: Extent::Short,
+        lane: Lane::Waits,
+        programs: &["go"],
+        layers: &[Layer::V35],
+    },
+    Suite { name: "python", extent: Extent::Short, lane: Lane::Waits, programs: &["python3"], layers: &[] },
+    Suite { name: "node", extent: Extent::Short, lane: Lane::Waits, programs: &["node", "npm"], layers: &[] },
+    Suite { name: "java", extent: Extent::Short, lane: Lane::Waits, programs: &["java", "mvn"], layers: &[] },
+    Suite { name: "kube-runtime", extent: Extent::Short, lane: Lane::Builds, programs: &["nice"], layers: &[] },
+    Suite {
+        name: "new-operator",
+        extent: Extent::Short,
+        lane: Lane::Builds,
+        programs: &["bash", "nice"],
+        layers: &[Layer::V35],
+    },
+    Suite {
+        name: "tutorial",
+        extent: Extent::Short,
+        lane: Lane::Builds,
+        programs: &["bash", "nice", "python3"],
+        layers: &[Layer::V35],
+    },
 ];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Suites to run, as their directories below tests/clients are named; all without a name
+    /// Run the suites that take long as well, where none is named
+    #[arg(long)]
+    long: bool,
+    /// Suites to run, as their directories below tests/clients are named; all that do not take long without a name
     suites: Vec<String>,
 }
 
 struct Suite {
     name: &'static str,
+    /// A suite that only a whole run includes takes a quarter of an hour to build.
+    extent: Extent,
     lane: Lane,
     /// Looked for on PATH.
     programs: &'static [&'static str],
@@ -72,7 +115,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         anyhow::bail!("no suite {unknown}; there are {}", names.join(", "));
     }
     let mut report = Report::default();
-    let is_asked = |suite: &Suite| options.suites.is_empty() || options.suites.iter().any(|name| name == suite.name);
+    let extent = if options.long { Extent::Whole } else { Extent::Short };
+    let is_asked = |suite: &Suite| match &options.suites[..] {
+        [] => suite.is_in(extent),
+        named => named.iter().any(|name| name == suite.name),
+    };
     let total = test(workspace, Profile::Debug, &mut report, is_asked)?;
     report.print_summary();
     println!("{} passed, {} failed", total.passed, total.failed + report.n_forbidden_skips());
@@ -80,8 +127,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 }
 
 /// Runs the suites whose name contains `filter`, for `cargo xtask test`.
-pub(crate) fn test_named(workspace: &Workspace, report: &mut Report, filter: &str) -> anyhow::Result<Tally> {
-    test(workspace, Profile::Tested, report, |suite| suite.name.contains(filter))
+pub(crate) fn test_named(
+    workspace: &Workspace,
+    report: &mut Report,
+    filter: &str,
+    extent: Extent,
+) -> anyhow::Result<Tally> {
+    test(workspace, Profile::Tested, report, |suite| suite.name.contains(filter) && suite.is_in(extent))
 }
 
 fn test(
@@ -115,6 +167,10 @@ fn test(
 // === impl Suite ===
 
 impl Suite {
+    fn is_in(&self, extent: Extent) -> bool {
+        self.extent == Extent::Short || extent == Extent::Whole
+    }
+
     /// The variables that name what the suite drives.
     fn set_up(&self, workspace: &Workspace) -> anyhow::Result<Vec<(String, PathBuf)>> {
         for program in self.programs {

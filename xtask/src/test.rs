@@ -18,7 +18,7 @@ const LONG_CASES: &str = "8192";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Many more cases in property tests, more rounds in the others
+    /// Many more cases in property tests, more rounds in the others, and the suites of clients that take long
     #[arg(long)]
     long: bool,
     /// Only tests, and walks, whose name contains this
@@ -87,7 +87,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         total += counted_or_one(passed, counted);
     }
 
-    total += clients::test_named(workspace, &mut report, options.filter.as_deref().unwrap_or_default())?;
+    total += clients::test_named(workspace, &mut report, options.filter.as_deref().unwrap_or_default(), extent)?;
 
     report.print_summary();
     total.failed += report.n_forbidden_skips();
