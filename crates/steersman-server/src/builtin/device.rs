@@ -170,7 +170,8 @@ fn binding_conditions(place: &Place<'_>, faults: &mut Vec<Error>) {
     for list in [&conditions, &failures] {
         each_once(list, CONDITIONS_MAX, itself, faults, |item, faults| rules::named(item, name::qualified, faults));
     }
-    for failure in failures.items().filter(|failure| conditions.items().any(|one| one.value == failure.value)) {
+    let known: BTreeSet<&str> = conditions.items().map(|one| one.text()).collect();
+    for failure in failures.items().filter(|failure| known.contains(failure.text())) {
         faults.push(failure.invalid("bindingFailureConditions must not overlap with bindingConditions"));
     }
     match (conditions.is_empty(), failures.is_empty()) {

@@ -93,7 +93,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, is_custom: bool) -> Vec<
     let mut errors = validate(new, is_custom);
     let is_deleting = !text(new, "deletionTimestamp").is_empty();
     if is_deleting {
-        let before = finalizers(old);
+        let before: HashSet<&str> = finalizers(old).into_iter().collect();
         let added: Vec<&str> = finalizers(new).into_iter().filter(|one| !before.contains(one)).collect();
         if !added.is_empty() {
             let quoted: Vec<String> = added.iter().map(|one| format!("{one:?}")).collect();

@@ -106,8 +106,8 @@ fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
     if !consumers.is_empty() && allocation.is_absent() {
         faults.push(consumers.forbidden("may not be specified when `allocated` is not set"));
     } else if claim.at(&["metadata", "deletionTimestamp"]).is_present() {
-        let before: Vec<Place<'_>> = old.field("reservedFor").items().collect();
-        if consumers.items().any(|consumer| before.iter().all(|one| one.value != consumer.value)) {
+        let before: BTreeSet<String> = old.field("reservedFor").items().map(|one| one.value.to_string()).collect();
+        if consumers.items().any(|consumer| !before.contains(&consumer.value.to_string())) {
             let why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
             faults.push(consumers.forbidden(why));
         }

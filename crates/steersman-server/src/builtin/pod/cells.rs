@@ -3,6 +3,7 @@
 use crate::builtin::age;
 use crate::builtin::cells::{self, NONE};
 use jiff::Timestamp;
+use std::collections::HashSet;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
@@ -116,7 +117,7 @@ impl<'a> State<'a> {
     fn read_containers(&mut self, pod: &'a Value) {
         // Restarts of what ran before no longer count, but for those that still run beside.
         let sidecars = items(pod, &["spec", "initContainers"]).iter().filter(|spec| is_sidecar(spec));
-        let sidecars: Vec<Option<&str>> = sidecars.map(|spec| str_at(spec, &["name"])).collect();
+        let sidecars: HashSet<Option<&str>> = sidecars.map(|spec| str_at(spec, &["name"])).collect();
         self.restarts = 0;
         self.restarted_at = None;
         for container in items(pod, &["status", "initContainerStatuses"]) {

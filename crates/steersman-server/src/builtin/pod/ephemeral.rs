@@ -5,7 +5,7 @@ use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
 use crate::builtin::pod::spec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, remove_at, set_at, str_at};
@@ -53,10 +53,14 @@ pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     spec::validate(&new, faults);
     let list = new.field(LIST);
+    let mut after: BTreeMap<&str, &Value> = BTreeMap::new();
+    for container in list.items() {
+        after.entry(container.field("name").text()).or_insert(container.value);
+    }
     for before in old.field(LIST).items() {
         let name = before.field("name");
-        let why = match list.items().find(|after| after.field("name").value == name.value) {
-            Some(after) if after.value == before.value => continue,
+        let why = match after.get(name.text()) {
+            Some(after) if *after == before.value => continue,
             Some(_) => "may not be changed",
             None => "may not be removed",
         };

@@ -4,6 +4,7 @@ use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
 use crate::builtin::pod::container;
 use crate::builtin::rules;
+use std::collections::HashSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{at, set_at};
@@ -41,8 +42,8 @@ fn deadline(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
 
 /// Gates open; none is put up later.
 fn gates(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
-    let known = |gate: &Place<'_>| old.items().any(|one| one.field("name").value == gate.field("name").value);
-    for gate in new.items().filter(|gate| !known(gate)) {
+    let known: HashSet<&str> = old.items().map(|gate| gate.field("name").text()).collect();
+    for gate in new.items().filter(|gate| !known.contains(gate.field("name").text())) {
         let name = gate.field("name").text();
         let path = gate.path.child("name");
         faults
@@ -52,18 +53,19 @@ fn gates(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
 
 /// Tolerations are added, and the time of one may change; none goes.
 fn tolerations(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
-    let is_kept = |toleration: &Place<'_>| new.items().any(|one| timeless(one.value) == timeless(toleration.value));
-    if !old.items().all(|toleration| is_kept(&toleration)) {
+    let kept: HashSet<String> = new.items().map(|toleration| timeless(toleration.value)).collect();
+    if !old.items().all(|toleration| kept.contains(&timeless(toleration.value))) {
         faults.push(new.forbidden("existing toleration can not be modified except its tolerationSeconds"));
     }
 }
 
-fn timeless(toleration: &Value) -> Value {
+/// A toleration without its time, as JSON.
+fn timeless(toleration: &Value) -> String {
     let mut toleration = toleration.clone();
     if let Some(fields) = toleration.as_object_mut() {
         fields.remove("tolerationSeconds");
     }
-    toleration
+    toleration.to_string()
 }
 
 /// Everything else must be as it was.

@@ -1,7 +1,7 @@
 //! What the writer of a pod should know though it is not refused. Follows kubernetes' `pkg/api/pod/warnings.go`.
 
 use crate::builtin::place::Place;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Path;
 use steersman_machinery::quantity::Quantity;
@@ -34,13 +34,12 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
         }
     }
     for (list, key, word) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
-        let mut known = Vec::new();
+        let mut known = HashSet::new();
         for item in spec.field(list).items() {
             let place = item.field(key);
-            if known.contains(&place.text()) {
+            if !known.insert(place.text()) {
                 warnings.push(format!("{}: duplicate {word} {:?}", place.path, place.text()));
             }
-            known.push(place.text());
         }
     }
     fractions(&spec.field("overhead"), &mut warnings);
@@ -63,13 +62,15 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
 /// Annotations in whose place there are fields; those of AppArmor are looked at by admission.
 fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
-    let has_field = |name: &str, field: &str| {
-        let mut containers = lists.iter().flat_map(|list| spec.field(list).items());
-        containers.any(|one| one.field("name").text() == name && one.at(&["securityContext", field]).is_present())
-    };
+    let with_field: HashSet<&str> = lists
+        .iter()
+        .flat_map(|list| spec.field(list).items())
+        .filter(|one| one.at(&["securityContext", "seccompProfile"]).is_present())
+        .map(|one| one.field("name").text())
+        .collect();
     for (key, value) in pod.at(&["metadata", "annotations"]).entries() {
         let is_of_pod = key == SECCOMP_OF_POD && spec.at(&["securityContext", "seccompProfile"]).is_absent();
-        let is_of_container = key.strip_prefix(SECCOMP).is_some_and(|name| !has_field(name, "seccompProfile"));
+        let is_of_container = key.strip_prefix(SECCOMP).is_some_and(|name| !with_field.contains(name));
         if is_of_pod || is_of_container {
             let why = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
             warnings.push(format!("{}: {why}", value.path));
@@ -90,16 +91,16 @@ fn fractions(amounts: &Place<'_>, warnings: &mut Vec<String>) {
 
 /// Variables that are set twice, unless the second is made of the first.
 fn hidden_variables(variables: &Place<'_>, warnings: &mut Vec<String>) {
-    let mut known = Vec::new();
+    let mut known = HashSet::new();
     for variable in variables.items() {
         let (name, value) = (variable.field("name").text(), variable.field("value").text());
         let reference = format!("$({name})");
         let is_made_of_it = value.contains(&reference) && value != reference && variable.field("valueFrom").is_absent();
-        if known.contains(&name) && !is_made_of_it {
+        let is_new = known.insert(name);
+        if !is_new && !is_made_of_it {
             let why = format!("hides previous definition of {name:?}, which may be dropped when using apply");
             warnings.push(format!("{}: {why}", variable.path));
         }
-        known.push(name);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::builtin::service::{kind, needs_address, needs_health_port, needs_node
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use rand::Rng;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use steersman_machinery::field::Error;
@@ -358,14 +358,14 @@ impl Request<'_> {
 
     fn ports(&mut self, service: &mut Value, faults: &mut Vec<Error>) {
         if needs_node_ports(service) {
-            let count = at(service, &["spec", "ports"]).and_then(Value::as_array).map_or(0, Vec::len);
+            let twins = twins(service);
             // Those that are named first, lest one be drawn that a later port names.
             for is_named_round in [true, false] {
-                for index in 0..count {
+                for (index, twin) in twins.iter().enumerate() {
                     let path = format!("/spec/ports/{index}/nodePort");
                     let is_named = service.pointer(&path).and_then(Value::as_u64).is_some_and(|port| port != 0);
                     if is_named == is_named_round {
-                        self.port(service, index, faults);
+                        self.port(service, index, *twin, faults);
                     }
                 }
             }
@@ -380,17 +380,13 @@ impl Request<'_> {
         }
     }
 
-    fn port(&mut self, service: &mut Value, index: usize, faults: &mut Vec<Error>) {
+    fn port(&mut self, service: &mut Value, index: usize, twin: Option<usize>, faults: &mut Vec<Error>) {
         let ports = Place::root(service).at(&["spec", "ports"]);
-        let Some(port) = ports.items().nth(index) else { return };
-        // The same port for two protocols is one port of the nodes.
-        let twin = ports.items().take(index).find(|other| {
-            other.field("port").value == port.field("port").value
-                && other.field("protocol").value != port.field("protocol").value
-        });
-        let place = port.field("nodePort");
+        let Some(value) = ports.value.get(index) else { return };
+        let place = Place { path: ports.path.index(index), value }.field("nodePort");
         let is_named = place.number().is_some_and(|number| number != 0);
-        let shared = twin.and_then(|twin| twin.field("nodePort").number()).filter(|_| !is_named);
+        let twin = twin.and_then(|twin| ports.value.get(twin)?.get("nodePort")?.as_i64());
+        let shared = twin.filter(|_| !is_named);
         let number = match shared.and_then(|number| u16::try_from(number).ok()) {
             Some(number) => Some(number),
             None => self.node_port(&place, faults),
@@ -446,6 +442,25 @@ fn items(service: &Value) -> Vec<Item> {
     let ports = ports.filter_map(Value::as_u64).filter(|port| *port != 0);
     let ports = ports.filter_map(|port| u16::try_from(port).ok()).map(Item::NodePort);
     addresses.chain(ports).collect()
+}
+
+/// For each port of a service the first one before it that is the same port for another protocol: the two are one port of the nodes.
+fn twins(service: &Value) -> Vec<Option<usize>> {
+    let ports = at(service, &["spec", "ports"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let protocol = |index: usize| str_at(&ports[index], &["protocol"]);
+    // Of each port the first place, and the first one with another protocol than that.
+    let mut firsts: HashMap<Option<i64>, (usize, Option<usize>)> = HashMap::new();
+    let mut twins = Vec::with_capacity(ports.len());
+    for (index, port) in ports.iter().enumerate() {
+        let number = port.get("port").and_then(Value::as_i64);
+        let (first, other) = firsts.entry(number).or_insert((index, None));
+        let is_like_first = protocol(*first) == protocol(index);
+        twins.push(if is_like_first { *other } else { Some(*first) });
+        if !is_like_first && other.is_none() {
+            *other = Some(index);
+        }
+    }
+    twins
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::builtin::service::{
     is_balanced, is_external, is_internal, needs_address, needs_health_port, needs_node_ports,
 };
 use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, remove_at, set_at, str_at};
 
@@ -45,14 +45,16 @@ fn keep(new: &mut Value, old: &Value) {
     }
     if needs_node_ports(old) && needs_node_ports(new) {
         let used: HashSet<i64> = ports(new).filter_map(node_port).collect();
-        let free: Vec<(Option<&str>, i64)> = ports(old)
-            .filter_map(|port| Some((str_at(port, &["name"]), node_port(port)?)))
-            .filter(|(_, number)| !used.contains(number))
-            .collect();
+        let mut free: HashMap<Option<&str>, i64> = HashMap::new();
+        for port in ports(old) {
+            if let Some(number) = node_port(port).filter(|number| !used.contains(number)) {
+                free.entry(str_at(port, &["name"])).or_insert(number);
+            }
+        }
         let list = new.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten();
         for port in list.filter(|port| node_port(port).is_none()).collect::<Vec<_>>() {
             let name = str_at(port, &["name"]);
-            if let Some((_, number)) = free.iter().find(|(other, _)| *other == name) {
+            if let Some(number) = free.get(&name) {
                 let number = json!(number);
                 set_at(port, &["nodePort"], number);
             }

@@ -90,6 +90,24 @@ fn one_port_for_two_protocols_is_one_port() {
 }
 
 #[test]
+fn twin_is_the_first_earlier_port_of_the_same_number_and_another_protocol() {
+    let protocols = ["TCP", "UDP", "SCTP"];
+    // Every list of six ports with two numbers and three protocols.
+    for code in 0..6_usize.pow(6) {
+        let digit = |place: u32| code / 6_usize.pow(place) % 6;
+        let ports: Vec<Value> =
+            (0..6).map(|place| json!({"port": digit(place) / 3, "protocol": protocols[digit(place) % 3]})).collect();
+        let searched = |index: usize| {
+            let port = &ports[index];
+            (0..index)
+                .find(|other| ports[*other]["port"] == port["port"] && ports[*other]["protocol"] != port["protocol"])
+        };
+        let want: Vec<Option<usize>> = (0..6).map(searched).collect();
+        assert_eq!(twins(&service(json!({"ports": ports}))), want, "{ports:?}");
+    }
+}
+
+#[test]
 fn a_change_keeps_what_it_has_and_frees_what_it_has_no_more() {
     let allocator = allocator(&["10.0.0.0/24"], 30_000..=30_000);
     let mut old = service(json!({"type": "NodePort", "ports": [{"port": 80}]}));
