@@ -5,7 +5,9 @@
 
 use serde_json::json;
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::Duration;
+use steersman_machinery::Budget;
 use steersman_machinery::{GroupVersionKind, Value};
 use steersman_schema::decode::{Body, Unknown};
 use steersman_schema::fields::FieldSet;
@@ -14,6 +16,7 @@ use steersman_schema::{Definitions, Schema, decode, default, structural, validat
 
 const POD: &str = "io.k8s.api.core.v1.Pod";
 static NOTHING: FieldSet = FieldSet::EMPTY;
+static UNLIMITED: LazyLock<Budget> = LazyLock::new(Budget::unlimited);
 /// Short and many, so that on a busy machine some are undisturbed.
 const ROUNDS: usize = 400;
 const CALLS: u32 = 20;
@@ -25,11 +28,11 @@ fn main() {
     let pod_bytes = pod_of(10).to_string().into_bytes();
     println!("custom resource of {} bytes, Pod of {} bytes", shirt_bytes.len(), pod_bytes.len());
 
-    say("parse without a schema, custom resource", || decode::document(&shirt_bytes).unwrap());
-    say("parse without a schema, Pod", || decode::document(&pod_bytes).unwrap());
-    say("decode, Pod", || decode::built_in(pod, Body::Json(&pod_bytes)).unwrap());
-    let tree = decode::built_in(pod, Body::Json(&pod_bytes)).unwrap().value;
-    say("decode a tree, Pod", || decode::from_value(pod, &tree).unwrap());
+    say("parse without a schema, custom resource", || decode::document(&shirt_bytes, &Budget::unlimited()).unwrap());
+    say("parse without a schema, Pod", || decode::document(&pod_bytes, &Budget::unlimited()).unwrap());
+    say("decode, Pod", || decode::built_in(pod, Body::Json(&pod_bytes), &Budget::unlimited()).unwrap());
+    let tree = decode::built_in(pod, Body::Json(&pod_bytes), &Budget::unlimited()).unwrap().value;
+    say("decode a tree, Pod", || decode::from_value(pod, &tree, &Budget::unlimited()).unwrap());
     say("clone, Pod", || tree.clone());
     decode_custom(&shirt, &shirt_bytes);
 
@@ -58,18 +61,20 @@ fn main() {
 }
 
 fn decode_custom(schema: &Schema, bytes: &[u8]) {
-    say("decode, custom resource", || decode::custom_resource(schema, Unknown::Prune, Body::Json(bytes)).unwrap());
+    say("decode, custom resource", || {
+        decode::custom_resource(schema, Unknown::Prune, Body::Json(bytes), &Budget::unlimited()).unwrap()
+    });
     let value = resource(1);
     say("default, custom resource", || {
         let mut value = value.clone();
-        default::apply(schema, &mut value);
+        default::apply(schema, &mut value, &Budget::unlimited()).unwrap();
         value
     });
-    say("validate, custom resource", || validate::validate(schema, &value));
+    say("validate, custom resource", || validate::validate(schema, &value, &Budget::unlimited()));
 }
 
 fn kind<'a>(gvk: &'a GroupVersionKind, schema: &'a Schema, origin: Origin) -> Kind<'a> {
-    Kind { gvk, schema, origin, reset: &NOTHING, versions: &OneVersion }
+    Kind { gvk, schema, origin, reset: &NOTHING, versions: &OneVersion, budget: &UNLIMITED }
 }
 
 fn records(what: &str, kind: &Kind<'_>, first: &Value, second: &Value, applied: &Value) {

@@ -5,6 +5,9 @@
 //! to their canonical text; fields that `omitempty` would drop are dropped, fields that Go always writes are added.
 //! [`custom_resource`] reads metadata, also that of embedded resources, in the same way, and leaves the types of all other
 //! fields to [`crate::validate`]. [`document`] reads a body without a schema, such as a patch.
+//!
+//! Each reading begins a new tree of the budget, and each value is charged as it is read: a body that would become too large is refused
+//! before it has.
 
 mod reader;
 pub(crate) mod scalar;
@@ -14,6 +17,7 @@ use crate::decode::reader::{Shape, read};
 use crate::decode::zero::finish;
 use crate::schema::{Schema, Special};
 use std::fmt;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, quantity};
 
 /// The deepest nesting that is read. The stored object, with its `managedFields`, is read again by parsers that stop at 128.
@@ -60,6 +64,9 @@ pub enum Fault {
 /// Why a body could not be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
+    /// The value would be too large, or the request is given up.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     #[error("illegal base64 data at input byte {offset}")]
     Base64 { path: String, offset: usize },
     #[error("{source}")]
@@ -80,33 +87,34 @@ pub enum Error {
 /// Reads an object of a built-in kind.
 ///
 /// # Errors
-/// When it is not JSON, or a value has the wrong type.
-pub fn built_in(schema: &Schema, body: Body<'_>) -> Result<Decoded, Error> {
-    read_body(Shape::Typed(schema), body)
+/// When it is not JSON, or too large, or a value has the wrong type.
+pub fn built_in(schema: &Schema, body: Body<'_>, budget: &Budget) -> Result<Decoded, Error> {
+    read_body(Shape::Typed(schema), body, budget)
 }
 
 /// Reads a custom resource.
 ///
 /// # Errors
-/// When it is not JSON, or its metadata, or that of an embedded resource, is not an ObjectMeta.
-pub fn custom_resource(schema: &Schema, unknown: Unknown, body: Body<'_>) -> Result<Decoded, Error> {
-    read_body(Shape::resource(schema, unknown), body)
+/// When it is not JSON, or too large, or its metadata, or that of an embedded resource, is not an ObjectMeta.
+pub fn custom_resource(schema: &Schema, unknown: Unknown, body: Body<'_>, budget: &Budget) -> Result<Decoded, Error> {
+    read_body(Shape::resource(schema, unknown), body, budget)
 }
 
 /// Reads a JSON document without a schema: everything stays, duplicate fields are reported.
 ///
 /// # Errors
-/// When it is not JSON.
-pub fn document(json: &[u8]) -> Result<Decoded, Error> {
-    read_body(Shape::Any, Body::Json(json))
+/// When it is not JSON, or too large.
+pub fn document(json: &[u8], budget: &Budget) -> Result<Decoded, Error> {
+    read_body(Shape::Any, Body::Json(json), budget)
 }
 
 /// Reads a tree that is still needed afterwards as an object of a built-in kind.
 ///
 /// # Errors
-/// When a value has the wrong type.
-pub fn from_value(schema: &Schema, value: &Value) -> Result<Decoded, Error> {
-    read(Shape::Typed(schema), value)
+/// When a value has the wrong type, or it is too large.
+pub fn from_value(schema: &Schema, value: &Value, budget: &Budget) -> Result<Decoded, Error> {
+    budget.begin_tree();
+    read(Shape::Typed(schema), value, budget)
 }
 
 /// Gives an object the form that Go would write: empty values dropped or written as their fields' tags say.
@@ -132,13 +140,26 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
     }
 }
 
-fn read_body(shape: Shape<'_>, body: Body<'_>) -> Result<Decoded, Error> {
+/// Reads a JSON document that becomes a part of the tree that is being built.
+///
+/// # Errors
+/// When it is not JSON, or the tree becomes too large.
+pub fn part(json: &[u8], budget: &Budget) -> Result<Value, Error> {
+    Ok(read_whole(Shape::Any, Body::Json(json), budget)?.value)
+}
+
+fn read_body(shape: Shape<'_>, body: Body<'_>, budget: &Budget) -> Result<Decoded, Error> {
+    budget.begin_tree();
+    read_whole(shape, body, budget)
+}
+
+fn read_whole(shape: Shape<'_>, body: Body<'_>, budget: &Budget) -> Result<Decoded, Error> {
     let json = match body {
         Body::Json(json) => json,
-        Body::Tree(tree) => return read(shape, tree),
+        Body::Tree(tree) => return read(shape, tree, budget),
     };
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let decoded = read(shape, &mut deserializer)?;
+    let decoded = read(shape, &mut deserializer, budget)?;
     match deserializer.end() {
         Ok(()) => Ok(decoded),
         Err(_) => Err(Error::Syntax { detail: "there is more behind the end of the JSON value".to_owned() }),

@@ -3,6 +3,8 @@
 use crate::decode;
 use crate::definitions::{Definitions, Edition};
 use crate::schema::Schema;
+use crate::validate::Found;
+use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
 use steersman_machinery::{GroupVersion, Value, name};
@@ -10,26 +12,37 @@ use steersman_machinery::{GroupVersion, Value, name};
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// Finds every embedded resource in a value and judges it.
-pub(crate) fn validate(schema: &Schema, value: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut Found<'_>) {
+    look(schema, value, &Path::root(), found);
+}
+
+/// The same for a value that is at a path.
+pub(crate) fn look(schema: &Schema, value: &Value, path: &Path, found: &mut Found<'_>) {
+    if found.is_over_at(path) {
+        return;
+    }
     match value {
         Value::Array(items) => {
             if let Some(item) = schema.item().filter(|item| may_embed(item)) {
                 for (index, each) in items.iter().enumerate() {
-                    validate(item, each, &path.index(index), errors);
+                    if found.is_over_at(path) {
+                        return;
+                    }
+                    look(item, each, &path.index(index), found);
                 }
             }
         }
         Value::Object(fields) => {
             if schema.embedded_resource {
-                resource(fields, path, errors);
+                resource(fields, path, found.errors);
             }
             for (name, field) in fields {
                 if let Some(property) = schema.property(name) {
                     if may_embed(property) {
-                        validate(property, field, &path.child(name), errors);
+                        look(property, field, &path.child(name), found);
                     }
-                } else if let Some(values) = schema.values() {
-                    validate(values, field, &path.key(name), errors);
+                } else if let Some(values) = schema.values().filter(|values| may_embed(values)) {
+                    look(values, field, &path.key(name), found);
                 }
             }
         }
@@ -69,7 +82,8 @@ fn type_field(fields: &Map, name: &str, path: &Path, errors: &mut Vec<Error>, fa
 }
 
 fn object_meta(metadata: &Value, path: &Path, errors: &mut Vec<Error>) {
-    let decoded = match decode::from_value(Definitions::object_meta(Edition::Kubernetes), metadata) {
+    let decoded = match decode::from_value(Definitions::object_meta(Edition::Kubernetes), metadata, &Budget::default())
+    {
         Ok(decoded) => decoded.value,
         Err(error) => return errors.push(Error::invalid(path, metadata.clone(), error.to_string())),
     };

@@ -39,6 +39,30 @@ struct Entry {
     beneath: FieldSet,
 }
 
+/// How many paths may still be listed. One may be as long as the object that it is in, so their bytes count too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) n_paths: usize,
+    pub(crate) n_bytes: usize,
+}
+
+// === impl Room ===
+
+impl Room {
+    fn is_limited(&self) -> bool {
+        self.n_bytes < usize::MAX
+    }
+
+    fn is_empty(&self) -> bool {
+        self.n_paths == 0 || self.n_bytes == 0
+    }
+
+    fn take(&mut self, n_bytes: usize) {
+        self.n_paths = self.n_paths.saturating_sub(1);
+        self.n_bytes = self.n_bytes.saturating_sub(n_bytes);
+    }
+}
+
 // === impl FieldSet ===
 
 impl FieldSet {
@@ -130,22 +154,53 @@ impl FieldSet {
         self.entries.iter().map(|(_, entry)| usize::from(entry.member) + entry.beneath.len()).sum()
     }
 
+    /// The union of many sets. Sets of like size are united first, so that no element is copied more often than there are doublings.
+    pub(crate) fn union_of(mut sets: Vec<FieldSet>) -> FieldSet {
+        while 1 < sets.len() {
+            let mut pairs = Vec::with_capacity(sets.len().div_ceil(2));
+            let mut rest = sets.into_iter();
+            while let Some(mut first) = rest.next() {
+                if let Some(second) = rest.next() {
+                    first.add(&second);
+                }
+                pairs.push(first);
+            }
+            sets = pairs;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     /// Every path: at each level first the members, then what lies beneath them. This is the order conflicts are told in.
     pub fn paths(&self) -> Vec<Path> {
-        let mut paths = Vec::with_capacity(self.len());
-        self.collect(&mut Vec::new(), &mut paths);
+        self.first_paths(&mut Room { n_paths: usize::MAX, n_bytes: usize::MAX })
+    }
+
+    /// The first paths in the same order, as far as there is room for them.
+    pub(crate) fn first_paths(&self, room: &mut Room) -> Vec<Path> {
+        let mut paths = Vec::new();
+        self.collect(&mut Vec::new(), room, &mut paths);
         paths
     }
 
-    fn collect(&self, way: &mut Vec<Element>, paths: &mut Vec<Path>) {
+    fn collect(&self, way: &mut Vec<Element>, room: &mut Room, paths: &mut Vec<Path>) {
         for element in self.entries.iter().filter(|(_, entry)| entry.member).map(|(element, _)| element) {
+            if room.is_empty() {
+                return;
+            }
             way.push(element.clone());
-            paths.push(Path(way.clone()));
+            let path = Path(way.clone());
+            if room.is_limited() {
+                room.take(path.to_string().len());
+            }
+            paths.push(path);
             way.pop();
         }
-        for (element, entry) in &self.entries {
+        for (element, entry) in self.entries.iter().filter(|(_, entry)| !entry.beneath.is_empty()) {
+            if room.is_empty() {
+                return;
+            }
             way.push(element.clone());
-            entry.beneath.collect(way, paths);
+            entry.beneath.collect(way, room, paths);
             way.pop();
         }
     }

@@ -1,10 +1,12 @@
 //! JSON Patch (RFC 6902) with the outcomes that clients of Kubernetes know.
 //!
 //! Beyond the RFC, as upstream's library does: indices may be negative, `replace` may set a field that an object does not have,
-//! and testing a field that is not there for null holds. Bounded by operations and by what `copy` copies.
+//! and testing a field that is not there for null holds. Bounded by operations, by what `copy` copies, and by the budget: what is put
+//! into the object is charged as built, and the items of a list that an operation moves as work.
 
 use crate::decode::{self, Fault};
 use steersman_machinery::Value;
+use steersman_machinery::budget::{self, Budget, cost};
 
 /// More operations are refused.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -45,6 +47,9 @@ struct Pointer {
 /// Why a patch could not be read or applied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
+    /// The patch or the object would be too large, too much would be computed, or the request is given up.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     /// The patch is no JSON list of operations: a bad request.
     #[error("error decoding patch: {detail}")]
     Malformed { detail: String },
@@ -62,6 +67,8 @@ pub enum Error {
 /// What stops an operation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Cause {
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     #[error("more than {COPIED_BYTES_MAX} bytes are copied")]
     CopiedTooMuch,
     #[error("there is nothing at {path:?}")]
@@ -79,8 +86,11 @@ impl Patch {
     ///
     /// # Errors
     /// When it is no JSON list of operations, or has too many.
-    pub fn parse(json: &[u8]) -> Result<Patch, Error> {
-        let decoded = decode::document(json).map_err(|error| Error::Malformed { detail: error.to_string() })?;
+    pub fn parse(json: &[u8], budget: &Budget) -> Result<Patch, Error> {
+        let decoded = decode::document(json, budget).map_err(|error| match error {
+            decode::Error::Budget(error) => Error::Budget(error),
+            error => Error::Malformed { detail: error.to_string() },
+        })?;
         let Value::Array(entries) = decoded.value else {
             return Err(Error::Malformed { detail: "a JSON patch is a list of operations".to_owned() });
         };
@@ -89,7 +99,7 @@ impl Patch {
         }
         let mut patch = Patch { faults: decoded.faults, operations: Vec::with_capacity(entries.len()) };
         for (index, entry) in entries.into_iter().enumerate() {
-            let operation = Operation::read(index, entry, &mut patch.faults)?;
+            let operation = Operation::read(index, entry, &mut patch.faults, budget)?;
             patch.operations.push(operation);
         }
         Ok(patch)
@@ -104,16 +114,21 @@ impl Patch {
     ///
     /// # Errors
     /// When an operation cannot be carried out.
-    pub fn apply(&self, object: &Value) -> Result<Value, Error> {
+    pub fn apply(&self, object: &Value, budget: &Budget) -> Result<Value, Error> {
+        budget.begin_tree();
+        budget.copy(object)?;
         let mut patched = object.clone();
-        let mut n_copied = 0;
+        let mut applying = Applying { budget, n_copied: 0 };
         for (index, operation) in self.operations.iter().enumerate() {
             let operation = operation.as_ref().map_err(|why| Error::Unreadable { index, detail: why.clone() })?;
-            operation.apply(&mut patched, &mut n_copied).map_err(|cause| Error::Operation {
-                index,
-                operation: operation.kind.name(),
-                path: operation.path.text.clone(),
-                cause,
+            operation.apply(&mut patched, &mut applying).map_err(|cause| match cause {
+                Cause::Budget(error) => Error::Budget(error),
+                cause => Error::Operation {
+                    index,
+                    operation: operation.kind.name(),
+                    path: operation.path.text.clone(),
+                    cause,
+                },
             })?;
         }
         Ok(patched)
@@ -123,7 +138,12 @@ impl Patch {
 // === reading ===
 
 impl Operation {
-    fn read(index: usize, entry: Value, faults: &mut Vec<Fault>) -> Result<Result<Operation, String>, Error> {
+    fn read(
+        index: usize,
+        entry: Value,
+        faults: &mut Vec<Fault>,
+        budget: &Budget,
+    ) -> Result<Result<Operation, String>, Error> {
         let Value::Object(mut fields) = entry else {
             return Err(Error::Malformed { detail: format!("operation {index} is not an object") });
         };
@@ -134,7 +154,12 @@ impl Operation {
         };
         let (name, path, from) = (text("op")?, text("path")?, text("from")?);
         let value = fields.remove("value").unwrap_or(Value::Null);
-        faults.extend(fields.keys().map(|key| Fault::Unknown(format!("[{index}].{key}"))));
+        let room = decode::FAULTS_MAX.saturating_sub(faults.len());
+        faults.extend(fields.keys().take(room).map(|key| Fault::Unknown(format!("[{index}].{key}"))));
+        for text in [&path, &from].into_iter().flatten() {
+            let n_keys = text.bytes().filter(|byte| *byte == b'/').count();
+            budget.build_all(n_keys, n_keys * size_of::<String>() + cost::text(text.len()))?;
+        }
         let pointer = |key: &str, text: Option<String>| match text {
             Some(text) => Pointer::parse(text),
             None => Err(format!("it has no {key}")),
@@ -227,24 +252,47 @@ fn nth(index: &str, length: usize) -> Option<usize> {
 
 // === applying ===
 
+/// The amounts that the operations applied so far have used.
+struct Applying<'b> {
+    budget: &'b Budget,
+    /// As JSON.
+    n_copied: usize,
+}
+
+impl Applying<'_> {
+    /// A copy of a value, charged before it is made.
+    fn copy(&self, value: &Value) -> Result<Value, Cause> {
+        self.budget.copy(value)?;
+        Ok(value.clone())
+    }
+
+    /// Charges the items that make room in a list, or close the gap.
+    fn shift(&self, n_items: usize) -> Result<(), Cause> {
+        Ok(self.budget.work_on_bytes(n_items * cost::VALUE)?)
+    }
+}
+
 impl Operation {
-    fn apply(&self, object: &mut Value, n_copied: &mut usize) -> Result<(), Cause> {
+    fn apply(&self, object: &mut Value, applying: &mut Applying<'_>) -> Result<(), Cause> {
+        applying.budget.work(1 + self.path.keys.len())?;
         match &self.kind {
-            Kind::Add(value) => self.path.add(object, value.clone()),
+            Kind::Add(value) => self.path.add(object, applying.copy(value)?, applying),
             Kind::Copy(from) => {
-                let value = from.get(object)?.cloned().unwrap_or(Value::Null);
-                *n_copied = n_copied.saturating_add(size(&value));
-                if *n_copied > COPIED_BYTES_MAX {
+                let value = from.get(object)?.unwrap_or(&Value::Null);
+                applying.budget.work(cost::of(value).0)?;
+                applying.n_copied = applying.n_copied.saturating_add(size(value));
+                if applying.n_copied > COPIED_BYTES_MAX {
                     return Err(Cause::CopiedTooMuch);
                 }
-                self.path.add(object, value)
+                let value = applying.copy(value)?;
+                self.path.add(object, value, applying)
             }
             Kind::Move(from) => {
-                let value = from.remove(object)?;
-                self.path.add(object, value)
+                let value = from.remove(object, applying)?;
+                self.path.add(object, value, applying)
             }
-            Kind::Remove => self.path.remove(object).map(drop),
-            Kind::Replace(value) => self.path.replace(object, value.clone()),
+            Kind::Remove => self.path.remove(object, applying).map(drop),
+            Kind::Replace(value) => self.path.replace(object, applying.copy(value)?, applying),
             Kind::Test(value) => {
                 let have = self.path.get(object)?.unwrap_or(&Value::Null);
                 if same(have, value) { Ok(()) } else { Err(Cause::TestFailed) }
@@ -255,13 +303,14 @@ impl Operation {
 
 impl Pointer {
     /// Nothing may be put so deep that it could not be read again, nor be dropped without running out of stack.
-    fn bound_depth(&self, value: &Value) -> Result<(), Cause> {
+    fn bound_depth(&self, value: &Value, applying: &Applying<'_>) -> Result<(), Cause> {
+        applying.budget.work(cost::of(value).0)?;
         let is_too_deep = self.keys.len() + depth(value) > decode::DEPTH_MAX;
         if is_too_deep { Err(Cause::TooDeep) } else { Ok(()) }
     }
 
-    fn add(&self, object: &mut Value, value: Value) -> Result<(), Cause> {
-        self.bound_depth(&value)?;
+    fn add(&self, object: &mut Value, value: Value, applying: &Applying<'_>) -> Result<(), Cause> {
+        self.bound_depth(&value, applying)?;
         match self.parent(object)? {
             Some((Value::Object(fields), key)) => {
                 fields.insert(key.to_owned(), value);
@@ -272,6 +321,7 @@ impl Pointer {
                 let length = items.len() + 1;
                 let place = nth(index, length).filter(|place| *place < length);
                 let place = place.ok_or_else(|| Cause::NoIndex { index: index.to_owned(), length: items.len() })?;
+                applying.shift(items.len() - place)?;
                 items.insert(place, value);
             }
             Some(_) | None => return Err(self.missing()),
@@ -279,19 +329,20 @@ impl Pointer {
         Ok(())
     }
 
-    fn remove(&self, object: &mut Value) -> Result<Value, Cause> {
+    fn remove(&self, object: &mut Value, applying: &Applying<'_>) -> Result<Value, Cause> {
         match self.parent(object)? {
             Some((Value::Object(fields), key)) => fields.remove(key).ok_or_else(|| self.missing()),
             Some((Value::Array(items), index)) => {
                 let place = place(index, items.len())?;
+                applying.shift(items.len() - place)?;
                 Ok(items.remove(place))
             }
             Some(_) | None => Err(self.missing()),
         }
     }
 
-    fn replace(&self, object: &mut Value, value: Value) -> Result<(), Cause> {
-        self.bound_depth(&value)?;
+    fn replace(&self, object: &mut Value, value: Value, applying: &Applying<'_>) -> Result<(), Cause> {
+        self.bound_depth(&value, applying)?;
         match self.parent(object)? {
             None if value.is_object() || value.is_array() => *object = value,
             Some((Value::Object(fields), key)) => {
@@ -351,5 +402,59 @@ impl Kind {
             Kind::Replace(_) => "replace",
             Kind::Test(_) => "test",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use steersman_machinery::budget::Amount;
+
+    /// The steps that some operations on an object with a list of some length take.
+    fn steps(n_operations: usize, n_items: usize, operation: &Value) -> Result<u64, Error> {
+        let budget = Budget::default();
+        let patch = Value::Array(vec![operation.clone(); n_operations]).to_string();
+        let patch = Patch::parse(patch.as_bytes(), &budget)?;
+        patch.apply(&json!({"list": vec![1; n_items], "other": {}}), &budget)?;
+        Ok(budget.steps())
+    }
+
+    #[test]
+    fn moving_items_of_a_long_list_ten_thousand_times_is_refused() {
+        let shuffle = json!({"op": "move", "from": "/list/-1", "path": "/list/0"});
+        let refused = steps(OPERATIONS_MAX, 500_000, &shuffle).unwrap_err();
+        assert!(matches!(refused, Error::Budget(budget::Error::Exceeded { amount: Amount::Steps, .. })), "{refused}");
+        let add = json!({"op": "add", "path": "/list/0", "value": 1});
+        assert!(matches!(steps(OPERATIONS_MAX, 500_000, &add).unwrap_err(), Error::Budget(_)));
+        // At the end of the list nothing moves.
+        let append = json!({"op": "add", "path": "/list/-", "value": 1});
+        assert!(steps(OPERATIONS_MAX, 100_000, &append).unwrap() < 100_000);
+        assert!(steps(100, 100_000, &shuffle).is_ok());
+    }
+
+    #[test]
+    fn moving_a_large_value_to_and_fro_is_charged_each_time() {
+        let there = json!({"op": "move", "from": "/list", "path": "/other/list"});
+        let back = json!({"op": "move", "from": "/other/list", "path": "/list"});
+        let patch: Vec<&Value> = (0..OPERATIONS_MAX / 2).flat_map(|_| [&there, &back]).collect();
+        let budget = Budget::default();
+        let patch = Patch::parse(json!(patch).to_string().as_bytes(), &budget).unwrap();
+        let object = json!({"list": vec![1; 100_000], "other": {}});
+        assert!(matches!(patch.apply(&object, &budget), Err(Error::Budget(_))));
+    }
+
+    #[test]
+    fn copies_are_charged_by_the_memory_that_they_take() {
+        let budget = Budget::default();
+        let operations: Vec<Value> =
+            (0..9000).map(|n| json!({"op": "copy", "from": "/from", "path": format!("/to/{n}")})).collect();
+        let patch = Patch::parse(json!(operations).to_string().as_bytes(), &budget).unwrap();
+        // Fifty objects of one field are less than 350 bytes of JSON and more than 30 KB of memory.
+        let object = json!({"from": vec![json!({"a": 1}); 50], "to": {}});
+        assert!(matches!(
+            patch.apply(&object, &budget),
+            Err(Error::Budget(budget::Error::Exceeded { amount: Amount::Bytes, .. }))
+        ));
     }
 }

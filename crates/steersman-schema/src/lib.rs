@@ -26,3 +26,4 @@ pub mod validate;
 pub use crate::definitions::{Definitions, Edition};
 pub use crate::json_path::JsonPath;
 pub use crate::schema::Schema;
+pub use steersman_machinery::Budget;

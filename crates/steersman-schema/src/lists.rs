@@ -1,27 +1,41 @@
 //! Lists that are sets or maps hold nothing twice.
 
 use crate::schema::{List, Schema};
+use crate::validate::Found;
 use std::collections::HashMap;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
 
 /// Finds what is twice, everywhere in a value.
-pub(crate) fn validate(schema: &Schema, value: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut Found<'_>) {
+    look(schema, value, &Path::root(), found);
+}
+
+fn look(schema: &Schema, value: &Value, path: &Path, found: &mut Found<'_>) {
+    if found.is_over_at(path) {
+        return;
+    }
     match value {
         Value::Array(items) => {
             match &schema.list {
-                Some(List::Map(keys)) => map(keys, items, path, errors),
+                Some(List::Map(keys)) => map(keys, items, path, found),
                 Some(List::Set) => {
                     for index in repeated(items.iter()) {
-                        errors.push(Error::duplicate(&path.index(index), items[index].clone()));
+                        if found.is_over_at(path) {
+                            return;
+                        }
+                        found.errors.push(Error::duplicate(&path.index(index), items[index].clone()));
                     }
                 }
                 Some(List::Atomic) | None => {}
             }
             if let Some(item) = schema.item().filter(|item| may_hold_lists(item)) {
                 for (index, each) in items.iter().enumerate() {
-                    validate(item, each, &path.index(index), errors);
+                    if found.is_over_at(path) {
+                        return;
+                    }
+                    look(item, each, &path.index(index), found);
                 }
             }
         }
@@ -29,10 +43,10 @@ pub(crate) fn validate(schema: &Schema, value: &Value, path: &Path, errors: &mut
             for (name, field) in fields {
                 if let Some(property) = schema.property(name) {
                     if may_hold_lists(property) {
-                        validate(property, field, &path.child(name), errors);
+                        look(property, field, &path.child(name), found);
                     }
-                } else if let Some(values) = schema.values() {
-                    validate(values, field, &path.key(name), errors);
+                } else if let Some(values) = schema.values().filter(|values| may_hold_lists(values)) {
+                    look(values, field, &path.key(name), found);
                 }
             }
         }
@@ -45,11 +59,11 @@ fn may_hold_lists(schema: &Schema) -> bool {
     schema.list.is_some() || schema.items.is_some() || !schema.properties.is_empty() || schema.values().is_some()
 }
 
-fn map(keys: &[Box<str>], items: &[Value], path: &Path, errors: &mut Vec<Error>) {
+fn map(keys: &[Box<str>], items: &[Value], path: &Path, found: &mut Found<'_>) {
     let wrong = items.iter().position(|item| !item.is_null() && !item.is_object());
     if let Some(index) = wrong {
         let detail = "must be an object for an array of list-type map";
-        return errors.push(Error::invalid(&path.index(index), items[index].clone(), detail));
+        return found.errors.push(Error::invalid(&path.index(index), items[index].clone(), detail));
     }
     let key_of = |item: &Value| {
         let said = keys.iter().filter_map(|key| Some((key.to_string(), item.get(key.as_ref())?.clone())));
@@ -57,7 +71,10 @@ fn map(keys: &[Box<str>], items: &[Value], path: &Path, errors: &mut Vec<Error>)
     };
     let keys: Vec<Value> = items.iter().map(key_of).collect();
     for index in repeated(keys.iter()) {
-        errors.push(Error::duplicate(&path.index(index), keys[index].clone()));
+        if found.is_over_at(path) {
+            return;
+        }
+        found.errors.push(Error::duplicate(&path.index(index), keys[index].clone()));
     }
 }
 

@@ -19,12 +19,16 @@ use crate::decode;
 use crate::fields::FieldSet;
 use crate::managed::record::Record;
 use crate::schema::Schema;
+use steersman_machinery::budget::{Budget, cost};
 use steersman_machinery::value;
 use steersman_machinery::{GroupVersionKind, Value};
 
 pub use crate::managed::apply::{ApplyError, OnConflict, on_apply};
 pub use crate::managed::record::RecordError;
 pub use crate::managed::update::on_update;
+
+/// The steps of converting a value: it is copied, pruned and defaulted.
+const CONVERSION_STEPS: usize = 4;
 
 /// The kind of an object, in the version of the request.
 #[derive(Clone, Copy)]
@@ -39,6 +43,8 @@ pub struct Kind<'a> {
     pub reset: &'a FieldSet,
     /// The kind in its other versions.
     pub versions: &'a dyn Versions,
+    /// The budget of the request.
+    pub budget: &'a Budget,
 }
 
 /// Where a kind comes from. It decides what an object has before it is created.
@@ -119,6 +125,9 @@ impl Kind<'_> {
 
     /// An object in another version.
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        // A record may name every version that is served, and the object is converted to each.
+        let charged = self.budget.work(CONVERSION_STEPS.saturating_mul(cost::of(object).0));
+        charged.map_err(|error| error.to_string())?;
         if value::str_at(object, &["apiVersion"]) == Some(api_version) {
             return Ok(object.clone());
         }

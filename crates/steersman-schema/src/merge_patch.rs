@@ -2,6 +2,7 @@
 
 use crate::decode::{self, Fault};
 use steersman_machinery::Value;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::value::Map;
 
 /// A patch that could be read.
@@ -13,21 +14,31 @@ pub struct Patch {
     pub value: Value,
 }
 
-/// The patch is no JSON object: a bad request.
+/// Why a patch could not be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("error decoding patch: {detail}")]
-pub struct Error {
-    detail: String,
+pub enum Error {
+    /// It is too large, or the request is given up.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
+    /// It is no JSON object: a bad request.
+    #[error("error decoding patch: {detail}")]
+    Malformed {
+        /// The fault.
+        detail: String,
+    },
 }
 
 /// Reads a patch.
 ///
 /// # Errors
-/// When it is no JSON, or no object.
-pub fn parse(json: &[u8]) -> Result<Patch, Error> {
-    let decoded = decode::document(json).map_err(|error| Error { detail: error.to_string() })?;
+/// When it is no JSON, no object, or too large.
+pub fn parse(json: &[u8], budget: &Budget) -> Result<Patch, Error> {
+    let decoded = decode::document(json, budget).map_err(|error| match error {
+        decode::Error::Budget(error) => Error::Budget(error),
+        error => Error::Malformed { detail: error.to_string() },
+    })?;
     if !decoded.value.is_object() {
-        return Err(Error { detail: "a merge patch is a JSON object".to_owned() });
+        return Err(Error::Malformed { detail: "a merge patch is a JSON object".to_owned() });
     }
     Ok(Patch { faults: decoded.faults, value: decoded.value })
 }

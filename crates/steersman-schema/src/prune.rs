@@ -9,7 +9,10 @@ use steersman_machinery::Value;
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Prunes a custom resource; gives the paths of what was dropped, sorted.
+/// Paths of more dropped fields are not told.
+const DROPPED_MAX: usize = 100;
+
+/// Prunes a custom resource; gives the paths of what was dropped, sorted, of a hundred fields at most.
 pub fn prune(schema: &Schema, resource: &mut Value) -> Vec<String> {
     let mut pass = Pass { path: String::new(), dropped: Vec::new() };
     match schema.preserve_unknown_fields {
@@ -57,7 +60,9 @@ impl Pass {
                         true
                     }
                     None => {
-                        self.dropped.push(self.path.clone());
+                        if self.dropped.len() < DROPPED_MAX {
+                            self.dropped.push(self.path.clone());
+                        }
                         false
                     }
                 };

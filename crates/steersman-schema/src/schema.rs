@@ -4,9 +4,13 @@
 //! borrowed from their parent. A schema may refer to a built-in definition by name, which is how recursion is expressed;
 //! the methods follow such references, the fields are what is said at this very place.
 
+mod enumeration;
+
 use crate::definitions::{Definition, Definitions, Edition};
 use crate::pattern::Pattern;
 use steersman_machinery::Value;
+
+pub use crate::schema::enumeration::Enumeration;
 
 /// What a value must be, and how it merges.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +32,7 @@ pub struct Schema {
     /// What every item of a list must be.
     pub items: Option<Box<Schema>>,
     /// The only values allowed; empty: any.
-    pub enumeration: Box<[Value]>,
+    pub enumeration: Enumeration,
     /// The value when absent.
     pub default: Option<Value>,
     /// `x-kubernetes-list-type` with its keys, where said.
@@ -95,6 +99,8 @@ pub struct Properties {
     sorted: Box<[(Box<str>, Schema)]>,
     /// The indexes of the fields that are written even if they are not set; most kinds have few.
     written: Box<[usize]>,
+    /// The indexes of the fields that have a default.
+    defaulted: Box<[usize]>,
 }
 
 /// What fields beside the named ones may be.
@@ -257,7 +263,7 @@ impl Schema {
                 Some(schema) => Additional::Of(inner(schema)),
             },
             items: get("items").filter(|items| items.is_object()).map(inner),
-            enumeration: schemas("enum").into(),
+            enumeration: Enumeration::new(schemas("enum")),
             default: get("default").filter(|default| !default.is_null()).cloned(),
             list: match text("x-kubernetes-list-type") {
                 Some("atomic") => Some(List::Atomic),
@@ -421,7 +427,8 @@ impl Properties {
         sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
         let is_written = |(_, schema): &(Box<str>, Schema)| matches!(schema.zero, Zero::Null | Zero::Write);
         let written = (0..sorted.len()).filter(|place| is_written(&sorted[*place])).collect();
-        Properties { sorted: sorted.into(), written }
+        let defaulted = (0..sorted.len()).filter(|place| sorted[*place].1.default.is_some()).collect();
+        Properties { sorted: sorted.into(), written, defaulted }
     }
 
     /// The schema of a field.
@@ -438,6 +445,11 @@ impl Properties {
     /// The fields that are written even if they are not set.
     pub(crate) fn written(&self) -> impl Iterator<Item = (&str, &Schema)> {
         self.written.iter().map(|place| (self.sorted[*place].0.as_ref(), &self.sorted[*place].1))
+    }
+
+    /// The fields that have a default.
+    pub(crate) fn defaulted(&self) -> impl ExactSizeIterator<Item = (&str, &Schema)> {
+        self.defaulted.iter().map(|place| (self.sorted[*place].0.as_ref(), &self.sorted[*place].1))
     }
 
     /// No field is named.

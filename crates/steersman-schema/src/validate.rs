@@ -10,44 +10,68 @@ use crate::schema::{Additional, Bounds, List, Logic, Schema, Type};
 use std::collections::HashMap;
 use std::fmt::Write;
 use steersman_machinery::Value;
+use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{Map, type_name};
 
+/// More faults of one object are not looked for: they are for people to read.
+pub const ERRORS_MAX: usize = 1000;
+/// Nor are more once their texts have so many bytes: one fault may name all values of a long `enum`.
+const ERROR_BYTES_MAX: usize = 1 << 20;
+
 /// Validates a new object.
-pub fn validate(schema: &Schema, value: &Value) -> Vec<Error> {
-    let mut errors = Pass::new(None).run(schema, value, None);
-    embedded::validate(schema, value, &Path::root(), &mut errors);
-    lists::validate(schema, value, &Path::root(), &mut errors);
+///
+/// It ends early, with the faults found so far, when the budget is exceeded: then [`Budget::check`] fails.
+pub fn validate(schema: &Schema, value: &Value, budget: &Budget) -> Vec<Error> {
+    let mut errors = Pass::new(None, budget).run(schema, value, None);
+    embedded::validate(schema, value, &mut Found { errors: &mut errors, budget });
+    lists::validate(schema, value, &mut Found { errors: &mut errors, budget });
     errors
 }
 
 /// Validates an update: faults of unchanged parts are not reported.
 ///
-/// Items of a list are compared with their former selves only where the list is a map.
-pub fn validate_update(schema: &Schema, new: &Value, old: &Value) -> Vec<Error> {
-    let mut errors = Pass::new(None).run(schema, new, Some(old));
-    embedded::validate(schema, new, &Path::root(), &mut errors);
+/// Items of a list are compared with their former selves only where the list is a map. Ends early as [`validate`] does.
+pub fn validate_update(schema: &Schema, new: &Value, old: &Value, budget: &Budget) -> Vec<Error> {
+    let mut errors = Pass::new(None, budget).run(schema, new, Some(old));
+    embedded::validate(schema, new, &mut Found { errors: &mut errors, budget });
     let mut before = Vec::new();
-    lists::validate(schema, old, &Path::root(), &mut before);
+    lists::validate(schema, old, &mut Found { errors: &mut before, budget });
     if before.is_empty() {
-        lists::validate(schema, new, &Path::root(), &mut errors);
+        lists::validate(schema, new, &mut Found { errors: &mut errors, budget });
     }
     errors
 }
 
 /// Validates a default against its schema; `path` is where the default is written.
 pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path) -> Vec<Error> {
-    Pass::new(Some(path)).run(schema, default, None)
+    Pass::new(Some(path), &Budget::unlimited()).run(schema, default, None)
+}
+
+/// The faults of one object, as they are found by several walks.
+pub(crate) struct Found<'f> {
+    pub(crate) errors: &'f mut Vec<Error>,
+    pub(crate) budget: &'f Budget,
+}
+
+impl Found<'_> {
+    /// Whether to go no further than a path: there are enough faults, or the budget does not allow to make the path.
+    pub(crate) fn is_over_at(&self, path: &Path) -> bool {
+        ERRORS_MAX <= self.errors.len() || self.budget.work_on_bytes(path.as_str().len()).is_err()
+    }
 }
 
 /// Faults found, and how much was found right, by which alternatives are told apart.
 #[derive(Default)]
 struct Outcome {
     errors: Vec<Error>,
+    /// About how long the texts of the faults are.
+    n_bytes: usize,
     n_matches: usize,
 }
 
 struct Pass<'a> {
+    budget: &'a Budget,
     /// The field that faults of the value itself are told of; none: the object, which has no name.
     prefix: Option<&'a Path>,
     /// Where we are, as messages print it.
@@ -57,8 +81,8 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(prefix: Option<&'a Path>) -> Pass<'a> {
-        Pass { prefix, path: String::new(), n_alternatives: 0 }
+    fn new(prefix: Option<&'a Path>, budget: &'a Budget) -> Pass<'a> {
+        Pass { budget, prefix, path: String::new(), n_alternatives: 0 }
     }
 
     fn run(mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Error> {
@@ -68,8 +92,11 @@ impl<'a> Pass<'a> {
     fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Outcome {
         let schema = schema.target();
         let mut outcome = Outcome::default();
+        if self.budget.work(1).is_err() {
+            return outcome;
+        }
         match self.type_fault(schema, value) {
-            Some(error) => outcome.errors.push(error),
+            Some(error) => outcome.push(error),
             None => outcome.n_matches += 1,
         }
         if value.is_null() {
@@ -97,8 +124,14 @@ impl<'a> Pass<'a> {
     fn ratchet(&self, mut outcome: Outcome, value: &Value, old: Option<&Value>) -> Outcome {
         if !outcome.errors.is_empty() && old == Some(value) {
             outcome.errors.clear();
+            outcome.n_bytes = 0;
         }
         outcome
+    }
+
+    /// Whether to go no further. Inside alternatives all faults are looked for, because how much is right tells them apart.
+    fn is_over(&self, outcome: &Outcome) -> bool {
+        (self.n_alternatives == 0 && outcome.is_full()) || self.budget.check().is_err()
     }
 
     // === one check each ===
@@ -137,9 +170,11 @@ impl<'a> Pass<'a> {
     }
 
     fn enumeration(&self, schema: &Schema, value: &Value, outcome: &mut Outcome) {
-        if schema.enumeration.is_empty()
-            || (!value.is_null() && schema.enumeration.iter().any(|each| equal(each, value)))
-        {
+        if schema.enumeration.is_empty() || (!value.is_null() && schema.enumeration.has(value)) {
+            return;
+        }
+        // One fault costs as much as there are values.
+        if self.budget.work(schema.enumeration.len()).is_err() {
             return;
         }
         let supported: Vec<String> = schema
@@ -149,16 +184,20 @@ impl<'a> Pass<'a> {
             .collect();
         let supported: Vec<&str> = supported.iter().map(String::as_str).collect();
         let shown = if value.is_null() { Value::from("null") } else { value.clone() };
-        outcome.errors.push(Error::not_supported(&self.field(), shown, &supported));
+        outcome.push(Error::not_supported(&self.field(), shown, &supported));
     }
 
     fn text(&self, schema: &Schema, text: &str, outcome: &mut Outcome) {
+        // Patterns, formats and lengths read the text.
+        if self.budget.work_on_bytes(text.len()).is_err() {
+            return;
+        }
         let error = schema.bounds.as_deref().and_then(|bounds| self.text_bounds(bounds, text));
-        outcome.errors.extend(error);
+        outcome.extend(error);
         outcome.n_matches += 1;
         if let Some(name) = format::checked(schema).filter(|name| !format::is_match(name, text)) {
             let detail = format!("{} must be of type {name}: {text:?}", self.said());
-            outcome.errors.push(Error::type_invalid(&self.field(), text, detail));
+            outcome.push(Error::type_invalid(&self.field(), text, detail));
         }
     }
 
@@ -172,18 +211,20 @@ impl<'a> Pass<'a> {
         if let Some(min) = bounds.length_min.filter(|min| length < *min) {
             return Some(self.invalid(text, format!("should be at least {min} chars long")));
         }
-        let pattern = bounds.pattern.as_ref().filter(|pattern| !pattern.is_match(text))?;
+        // A step reads some bytes plainly, and a pattern looks at each of them several times.
+        let pattern = bounds.pattern.as_ref().filter(|_| self.budget.work(text.len()).is_ok())?;
+        let pattern = Some(pattern).filter(|pattern| !pattern.is_match(text))?;
         Some(self.invalid(text, format!("should match '{}'", pattern.as_str())))
     }
 
     fn number(&self, schema: &Schema, number: &serde_json::Number, outcome: &mut Outcome) {
         outcome.n_matches += 1;
-        outcome.errors.extend(self.range(schema, number, "Checked"));
+        outcome.extend(self.range(schema, number, "Checked"));
         let Some(bounds) = &schema.bounds else { return };
         let value = number.as_f64().unwrap_or_default();
         let wholes = |bound: &serde_json::Number| Some((number.as_i64()?, bound.as_i64()?));
         let mut refuse = |text: &str, bound: &serde_json::Number| {
-            outcome.errors.push(self.invalid(Value::Number(number.clone()), format!("{text} {}", plain(bound))));
+            outcome.push(self.invalid(Value::Number(number.clone()), format!("{text} {}", plain(bound))));
         };
         if let Some(factor) = &bounds.multiple_of {
             let step = factor.as_f64().unwrap_or_default();
@@ -253,6 +294,9 @@ impl<'a> Pass<'a> {
             let former = former_items(schema, old);
             let length = self.path.len();
             for (index, each) in items.iter().enumerate() {
+                if self.is_over(outcome) {
+                    break;
+                }
                 let _ = write!(self.path, "[{index}]");
                 let inner = self.value(item, each, former(each));
                 outcome.merge(inner);
@@ -263,11 +307,11 @@ impl<'a> Pass<'a> {
         let Some(bounds) = &schema.bounds else { return };
         let size = items.len() as u64;
         if let Some(min) = bounds.items_min.filter(|min| size < *min) {
-            outcome.errors.push(self.invalid(size, format!("should have at least {min} items")));
+            outcome.push(self.invalid(size, format!("should have at least {min} items")));
         }
         if let Some(max) = bounds.items_max.filter(|max| size > *max) {
             let max = usize::try_from(max).unwrap_or(usize::MAX);
-            outcome.errors.push(Error::too_many(&self.field(), items.len(), max));
+            outcome.push(Error::too_many(&self.field(), items.len(), max));
         }
     }
 
@@ -275,22 +319,25 @@ impl<'a> Pass<'a> {
         let size = fields.len() as u64;
         if let Some(bounds) = &schema.bounds {
             if let Some(min) = bounds.properties_min.filter(|min| size < *min) {
-                outcome.errors.push(self.invalid(size, format!("should have at least {min} properties")));
+                outcome.push(self.invalid(size, format!("should have at least {min} properties")));
             }
             if let Some(max) = bounds.properties_max.filter(|max| size > *max) {
                 let max = usize::try_from(max).unwrap_or(usize::MAX);
-                outcome.errors.push(Error::too_many(&self.field(), fields.len(), max));
+                outcome.push(Error::too_many(&self.field(), fields.len(), max));
             }
         }
         let length = self.path.len();
         let is_root = length == 0;
         for (name, field) in fields {
+            if self.is_over(outcome) {
+                break;
+            }
             let (inner, dotted) = match (schema.property(name), &schema.additional) {
                 (Some(property), _) => (property, !is_root),
                 (None, Additional::Of(values)) => (&**values, true),
                 (None, Additional::Never) => {
                     let detail = format!("{}.{name} in body is a forbidden property", self.path);
-                    outcome.errors.push(Error::invalid(&self.field(), name.as_str(), detail));
+                    outcome.push(Error::invalid(&self.field(), name.as_str(), detail));
                     continue;
                 }
                 (None, Additional::Any | Additional::Unsaid) => continue,
@@ -313,7 +360,7 @@ impl<'a> Pass<'a> {
         for name in &schema.required {
             if !fields.contains_key(name.as_ref()) {
                 let _ = write!(self.path, ".{name}");
-                outcome.errors.push(Error::required(&self.field(), ""));
+                outcome.push(Error::required(&self.field(), ""));
                 self.path.truncate(length);
             }
         }
@@ -327,7 +374,7 @@ impl<'a> Pass<'a> {
             let (n_valid, best) = self.alternatives(&logic.any_of, value, old, true);
             if n_valid == 0 {
                 let detail = format!("{:?} must validate at least one schema (anyOf)", self.path);
-                outcome.errors.push(self.whole_fault(detail));
+                outcome.push(self.whole_fault(detail));
             }
             outcome.merge(best);
         }
@@ -339,7 +386,7 @@ impl<'a> Pass<'a> {
             };
             if n_valid != 1 {
                 let detail = format!("{:?} must validate one and only one schema (oneOf). {found}", self.path);
-                outcome.errors.push(self.whole_fault(detail));
+                outcome.push(self.whole_fault(detail));
             }
             outcome.merge(best);
         }
@@ -352,10 +399,10 @@ impl<'a> Pass<'a> {
         if n_valid != logic.all_of.len() {
             let none = if n_valid == 0 { ". None validated" } else { "" };
             let detail = format!("{:?} must validate all the schemas (allOf){none}", self.path);
-            outcome.errors.push(self.whole_fault(detail));
+            outcome.push(self.whole_fault(detail));
         }
         if logic.not.as_deref().is_some_and(|schema| self.value(schema, value, old).errors.is_empty()) {
-            outcome.errors.push(self.whole_fault(format!("{:?} must not validate the schema (not)", self.path)));
+            outcome.push(self.whole_fault(format!("{:?} must not validate the schema (not)", self.path)));
         }
     }
 
@@ -426,16 +473,26 @@ impl<'a> Pass<'a> {
 
 impl Outcome {
     fn merge(&mut self, inner: Outcome) {
-        self.errors.extend(inner.errors);
+        self.extend(inner.errors);
         self.n_matches += inner.n_matches;
     }
-}
 
-/// Numbers are equal by amount, all else by form.
-fn equal(a: &Value, b: &Value) -> bool {
-    match (a.as_f64(), b.as_f64()) {
-        (Some(x), Some(y)) => a == b || x.total_cmp(&y).is_eq(),
-        _ => a == b,
+    fn extend(&mut self, errors: impl IntoIterator<Item = Error>) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+
+    /// Adds a fault, if there is room; the first has room in any case.
+    fn push(&mut self, error: Error) {
+        if self.is_full() {
+            return;
+        }
+        let value = error.value.as_ref().and_then(Value::as_str).map_or(0, str::len);
+        self.n_bytes += error.field.len() + error.detail.len() + value;
+        self.errors.push(error);
+    }
+
+    fn is_full(&self) -> bool {
+        ERRORS_MAX <= self.errors.len() || ERROR_BYTES_MAX <= self.n_bytes
     }
 }
 

@@ -167,7 +167,7 @@ pub(crate) async fn create(
     let system = Operation::of_system(served, Verb::Create, state.now());
     let mut operation = system.on(Verb::Create, key);
     let mut object = object;
-    operation.strategy().default(operation.version(), &mut object);
+    operation.strategy().default(operation.version(), &mut object, &operation.budget)?;
     registry::write(state, &mut operation, &Change::Create(object)).await.map(|_| ())
 }
 

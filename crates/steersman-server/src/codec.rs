@@ -5,12 +5,15 @@
 
 mod yaml;
 
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, value};
 use steersman_schema::decode::{self, DEPTH_MAX};
 
 /// A body that is not valid JSON or YAML.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     #[error("json parse error: {message} ({excerpt})")]
     Json { message: String, excerpt: String },
     #[error("the body is nested more than {DEPTH_MAX} deep")]
@@ -40,8 +43,9 @@ pub(crate) enum Faults {
 }
 
 /// Reads a JSON body.
-pub(crate) fn decode_json(body: &[u8]) -> Result<Parsed, Error> {
-    let decoded = decode::document(body).map_err(|error| match error {
+pub(crate) fn decode_json(body: &[u8], budget: &Budget) -> Result<Parsed, Error> {
+    let decoded = decode::document(body, budget).map_err(|error| match error {
+        decode::Error::Budget(error) => Error::Budget(error),
         decode::Error::TooDeep => Error::TooDeep,
         error => Error::Json { message: error.to_string(), excerpt: excerpt(body) },
     })?;
@@ -51,24 +55,30 @@ pub(crate) fn decode_json(body: &[u8]) -> Result<Parsed, Error> {
 /// Reads a YAML body; of several documents the first.
 ///
 /// JSON is YAML, and what most clients send under its name: read as JSON it costs a tenth.
-pub(crate) fn decode_yaml(body: &[u8]) -> Result<Parsed, Error> {
-    if let Some(value) = plain_json(body) {
+pub(crate) fn decode_yaml(body: &[u8], budget: &Budget) -> Result<Parsed, Error> {
+    if let Some(value) = plain_json(body, budget)? {
         return Ok(Parsed { value, faults: Faults::None });
     }
     let text = std::str::from_utf8(body).map_err(|error| Error::Yaml(error.to_string()))?;
-    let (mut value, lines) = yaml::parse(first_document(text)).map_err(Error::Yaml)?;
+    let parsed = yaml::parse(first_document(text), budget);
+    // The parser knows its own errors only.
+    budget.check()?;
+    let (mut value, lines) = parsed.map_err(Error::Yaml)?;
     value::normalize_numbers(&mut value);
     bound(&value)?;
     Ok(Parsed { value, faults: if lines.is_empty() { Faults::None } else { Faults::Yaml(lines) } })
 }
 
 /// The object that a body is in JSON, if nothing is wrong with it: faults are told in the words of the format asked for.
-fn plain_json(body: &[u8]) -> Option<Value> {
+fn plain_json(body: &[u8], budget: &Budget) -> Result<Option<Value>, budget::Error> {
     if body.trim_ascii_start().first() != Some(&b'{') {
-        return None;
+        return Ok(None);
     }
-    let decoded = decode::document(body).ok()?;
-    decoded.faults.is_empty().then_some(decoded.value)
+    match decode::document(body, budget) {
+        Ok(decoded) => Ok(decoded.faults.is_empty().then_some(decoded.value)),
+        Err(decode::Error::Budget(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Refuses a body nested so deeply that, with the fields that the server adds, it could not be read back.
@@ -135,26 +145,28 @@ mod tests {
 
     #[test]
     fn of_several_documents_the_first_is_read() {
-        assert_eq!(decode_yaml(b"---\na: 1\n---\na: 2\n").unwrap().value, json!({"a": 1}));
-        assert_eq!(decode_yaml(b"a: |\n  x\n  y\n").unwrap().value, json!({"a": "x\ny\n"}));
+        assert_eq!(decode_yaml(b"---\na: 1\n---\na: 2\n", &Budget::unlimited()).unwrap().value, json!({"a": 1}));
+        assert_eq!(decode_yaml(b"a: |\n  x\n  y\n", &Budget::unlimited()).unwrap().value, json!({"a": "x\ny\n"}));
     }
 
     #[test]
     fn numbers_come_out_as_go_prints_them() {
-        assert_eq!(decode_json(b"[5.0,1e3,1.5]").unwrap().value.to_string(), "[5,1000,1.5]");
-        assert_eq!(decode_yaml(b"mode: 0644\n").unwrap().value, json!({"mode": 420}));
+        assert_eq!(decode_json(b"[5.0,1e3,1.5]", &Budget::unlimited()).unwrap().value.to_string(), "[5,1000,1.5]");
+        assert_eq!(decode_yaml(b"mode: 0644\n", &Budget::unlimited()).unwrap().value, json!({"mode": 420}));
     }
 
     #[test]
     fn of_a_repeated_key_the_last_counts_and_it_is_told_where() {
-        let parsed = decode_json(br#"{"a":1,"b":{"c":[{"d":1,"d":2}]},"a":3,"a":4}"#).unwrap();
+        let parsed = decode_json(br#"{"a":1,"b":{"c":[{"d":1,"d":2}]},"a":3,"a":4}"#, &Budget::unlimited()).unwrap();
         assert_eq!(parsed.value, json!({"a": 4, "b": {"c": [{"d": 2}]}}));
         let want = [r#"duplicate field "b.c[0].d""#, r#"duplicate field "a""#];
         assert_eq!(
             (parsed.faults.warnings(), parsed.faults.errors().as_slice()),
             (&want.map(String::from)[..], &want.map(String::from)[..])
         );
-        let parsed = decode_yaml(b"kind: A\ndata:\n  k: first\n  k: last\n  k: 0644\nx: {z: 1, z: 2}\n").unwrap();
+        let parsed =
+            decode_yaml(b"kind: A\ndata:\n  k: first\n  k: last\n  k: 0644\nx: {z: 1, z: 2}\n", &Budget::unlimited())
+                .unwrap();
         assert_eq!(parsed.value, json!({"kind": "A", "data": {"k": 420}, "x": {"z": 2}}));
         let want = [
             r#"line 4: key "k" already set in map"#,
@@ -172,30 +184,33 @@ mod tests {
             r#"{"\u00fc": "\ud83d\ude00 \/ \\ \" \n"}"#,
             "{\n\t\"a\": \"\u{7f}\"\n}\n",
         ] {
-            let (json, yaml) = (decode_json(body.as_bytes()).unwrap(), decode_yaml(body.as_bytes()).unwrap());
+            let (json, yaml) = (
+                decode_json(body.as_bytes(), &Budget::unlimited()).unwrap(),
+                decode_yaml(body.as_bytes(), &Budget::unlimited()).unwrap(),
+            );
             assert_eq!((yaml.value, yaml.faults), (json.value, Faults::None), "{body}");
         }
         // What JSON's reader has something against is YAML's to tell.
-        assert_eq!(decode_yaml(b"{\"a\": 1}\n---\n{\"a\": 2}").unwrap().value, json!({"a": 1}));
-        assert_eq!(decode_yaml(b"{a: on}").unwrap().value, json!({"a": true}));
-        let parsed = decode_yaml(br#"{"a": 1, "a": 2}"#).unwrap();
+        assert_eq!(decode_yaml(b"{\"a\": 1}\n---\n{\"a\": 2}", &Budget::unlimited()).unwrap().value, json!({"a": 1}));
+        assert_eq!(decode_yaml(b"{a: on}", &Budget::unlimited()).unwrap().value, json!({"a": true}));
+        let parsed = decode_yaml(br#"{"a": 1, "a": 2}"#, &Budget::unlimited()).unwrap();
         assert_eq!(parsed.faults, Faults::Yaml(vec![r#"line 1: key "a" already set in map"#.to_owned()]));
     }
 
     #[test]
     fn what_could_not_be_read_back_is_refused() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(decode_json(nested(DEPTH_MAX).as_bytes()).is_ok());
-        assert!(decode_json(nested(DEPTH_MAX + 1).as_bytes()).is_err());
-        assert!(decode_yaml(nested(DEPTH_MAX + 1).as_bytes()).is_err());
+        assert!(decode_json(nested(DEPTH_MAX).as_bytes(), &Budget::unlimited()).is_ok());
+        assert!(decode_json(nested(DEPTH_MAX + 1).as_bytes(), &Budget::unlimited()).is_err());
+        assert!(decode_yaml(nested(DEPTH_MAX + 1).as_bytes(), &Budget::unlimited()).is_err());
     }
 
     #[test]
     fn a_cut_body_is_told_so() {
-        let text = |body: &[u8]| decode_json(body).err().unwrap().to_string();
+        let text = |body: &[u8]| decode_json(body, &Budget::unlimited()).err().unwrap().to_string();
         assert_eq!(text(b""), "json parse error: unexpected end of JSON input (<empty>)");
         assert_eq!(text(b"{\"kind\":"), "json parse error: unexpected end of JSON input ({\"kind\":)");
-        assert!(decode_json(b"{} {}").is_err());
-        assert!(decode_json("[".repeat(20_000).as_bytes()).is_err());
+        assert!(decode_json(b"{} {}", &Budget::unlimited()).is_err());
+        assert!(decode_json("[".repeat(20_000).as_bytes(), &Budget::unlimited()).is_err());
     }
 }

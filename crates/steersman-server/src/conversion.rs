@@ -9,6 +9,7 @@ use crate::conversion_webhook::{Source, Webhook};
 use crate::status::Failure;
 use parking_lot::Mutex;
 use std::mem;
+use steersman_machinery::budget;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{Object, Value};
 
@@ -117,7 +118,7 @@ pub(crate) fn parse(object: &Object) -> Result<Value, Failure> {
 pub(crate) async fn to_stored_again(resource: &Resource, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
     let version = resource.storage_version();
     let internal = load(resource, version, stored).await?;
-    Ok(internal.into_iter().map(|internal| resource.strategy.store(resource, version, internal)).collect())
+    internal.into_iter().map(|internal| Ok(resource.strategy.store(resource, version, internal)?)).collect()
 }
 
 /// An object in the requested form of one version, in that of another version of the same kind.
@@ -127,36 +128,44 @@ pub(crate) async fn to_stored_again(resource: &Resource, stored: Vec<Value>) -> 
 async fn between(resource: &Resource, from: &Version, to: &Version, requested: Value) -> Result<Value, Failure> {
     let strategy = &resource.strategy;
     let Some(webhook) = strategy.webhook().filter(|_| from.name != to.name) else {
-        return Ok(without_webhook(resource, from, to, requested));
+        return Ok(without_webhook(resource, from, to, requested)?);
     };
     let converted = convert(webhook, vec![requested], resource, to, Source::Stored).await?;
-    Ok(strategy.settle(to, one(converted)?))
+    Ok(strategy.settle(to, one(converted)?)?)
 }
 
 /// The same where no webhook stands between the versions.
-pub(crate) fn without_webhook(resource: &Resource, from: &Version, to: &Version, requested: Value) -> Value {
+///
+/// # Errors
+/// When the object becomes too large by defaults.
+pub(crate) fn without_webhook(
+    resource: &Resource,
+    from: &Version,
+    to: &Version,
+    requested: Value,
+) -> Result<Value, budget::Error> {
     let strategy = &resource.strategy;
-    let stored = strategy.store(resource, from, strategy.internal(from, requested));
-    strategy.present(to, strategy.load(resource, to, stored))
+    let stored = strategy.store(resource, from, strategy.internal(from, requested))?;
+    Ok(strategy.present(to, strategy.load(resource, to, stored)?))
 }
 
 /// Stored objects in the internal form.
 async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
     let strategy = &resource.strategy;
     let Some(webhook) = strategy.webhook() else {
-        return Ok(stored.into_iter().map(|stored| strategy.load(resource, version, stored)).collect());
+        return stored.into_iter().map(|stored| Ok(strategy.load(resource, version, stored)?)).collect();
     };
     let mut internal = Vec::with_capacity(stored.len());
     let (mut waiting, mut places) = (Vec::new(), Vec::new());
     for (place, stored) in stored.into_iter().enumerate() {
         let written = str_at(&stored, &["apiVersion"]).and_then(|written| written.rsplit('/').next());
         if written == Some(&*version.name) {
-            internal.push(strategy.load(resource, version, stored));
+            internal.push(strategy.load(resource, version, stored)?);
             continue;
         }
         let own = resource.versions.iter().find(|own| written == Some(&*own.name));
         waiting.push(match own {
-            Some(own) => strategy.load(resource, own, stored),
+            Some(own) => strategy.load(resource, own, stored)?,
             // The version is no longer defined: what was stored in it is sent as it is.
             None => stored,
         });
@@ -166,7 +175,7 @@ async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Res
     if !waiting.is_empty() {
         let converted = convert(webhook, waiting, resource, version, Source::Stored).await?;
         for (place, converted) in places.into_iter().zip(converted) {
-            internal[place] = strategy.settle(version, converted);
+            internal[place] = strategy.settle(version, converted)?;
         }
     }
     Ok(internal)
@@ -175,10 +184,10 @@ async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Res
 async fn store(resource: &Resource, version: &Version, internal: Value) -> Result<Value, Failure> {
     let (strategy, storage) = (&resource.strategy, resource.storage_version());
     let Some(webhook) = strategy.webhook().filter(|_| storage.name != version.name) else {
-        return Ok(strategy.store(resource, version, internal));
+        return Ok(strategy.store(resource, version, internal)?);
     };
     let converted = convert(webhook, vec![internal], resource, storage, Source::Draft).await?;
-    Ok(strategy.settle(storage, one(converted)?))
+    Ok(strategy.settle(storage, one(converted)?)?)
 }
 
 async fn convert(

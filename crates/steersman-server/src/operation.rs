@@ -90,7 +90,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) audit_annotations: Vec<Annotation>,
     /// When the request is answered at the latest; none for the server's own.
     pub(crate) deadline: Option<Instant>,
-    /// What the request may build and compute. Nothing is charged after the commit, where it is too late to refuse.
+    /// The budget of the request. Nothing is charged after the commit, where it is too late to refuse.
     pub(crate) budget: Budget,
     /// The work that the request announces.
     pub(crate) load: Load,

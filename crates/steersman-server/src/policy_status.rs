@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_machinery::Budget;
 use steersman_machinery::value::at;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision, Value};
 use steersman_storage::{At, Page, Scope};
@@ -88,7 +89,7 @@ async fn check(state: &State, object: &Arc<Object>) -> Result<Revision, Failure>
         "status": {"observedGeneration": generation, "typeChecking": checking},
     });
     let bytes = Bytes::from(applied.to_string());
-    let patch = Patch::parse(Body { media_type: "application/apply-patch+yaml", bytes: &bytes })?;
+    let patch = Patch::parse(Body { media_type: "application/apply-patch+yaml", bytes: &bytes }, &Budget::unlimited())?;
     let key = ObjectKey::cluster(&*object.key.name);
     let of_system = Operation::of_system(served, Verb::Patch, state.now());
     let mut operation = of_system.on(Verb::Patch, &key);

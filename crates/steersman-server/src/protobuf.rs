@@ -12,8 +12,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use std::borrow::Cow;
+use steersman_machinery::budget::{self, Budget, cost};
 use steersman_machinery::value::Map;
 use steersman_machinery::{GroupVersion, GroupVersionKind, Value, time as times};
+use steersman_schema::decode;
 
 mod reader;
 mod table;
@@ -34,6 +36,9 @@ const DEPTH_MAX: usize = 100;
 /// Why a body is no object.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Error {
+    /// The object would be too large, or the request is given up.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     /// Something inside ends too early or has a length it cannot have.
     #[error("the protobuf body is cut off or damaged in {message}")]
     Damaged {
@@ -177,11 +182,26 @@ impl Envelope {
 
 // === reading ===
 
+/// Where a body is being read.
+#[derive(Clone, Copy)]
+struct Place<'b> {
+    budget: &'b Budget,
+    /// How many messages are around it.
+    depth: usize,
+}
+
+impl Place<'_> {
+    fn inside(self) -> Self {
+        Place { depth: self.depth + 1, ..self }
+    }
+}
+
 /// Reads a body of the media type `application/vnd.kubernetes.protobuf` as the tree of the object it stands for.
 ///
 /// # Errors
 /// When it is none, or one of a kind that has no protobuf form.
-pub(crate) fn decode(body: &[u8]) -> Result<Value, Error> {
+pub(crate) fn decode(body: &[u8], budget: &Budget) -> Result<Value, Error> {
+    budget.begin_tree();
     let unknown = body.strip_prefix(MAGIC).ok_or(Error::NoMagic)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for (number, field) in read_all(unknown, "runtime.Unknown")? {
@@ -202,47 +222,57 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, Error> {
     let message = GroupVersion::parse(&api_version).and_then(|version| TABLE.of_kind(&version.kind(kind.as_str())));
     let Some(message) = message else { return Err(Error::UnknownKind { api_version, kind }) };
     let mut fields = Map::new();
-    read_message(message, raw, &mut fields, 0)?;
+    let place = Place { budget, depth: 0 };
+    read_message(message, raw, &mut fields, place)?;
     fields.insert("apiVersion".to_owned(), Value::from(api_version));
     fields.insert("kind".to_owned(), Value::from(kind));
     Ok(Value::Object(fields))
 }
 
 /// Reads a message into the fields of an object.
-fn read_message(message: &Message, bytes: &[u8], fields: &mut Map, depth: usize) -> Result<(), Error> {
-    if depth > DEPTH_MAX {
+fn read_message(message: &Message, bytes: &[u8], fields: &mut Map, place: Place<'_>) -> Result<(), Error> {
+    if place.depth > DEPTH_MAX {
         return Err(Error::TooDeep);
     }
     for (number, field) in read_all(bytes, message.name)? {
         let Some(known) = message.numbered(number) else {
             let part = message.parts.iter().find(|part| part.number == number);
             if let (Some(part), Read::Bytes(bytes)) = (part, field) {
-                read_message(TABLE.at(part.message), bytes, fields, depth + 1)?;
+                read_message(TABLE.at(part.message), bytes, fields, place.inside())?;
             }
             continue;
         };
         match known.form {
             Form::One => {
-                let value = read_value(known.kind, field, depth)?;
+                let value = read_value(known.kind, field, place)?;
+                place.budget.build(cost::field(known.name, fields.len()))?;
                 fields.insert(known.name.to_owned(), value);
             }
             Form::List => {
+                if !fields.contains_key(known.name) {
+                    place.budget.build(cost::field(known.name, fields.len()))?;
+                }
                 let items = fields.entry(known.name).or_insert_with(|| Value::Array(Vec::new()));
                 let Some(items) = items.as_array_mut() else { continue };
                 match (known.kind, field) {
                     // Several numbers in one field.
                     (Kind::Integer | Kind::Truth, Read::Bytes(bytes)) => {
                         for bits in reader::numbers(bytes).ok_or_else(|| damaged(message.name))? {
-                            items.push(read_value(known.kind, Read::Integer(bits), depth)?);
+                            place.budget.build(cost::VALUE)?;
+                            items.push(read_value(known.kind, Read::Integer(bits), place)?);
                         }
                     }
-                    _ => items.push(read_value(known.kind, field, depth)?),
+                    _ => {
+                        place.budget.build(cost::VALUE)?;
+                        items.push(read_value(known.kind, field, place)?);
+                    }
                 }
             }
             Form::Map => {
-                let (key, value) = read_entry(known.kind, field, depth, message)?;
+                let (key, value) = read_entry(known.kind, field, place, message)?;
                 let entries = fields.entry(known.name).or_insert_with(|| Value::Object(Map::new()));
                 if let Some(entries) = entries.as_object_mut() {
+                    place.budget.build(cost::field(&key, entries.len()))?;
                     entries.insert(key, value);
                 }
             }
@@ -252,47 +282,56 @@ fn read_message(message: &Message, bytes: &[u8], fields: &mut Map, depth: usize)
 }
 
 /// An entry of a map is a message of a key and a value.
-fn read_entry(kind: Kind, field: Read<'_>, depth: usize, message: &Message) -> Result<(String, Value), Error> {
+fn read_entry(kind: Kind, field: Read<'_>, place: Place<'_>, message: &Message) -> Result<(String, Value), Error> {
     let Read::Bytes(bytes) = field else { return Err(damaged(message.name)) };
     let mut key = String::new();
     let mut value = None;
     for (number, field) in read_all(bytes, message.name)? {
         match (number, field) {
             (1, Read::Bytes(text)) => key = String::from_utf8_lossy(text).into_owned(),
-            (2, field) => value = Some(read_value(kind, field, depth)?),
+            (2, field) => value = Some(read_value(kind, field, place)?),
             _ => {}
         }
     }
     // What is empty may be left out.
     let value = match value {
         Some(value) => value,
-        None => read_value(kind, Read::Bytes(&[]), depth)?,
+        None => read_value(kind, Read::Bytes(&[]), place)?,
     };
     Ok((key, value))
 }
 
-fn read_value(kind: Kind, field: Read<'_>, depth: usize) -> Result<Value, Error> {
+fn read_value(kind: Kind, field: Read<'_>, place: Place<'_>) -> Result<Value, Error> {
+    if let (Kind::Text | Kind::Bytes | Kind::Quantity | Kind::IntOrString, Read::Bytes(bytes)) = (kind, field) {
+        place.budget.build_all(0, cost::text(bytes.len()))?;
+    }
     Ok(match (kind, field) {
         (Kind::Text, Read::Bytes(bytes)) => Value::from(String::from_utf8_lossy(bytes)),
         (Kind::Bytes, Read::Bytes(bytes)) => Value::from(STANDARD.encode(bytes)),
         (Kind::Integer, Read::Integer(bits)) => Value::from(bits.cast_signed()),
         (Kind::Truth, Read::Integer(bits)) => Value::from(bits != 0),
         (Kind::Double, Read::Fixed64(bits)) => Value::from(f64::from_bits(bits)),
-        (Kind::Either(reference), Read::Bytes(bytes)) => either(&mut read_object(reference, bytes, depth)?),
+        (Kind::Either(reference), Read::Bytes(bytes)) => either(&mut read_object(reference, bytes, place)?),
         (Kind::IntOrString, Read::Bytes(bytes)) => int_or_string(bytes)?,
-        (Kind::Json, Read::Bytes(bytes)) => raw_json(bytes)?,
-        (Kind::Message(reference), Read::Bytes(bytes)) => Value::Object(read_object(reference, bytes, depth)?),
+        (Kind::Json, Read::Bytes(bytes)) => raw_json(bytes, place.budget)?,
+        (Kind::Message(reference), Read::Bytes(bytes)) => Value::Object(read_object(reference, bytes, place)?),
         (Kind::MicroTime, Read::Bytes(bytes)) => time(bytes, 6)?,
         (Kind::Quantity, Read::Bytes(bytes)) => texts(bytes, "Quantity")?.next().map_or(Value::Null, Value::from),
-        (Kind::Texts, Read::Bytes(bytes)) => Value::Array(texts(bytes, "a list of texts")?.map(Value::from).collect()),
+        (Kind::Texts, Read::Bytes(bytes)) => {
+            let charged = |text: String| {
+                place.budget.build(cost::VALUE + cost::text(text.len()))?;
+                Ok(Value::from(text))
+            };
+            Value::Array(texts(bytes, "a list of texts")?.map(charged).collect::<Result<_, Error>>()?)
+        }
         (Kind::Time, Read::Bytes(bytes)) => time(bytes, 0)?,
         _ => return Err(damaged("a field")),
     })
 }
 
-fn read_object(reference: Reference, bytes: &[u8], depth: usize) -> Result<Map, Error> {
+fn read_object(reference: Reference, bytes: &[u8], place: Place<'_>) -> Result<Map, Error> {
     let mut fields = Map::new();
-    read_message(TABLE.at(reference), bytes, &mut fields, depth + 1)?;
+    read_message(TABLE.at(reference), bytes, &mut fields, place.inside())?;
     Ok(fields)
 }
 
@@ -337,7 +376,7 @@ fn time(bytes: &[u8], digits: usize) -> Result<Value, Error> {
 }
 
 /// A message whose first field is JSON as text.
-fn raw_json(bytes: &[u8]) -> Result<Value, Error> {
+fn raw_json(bytes: &[u8], budget: &Budget) -> Result<Value, Error> {
     let mut raw = &[][..];
     for (number, field) in read_all(bytes, "a field of JSON")? {
         if let (1, Read::Bytes(bytes)) = (number, field) {
@@ -347,7 +386,10 @@ fn raw_json(bytes: &[u8]) -> Result<Value, Error> {
     if raw.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(raw).map_err(|error| Error::NoJson { reason: error.to_string() })
+    decode::part(raw, budget).map_err(|error| match error {
+        decode::Error::Budget(error) => Error::Budget(error),
+        error => Error::NoJson { reason: error.to_string() },
+    })
 }
 
 /// The texts of a message whose first field is a text, or a list of such.

@@ -17,8 +17,9 @@ use crate::conversion_webhook::Webhook;
 use crate::projection::Projection;
 use crate::user::User;
 use std::fmt;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, field};
-use steersman_schema::decode::{Body, Decoded};
+use steersman_schema::decode::{self, Body, Decoded};
 
 /// The behaviour that is particular to a kind.
 ///
@@ -33,11 +34,15 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// reported. Whether `apiVersion` and `kind` are those of this version is checked afterwards.
     ///
     /// # Errors
-    /// When it is not JSON, or a field has the wrong type.
-    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError>;
+    /// When it is not JSON, or too large, or a field has the wrong type.
+    fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError>;
 
-    /// Sets defaults. Called on the requested form, after decoding and after every patch.
-    fn default(&self, version: &Version, value: &mut Value);
+    /// Sets defaults. Called on the requested form, after decoding and after every patch. The budget is that with which the object was
+    /// decoded.
+    ///
+    /// # Errors
+    /// When the object becomes too large.
+    fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error>;
 
     /// Whether the stored bytes can be sent as they are to a client that asks for this version.
     fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
@@ -57,15 +62,21 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     }
 
     /// An object that a webhook has converted to a version, in the form in which it would have been decoded.
-    fn settle(&self, version: &Version, converted: Value) -> Value {
+    ///
+    /// # Errors
+    /// When it becomes too large by defaults.
+    fn settle(&self, version: &Version, converted: Value) -> Result<Value, budget::Error> {
         let _ = version;
-        converted
+        Ok(converted)
     }
 
     /// Stored form to internal form.
-    fn load(&self, resource: &Resource, version: &Version, stored: Value) -> Value {
+    ///
+    /// # Errors
+    /// When it becomes too large by defaults.
+    fn load(&self, resource: &Resource, version: &Version, stored: Value) -> Result<Value, budget::Error> {
         let _ = (resource, version);
-        stored
+        Ok(stored)
     }
 
     /// Internal form to requested form.
@@ -81,9 +92,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     }
 
     /// Internal form to stored form.
-    fn store(&self, resource: &Resource, version: &Version, internal: Value) -> Value {
+    ///
+    /// # Errors
+    /// When it becomes too large by defaults.
+    fn store(&self, resource: &Resource, version: &Version, internal: Value) -> Result<Value, budget::Error> {
         let _ = (resource, version);
-        internal
+        Ok(internal)
     }
 
     /// Resets the fields of a new object that the client does not decide: status, generation, assigned fields.
@@ -109,11 +123,19 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     }
 
     /// The faults of a new object, its metadata included as far as the kind has rules of its own for it
-    /// (the name's form is [`Strategy::name_faults`]; the rest of the metadata is checked by the registry).
-    fn validate_create(&self, version: &Version, value: &Value) -> Vec<field::Error>;
+    /// (the name's form is [`Strategy::name_faults`]; the rest of the metadata is checked by the registry). It ends early when the budget
+    /// is exceeded, which [`Budget::check`] tells.
+    fn validate_create(&self, version: &Version, value: &Value, budget: &Budget) -> Vec<field::Error>;
 
-    /// The faults of a change. The registry has checked the metadata.
-    fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error>;
+    /// The faults of a change. The registry has checked the metadata. It ends early as [`Strategy::validate_create`] does.
+    fn validate_update(
+        &self,
+        version: &Version,
+        endpoint: Endpoint,
+        new: &Value,
+        old: &Value,
+        budget: &Budget,
+    ) -> Vec<field::Error>;
 
     /// Tries the rules that a definition has in CEL, when all other faults of the object are known, since some of them keep
     /// rules from being tried. Adds the faults that the rules find, and returns warnings for the client.
@@ -186,12 +208,24 @@ pub enum Endpoint {
 /// Why a body is not an object of its kind.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DecodeError {
+    /// The object would be too large, or the request is given up.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     /// A field has the wrong type, so the whole body is refused. The text is for the client.
     #[error("{0}")]
     Malformed(String),
     /// Fields with invalid values.
     #[error("{}", field::join(_0))]
     Invalid(Vec<field::Error>),
+}
+
+impl From<decode::Error> for DecodeError {
+    fn from(error: decode::Error) -> DecodeError {
+        match error {
+            decode::Error::Budget(error) => DecodeError::Budget(error),
+            error => DecodeError::Malformed(error.to_string()),
+        }
+    }
 }
 
 /// What a kind allows on updates, and how its deletions work.

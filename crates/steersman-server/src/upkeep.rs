@@ -154,7 +154,7 @@ async fn create(state: &State, served: &Served, manager: &'static str, object: V
     let mut operation = Operation::of_system(served, Verb::Create, state.now());
     operation.manager = Cow::Borrowed(manager);
     let mut object = object;
-    operation.strategy().default(operation.version(), &mut object);
+    operation.strategy().default(operation.version(), &mut object, &operation.budget)?;
     match registry::write(state, &mut operation, &Change::Create(object)).await {
         Err(failure) if !failure.is_already_exists() => Err(failure),
         _ => Ok(()),

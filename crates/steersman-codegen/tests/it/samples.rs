@@ -119,7 +119,9 @@ impl Served {
         }
         let metadata = object["metadata"].clone();
         object["metadata"] = Value::Object(Map::new());
-        if !steersman_schema::validate::validate(&self.schema, &object).is_empty() {
+        if !steersman_schema::validate::validate(&self.schema, &object, &steersman_schema::Budget::unlimited())
+            .is_empty()
+        {
             return None;
         }
         for name in ["name", "namespace", "labels", "annotations"] {

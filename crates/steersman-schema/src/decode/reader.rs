@@ -8,6 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use std::fmt;
 use steersman_machinery::Value;
+use steersman_machinery::budget::{self, Budget, cost};
 use steersman_machinery::value::{Map, normalize_numbers};
 
 /// What a value is read as.
@@ -35,13 +36,17 @@ pub(crate) struct Custom<'s> {
 }
 
 /// Reads one value.
-pub(crate) fn read<'de, D: Deserializer<'de>>(shape: Shape<'_>, deserializer: D) -> Result<Decoded, Error> {
-    let mut context = Context::default();
+pub(crate) fn read<'de, D: Deserializer<'de>>(
+    shape: Shape<'_>,
+    deserializer: D,
+    budget: &Budget,
+) -> Result<Decoded, Error> {
+    let mut context = Context { budget, depth: 0, faults: Vec::new(), error: None };
     match (Seed { shape, path: &Path::Root, context: &mut context }).deserialize(deserializer) {
         // A document that says null says nothing: an object without fields.
         Ok(Value::Null) => Ok(Decoded { value: shape.nothing(), faults: context.faults }),
         Ok(value) => Ok(Decoded { value, faults: context.faults }),
-        Err(error) => Err(context.error.unwrap_or_else(|| Error::Syntax { detail: syntax(&error.to_string()) })),
+        Err(error) => Err(context.error.take().unwrap_or_else(|| Error::Syntax { detail: syntax(&error.to_string()) })),
     }
 }
 
@@ -53,8 +58,8 @@ fn syntax(message: &str) -> String {
     message.to_owned()
 }
 
-#[derive(Default)]
-struct Context {
+struct Context<'b> {
+    budget: &'b Budget,
     /// Objects and lists that are open.
     depth: usize,
     faults: Vec<Fault>,
@@ -69,10 +74,10 @@ enum Path<'p> {
 }
 
 /// Reads one value.
-struct Seed<'s, 'c> {
+struct Seed<'s, 'c, 'b> {
     shape: Shape<'s>,
     path: &'c Path<'c>,
-    context: &'c mut Context,
+    context: &'c mut Context<'b>,
 }
 
 // === impl Shape ===
@@ -157,7 +162,7 @@ impl<'s> Custom<'s> {
 
 // === impl Context ===
 
-impl Context {
+impl Context<'_> {
     /// Records the error, and stops the parser.
     fn fail<E: serde::de::Error>(&mut self, error: Error) -> E {
         self.error = Some(error);
@@ -170,11 +175,35 @@ impl Context {
         if self.depth <= DEPTH_MAX { Ok(()) } else { Err(self.fail(Error::TooDeep)) }
     }
 
-    /// Records a fault, unless it is a duplicate or there are too many already.
-    fn tell(&mut self, fault: Fault) {
-        if self.faults.len() < FAULTS_MAX && !self.faults.contains(&fault) {
+    /// Records a fault, unless it is a duplicate or there are too many already. Its path is made only if it may be recorded.
+    fn tell<E: serde::de::Error>(&mut self, fault: impl FnOnce() -> Fault) -> Result<(), E> {
+        if FAULTS_MAX <= self.faults.len() {
+            return Ok(());
+        }
+        let fault = fault();
+        self.charge(|budget| budget.work_on_bytes(fault.path().len()))?;
+        if !self.faults.contains(&fault) {
+            self.charge(|budget| budget.build_all(0, fault.path().len()))?;
             self.faults.push(fault);
         }
+        Ok(())
+    }
+
+    /// Charges the budget, and stops the parser if it is exceeded.
+    fn charge<E: serde::de::Error>(
+        &mut self,
+        charge: impl FnOnce(&Budget) -> Result<(), budget::Error>,
+    ) -> Result<(), E> {
+        charge(self.budget).map_err(|error| self.fail(Error::Budget(error)))
+    }
+
+    /// The value that null stands for at a place, charged.
+    fn nothing<E: serde::de::Error>(&mut self, shape: Shape<'_>) -> Result<Value, E> {
+        let value = shape.nothing();
+        if !value.is_null() {
+            self.charge(|budget| budget.copy(&value))?;
+        }
+        Ok(value)
     }
 }
 
@@ -203,7 +232,7 @@ impl fmt::Display for Path<'_> {
 
 // === reading ===
 
-impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -218,8 +247,11 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     }
 }
 
-impl Seed<'_, '_> {
+impl Seed<'_, '_, '_> {
     fn scalar<E: serde::de::Error>(self, value: Value) -> Result<Value, E> {
+        if let Value::String(text) = &value {
+            self.context.charge(|budget| budget.build_all(0, cost::text(text.len())))?;
+        }
         let Shape::Typed(schema) = self.shape else { return Ok(value) };
         match scalar::check(schema, value, || self.path.name()) {
             Ok(value) => Ok(value),
@@ -247,9 +279,9 @@ impl Seed<'_, '_> {
             };
             let mut value = entries.next_value_seed(Seed { shape, path: &path, context: &mut *self.context })?;
             if value.is_null() {
-                value = shape.nothing();
+                value = self.context.nothing(shape)?;
             }
-            put(&mut fields, name, value, self.path, self.context);
+            put(&mut fields, name, value, self.path, self.context)?;
         }
         Ok(fields)
     }
@@ -261,9 +293,9 @@ impl Seed<'_, '_> {
             let (shape, path) = (Shape::Typed(values), Path::Field(self.path, &name));
             let mut value = entries.next_value_seed(Seed { shape, path: &path, context: &mut *self.context })?;
             if value.is_null() {
-                value = zero(values);
+                value = self.context.nothing(shape)?;
             }
-            put(&mut fields, name, value, self.path, self.context);
+            put(&mut fields, name, value, self.path, self.context)?;
         }
         Ok(fields)
     }
@@ -281,40 +313,49 @@ impl Seed<'_, '_> {
             let shape = Shape::Typed(field);
             let value = entries.next_value_seed(Seed { shape, path: &path, context: &mut *self.context })?;
             has_empty |= value.is_null() || (field.zero == Zero::Omit && is_zero(&value));
-            put(&mut fields, name, value, self.path, self.context);
+            put(&mut fields, name, value, self.path, self.context)?;
         }
         if has_empty {
             fields.retain(|_, value| !value.is_null());
             drop_empty(schema, &mut fields);
         }
-        write_empty(schema, &mut fields);
+        let written = write_empty(schema, &mut fields);
+        self.context.charge(|budget| budget.build_all(0, written))?;
         Ok(fields)
     }
 }
 
 /// Puts a field into an object; of two of one name the later counts.
-fn put(fields: &mut Map, name: String, value: Value, parent: &Path<'_>, context: &mut Context) {
+fn put<E: serde::de::Error>(
+    fields: &mut Map,
+    name: String,
+    value: Value,
+    parent: &Path<'_>,
+    context: &mut Context<'_>,
+) -> Result<(), E> {
+    let cost = cost::field(&name, fields.len());
+    context.charge(|budget| budget.build(cost))?;
     match fields.entry(name) {
         Entry::Occupied(mut entry) => {
-            context.tell(Fault::Duplicate(Path::Field(parent, entry.key()).to_string()));
+            context.tell(|| Fault::Duplicate(Path::Field(parent, entry.key()).to_string()))?;
             entry.insert(value);
         }
         Entry::Vacant(entry) => {
             entry.insert(value);
         }
     }
-}
-
-/// Skips an unknown field, within the bound on nesting. Faults inside it are not reported.
-fn skip<'de, A: MapAccess<'de>>(entries: &mut A, path: &Path<'_>, context: &mut Context) -> Result<(), A::Error> {
-    let n_faults = context.faults.len();
-    entries.next_value_seed(Seed { shape: Shape::Any, path, context: &mut *context })?;
-    context.faults.truncate(n_faults);
-    context.tell(Fault::Unknown(path.to_string()));
     Ok(())
 }
 
-impl<'de> Visitor<'de> for Seed<'_, '_> {
+/// Skips an unknown field, within the bound on nesting. Faults inside it are not reported.
+fn skip<'de, A: MapAccess<'de>>(entries: &mut A, path: &Path<'_>, context: &mut Context<'_>) -> Result<(), A::Error> {
+    let n_faults = context.faults.len();
+    entries.next_value_seed(Seed { shape: Shape::Any, path, context: &mut *context })?;
+    context.faults.truncate(n_faults);
+    context.tell(|| Fault::Unknown(path.to_string()))
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -379,7 +420,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 self.context.depth -= 1;
                 return Ok(Value::Array(read));
             };
-            read.push(if value.is_null() { shape.nothing() } else { value });
+            self.context.charge(|budget| budget.build(cost::VALUE))?;
+            read.push(if value.is_null() { self.context.nothing(shape)? } else { value });
         }
     }
 

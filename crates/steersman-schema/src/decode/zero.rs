@@ -2,6 +2,7 @@
 
 use crate::schema::{Schema, Special, Type, Zero};
 use steersman_machinery::Value;
+use steersman_machinery::budget::cost;
 use steersman_machinery::value::Map;
 
 /// Drops and writes empty fields of a struct.
@@ -23,20 +24,25 @@ pub(crate) fn drop_empty(schema: &Schema, fields: &mut Map) {
     }
 }
 
-/// Adds the fields of a struct that Go always writes, if they are missing.
-pub(crate) fn write_empty(schema: &Schema, fields: &mut Map) {
+/// Adds the fields of a struct that Go always writes, if they are missing; returns how much memory they take.
+pub(crate) fn write_empty(schema: &Schema, fields: &mut Map) -> usize {
+    let mut bytes = 0;
     for (name, field) in schema.properties.written() {
         let value = fields.get(name);
         match field.zero {
             Zero::Null if value.is_none() => {
+                bytes += cost::field(name, fields.len());
                 fields.insert(name.to_owned(), Value::Null);
             }
             Zero::Write if value.is_none_or(Value::is_null) => {
-                fields.insert(name.to_owned(), zero(field));
+                let zero = zero(field);
+                bytes += cost::field(name, fields.len()) + cost::of(&zero).1;
+                fields.insert(name.to_owned(), zero);
             }
             Zero::Keep | Zero::Null | Zero::Omit | Zero::Write => {}
         }
     }
+    bytes
 }
 
 pub(crate) fn is_zero(value: &Value) -> bool {

@@ -10,6 +10,11 @@ use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
+/// More faults of one value are not looked for: each has its path, and together they are one message.
+const FAULTS_MAX: usize = 100;
+/// Once the paths of the faults have more bytes the later ones are left out.
+const PATH_BYTES_MAX: usize = 1 << 20;
+
 /// Why a value does not fit its type. What clients match on, such as `field not declared in schema`, is worded as upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Mismatch(Vec<Fault>);
@@ -110,7 +115,7 @@ fn name_entries(map: MapForm<'_>, fields: &Map, here: &mut Entry) {
 /// # Errors
 /// Every fault, each with its path.
 pub(crate) fn validate(schema: &Schema, value: &Value, duplicates: Duplicates) -> Result<(), Mismatch> {
-    let mut check = Check { duplicates, faults: Vec::new() };
+    let mut check = Check { duplicates, faults: Vec::new(), n_path_bytes: 0 };
     check.value(Node::root(schema), value);
     if check.faults.is_empty() { Ok(()) } else { Err(Mismatch(check.faults)) }
 }
@@ -119,6 +124,8 @@ pub(crate) fn validate(schema: &Schema, value: &Value, duplicates: Duplicates) -
 struct Check {
     duplicates: Duplicates,
     faults: Vec<Fault>,
+    /// How many bytes the paths of the faults have.
+    n_path_bytes: usize,
 }
 
 impl Check {
@@ -142,6 +149,9 @@ impl Check {
     fn items(&mut self, list: ListForm<'_>, items: &[Value]) {
         let mut seen = BTreeSet::new();
         for (index, item) in items.iter().enumerate() {
+            if self.is_full() {
+                return;
+            }
             let before = self.faults.len();
             if matches!(list.split, Split::Atomic) {
                 self.value(list.item, item);
@@ -169,6 +179,9 @@ impl Check {
 
     fn fields(&mut self, map: MapForm<'_>, fields: &Map) {
         for (name, value) in fields {
+            if self.is_full() {
+                return;
+            }
             let before = self.faults.len();
             let node = map.field(name);
             match node {
@@ -185,12 +198,26 @@ impl Check {
     }
 
     fn fault(&mut self, message: String) {
-        self.faults.push(Fault { path: Path::default(), message });
+        if !self.is_full() {
+            self.faults.push(Fault { path: Path::default(), message });
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        FAULTS_MAX <= self.faults.len()
     }
 
     /// The faults from one on were found beneath this element.
     fn came_from(&mut self, first: usize, element: &Element) {
-        for fault in &mut self.faults[first..] {
+        if self.faults.len() <= first {
+            return;
+        }
+        // A name may be as long as the value, and each fault beneath it has it in its path.
+        self.n_path_bytes += (self.faults.len() - first) * element.to_string().len();
+        if PATH_BYTES_MAX < self.n_path_bytes {
+            self.faults.truncate(first.max(1));
+        }
+        for fault in self.faults.iter_mut().skip(first) {
             fault.path.0.insert(0, element.clone());
         }
     }

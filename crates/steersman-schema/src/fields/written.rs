@@ -12,6 +12,8 @@ use steersman_machinery::value::Map;
 
 /// The sign that an entry is a member although there are members beneath it.
 const MEMBER: &str = ".";
+/// Maps with more keys than this are searched by key.
+const LARGE: usize = 32;
 
 impl FieldSet {
     /// Whether all elements of the set are names of fields.
@@ -67,7 +69,10 @@ fn is_settled_at(node: Node<'_>, written: &Map) -> bool {
 /// What is written at a name.
 fn find<'w>(written: &'w Map, element: &Element) -> Option<&'w Map> {
     let Element::Field(name) = element else { return None };
-    // Written keys are sorted, and all but a few maps are small: no key is made to be looked up.
+    // All but a few maps are small, and no key is made to be looked up in those. In a large one each search would be as long as it is.
+    if LARGE < written.len() {
+        return written.get(&["f:", name].concat()).and_then(Value::as_object);
+    }
     let found = written.iter().find(|(key, _)| key.strip_prefix("f:") == Some(name));
     found.and_then(|(_, value)| value.as_object())
 }

@@ -11,6 +11,7 @@ use crate::fields::{FieldSet, merge};
 use crate::managed::conflict::Conflicts;
 use crate::managed::record::{Operation, Owned, Record, RecordError};
 use crate::managed::{Kind, Writer, engine, last_applied, update};
+use steersman_machinery::budget::{self, cost};
 use steersman_machinery::status::Cause;
 use steersman_machinery::value;
 use steersman_machinery::{GroupVersion, Value};
@@ -30,6 +31,9 @@ pub enum OnConflict {
 /// Why a configuration was not applied. What is displayed is the message for the client.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ApplyError {
+    /// The object would be too large, too much would be computed, or the request is given up.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     /// Other managers own fields that would change.
     #[error("{message}")]
     Conflict {
@@ -68,6 +72,7 @@ pub fn on_apply(
     on_conflict: OnConflict,
 ) -> Result<Value, ApplyError> {
     check_request(kind, applied)?;
+    charge(kind, live, applied)?;
     let invalid = |error: RecordError| ApplyError::Invalid(chain(&error));
     let (mut record, object) = match live {
         Some(live) => {
@@ -103,11 +108,21 @@ pub fn on_apply(
         Failure::Invalid(message) => ApplyError::Invalid(message),
         Failure::Malformed(message) => ApplyError::Malformed(message),
     })?;
+    // Where the budget was exceeded on the way, what was computed is not whole.
+    kind.budget.check()?;
     if is_kubectl {
         last_applied::keep_up(&mut object, applied);
     }
     record.put(&mut object);
     Ok(object)
+}
+
+/// Charges the walks over both values that an apply makes. The merged object is no larger than both, and is decoded by the caller, who
+/// charges it then.
+fn charge(kind: &Kind<'_>, live: Option<&Value>, applied: &Value) -> Result<(), budget::Error> {
+    const WALKS: usize = 10;
+    let n_items: usize = live.into_iter().chain([applied]).map(|value| cost::of(value).0).sum();
+    kind.budget.work(WALKS * n_items)
 }
 
 /// The configuration is of this kind and version, and brings no record of its own.

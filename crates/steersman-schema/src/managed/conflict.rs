@@ -1,6 +1,6 @@
 //! Conflicts of an apply, with the messages of kube-apiserver: kubectl and scripts parse them.
 
-use crate::fields::{FieldSet, Path};
+use crate::fields::{FieldSet, Path, Room};
 use crate::managed::record::{Manager, Operation};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,23 +8,28 @@ use steersman_machinery::status::Cause;
 
 const REASON: &str = "FieldManagerConflict";
 
+/// More conflicts are counted and not told.
+const TOLD_MAX: usize = 1000;
+/// Nor are more once their paths have so many bytes.
+const TOLD_BYTES_MAX: usize = 1 << 20;
+
 /// The fields that the apply would change, by the other managers that own them.
-pub(crate) struct Conflicts(Vec<(Manager, Vec<Path>)>);
+pub(crate) struct Conflicts(Vec<(Manager, FieldSet)>);
 
 // === impl Conflicts ===
 
 impl Conflicts {
     pub(crate) fn new(contested: &BTreeMap<Manager, FieldSet>) -> Conflicts {
-        Conflicts(contested.iter().map(|(manager, fields)| (manager.clone(), fields.paths())).collect())
+        Conflicts(contested.iter().map(|(manager, fields)| (manager.clone(), fields.clone())).collect())
     }
 
     /// The conflicts about fields that a set does not have.
     pub(crate) fn outside(self, allowed: &FieldSet) -> Conflicts {
-        let outside = self.0.into_iter().map(|(manager, mut paths)| {
-            paths.retain(|path| !allowed.contains(&path.0));
-            (manager, paths)
+        let outside = self.0.into_iter().map(|(manager, mut fields)| {
+            fields.subtract(allowed);
+            (manager, fields)
         });
-        Conflicts(outside.filter(|(_, paths)| !paths.is_empty()).collect())
+        Conflicts(outside.filter(|(_, fields)| !fields.is_empty()).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -38,25 +43,37 @@ impl Conflicts {
             message: format!("conflict with {}", describe(manager)),
             field: path.to_string(),
         };
-        self.0.iter().flat_map(|(manager, paths)| paths.iter().map(move |path| cause(manager, path))).collect()
+        let told = self.told();
+        told.iter().flat_map(|(manager, paths)| paths.iter().map(move |path| cause(manager, path))).collect()
+    }
+
+    /// The paths that are told, by their owners.
+    fn told(&self) -> Vec<(&Manager, Vec<Path>)> {
+        let mut room = Room { n_paths: TOLD_MAX, n_bytes: TOLD_BYTES_MAX };
+        self.0.iter().map(|(manager, fields)| (manager, fields.first_paths(&mut room))).collect()
     }
 }
 
 impl fmt::Display for Conflicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [(manager, paths)] = self.0.as_slice()
+        let told = self.told();
+        let count: usize = self.0.iter().map(|(_, fields)| fields.len()).sum();
+        if let (1, [(manager, paths)]) = (count, told.as_slice())
             && let [path] = paths.as_slice()
         {
             return write!(f, "Apply failed with 1 conflict: conflict with {}: {path}", describe(manager));
         }
-        let count: usize = self.0.iter().map(|(_, paths)| paths.len()).sum();
         write!(f, "Apply failed with {count} conflicts: ")?;
-        for (place, (manager, paths)) in self.0.iter().enumerate() {
+        let n_told: usize = told.iter().map(|(_, paths)| paths.len()).sum();
+        for (place, (manager, paths)) in told.iter().enumerate().filter(|(_, (_, paths))| !paths.is_empty()) {
             if place > 0 {
                 f.write_str("\n")?;
             }
             write!(f, "conflicts with {}:", describe(manager))?;
             paths.iter().try_for_each(|path| write!(f, "\n- {path}"))?;
+        }
+        if n_told < count {
+            write!(f, "\nand {} more", count - n_told)?;
         }
         Ok(())
     }

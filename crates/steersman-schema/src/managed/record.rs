@@ -168,6 +168,8 @@ impl Record {
         updaters.sort_by(|a, b| self.age(a).cmp(&self.age(b)).then_with(|| a.cmp(b)));
         // The first of a version is folded only once there is a second.
         let mut firsts: BTreeMap<String, Manager> = BTreeMap::new();
+        // United at the end, because each union costs as much as what there is already, and a client may send thousands of entries.
+        let mut folded_fields: BTreeMap<Manager, Vec<FieldSet>> = BTreeMap::new();
         for manager in updaters {
             if excess == 0 {
                 break;
@@ -192,14 +194,20 @@ impl Record {
                 self.0.insert(folded.clone(), oldest);
             }
             self.0.remove(&manager);
+            let place = folded.clone();
             let into = self.0.entry(folded).or_insert_with(|| Owned {
                 fields: FieldSet::new(),
                 written: None,
                 ..owned.clone()
             });
-            into.fields_mut().add(&owned.fields);
+            folded_fields.entry(place).or_default().push(owned.fields);
             into.time = owned.time;
             excess -= 1;
+        }
+        for (manager, sets) in folded_fields {
+            if let Some(owned) = self.0.get_mut(&manager) {
+                owned.fields_mut().add(&FieldSet::union_of(sets));
+            }
         }
     }
 

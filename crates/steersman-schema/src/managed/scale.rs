@@ -41,8 +41,14 @@ pub fn on_update(
         return Ok(());
     };
     let gvk = GroupVersionKind::new("autoscaling", "v1", "Scale");
-    let scale_kind =
-        Kind { gvk: &gvk, schema, origin: Origin::BuiltIn, reset: &FieldSet::EMPTY, versions: &OneVersion };
+    let scale_kind = Kind {
+        gvk: &gvk,
+        schema,
+        origin: Origin::BuiltIn,
+        reset: &FieldSet::EMPTY,
+        versions: &OneVersion,
+        budget: kind.budget,
+    };
 
     let record = Record::of(live)?;
     let mut live_scale = view(&scale_kind, live, &path);
@@ -75,8 +81,14 @@ pub fn apply(
         return Err(ApplyError::Invalid(format!("{api_version} has no replicas to apply")));
     };
     let gvk = GroupVersionKind::new("autoscaling", "v1", "Scale");
-    let scale_kind =
-        Kind { gvk: &gvk, schema, origin: Origin::BuiltIn, reset: &FieldSet::EMPTY, versions: &OneVersion };
+    let scale_kind = Kind {
+        gvk: &gvk,
+        schema,
+        origin: Origin::BuiltIn,
+        reset: &FieldSet::EMPTY,
+        versions: &OneVersion,
+        budget: kind.budget,
+    };
     let unreadable = |error: RecordError| ApplyError::Invalid(error.to_string());
 
     let record = Record::of(live).map_err(unreadable)?;

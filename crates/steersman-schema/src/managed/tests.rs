@@ -14,10 +14,11 @@ use expect_test::Expect;
 use serde_json::json;
 use std::sync::LazyLock;
 use steersman_machinery::value::{at, set_at};
-use steersman_machinery::{GroupVersionKind, Value};
+use steersman_machinery::{Budget, GroupVersionKind, Value};
 
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_names(&[&["status"]]));
 static NOTHING: FieldSet = FieldSet::EMPTY;
+static UNLIMITED: LazyLock<Budget> = LazyLock::new(Budget::unlimited);
 
 /// One object in a world of its own: writes go through the record, nothing else is done to them.
 struct World {
@@ -54,7 +55,14 @@ impl World {
 
     fn kind<'a>(&'a self, subresource: &str) -> Kind<'a> {
         let reset = if subresource == "status" { &NOTHING } else { &*STATUS };
-        Kind { gvk: &self.gvk, schema: self.schema, origin: self.origin, reset, versions: &OneVersion }
+        Kind {
+            gvk: &self.gvk,
+            schema: self.schema,
+            origin: self.origin,
+            reset,
+            versions: &OneVersion,
+            budget: &UNLIMITED,
+        }
     }
 
     fn api_version(&self) -> String {

@@ -4,6 +4,7 @@ use crate::fields::element::same;
 use crate::schema::Schema;
 use crate::strategic::order::{Items, Places, arrange, as_list, as_map, excerpt, identity, items_of};
 use crate::strategic::{DELETE_FROM, DIRECTIVE, Error, RETAIN_KEYS, Rule, SET_ORDER};
+use std::collections::HashSet;
 use std::mem::discriminant;
 use steersman_machinery::Value;
 use steersman_machinery::value::{self, Map};
@@ -118,7 +119,8 @@ fn retain_keys(into: &mut Map, patch: &mut Map, mode: Into) -> Result<(), Error>
         return Ok(());
     }
     let retained = retained.as_array().ok_or(Error::RetainKeysFormat)?;
-    let is_retained = |key: &str| retained.iter().any(|retained| retained == key);
+    let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let is_retained = |key: &str| retained.contains(key);
     if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !is_retained(key)) {
         return Err(Error::RetainKeysContent);
     }

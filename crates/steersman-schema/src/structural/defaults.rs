@@ -2,8 +2,10 @@
 
 use crate::schema::Schema;
 use crate::structural::JudgeDefault;
+use crate::validate::Found;
 use crate::{embedded, prune, validate};
 use steersman_machinery::Value;
+use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{self, Error, Path};
 use steersman_machinery::value::Map;
 
@@ -64,7 +66,8 @@ impl Defaults<'_, '_> {
                 if pruned != *default {
                     self.errors.push(Error::invalid(&path, default.clone(), "must not have unknown fields"));
                 }
-                embedded::validate(schema, default, &path, &mut faults);
+                let budget = Budget::unlimited();
+                embedded::look(schema, default, &path, &mut Found { errors: &mut faults, budget: &budget });
             }
             if faults.is_empty() {
                 faults = validate::validate_default(schema, default, &path);

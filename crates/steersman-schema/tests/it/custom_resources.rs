@@ -4,6 +4,7 @@ use super::values;
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;
+use steersman_machinery::Budget;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_schema::{Schema, default, prune, structural, validate};
@@ -35,7 +36,7 @@ fn lines(errors: &[Error]) -> Vec<String> {
 
 #[track_caller]
 fn judged(schema: &Schema, value: &Value, want: &[&str]) {
-    assert_eq!(lines(&validate::validate(schema, value)), want);
+    assert_eq!(lines(&validate::validate(schema, value, &Budget::unlimited())), want);
 }
 
 /// What a definition with one field `f` under the root says of a value of it.
@@ -87,7 +88,7 @@ fn preserved_fields_keep_what_is_unknown_but_not_inside_the_known() {
 #[test]
 fn defaults_fill_what_is_absent_and_nulls_that_may_not_be() {
     let mut object = json!({"spec": {"color": "red", "size": null, "nick": null, "when": null, "parts": [null]}});
-    default::apply(&shirt(), &mut object);
+    default::apply(&shirt(), &mut object, &Budget::unlimited()).unwrap();
     assert_eq!(object, json!({"spec": {"color": "red", "size": "M", "nick": null, "parts": [null]}}));
     let schema =
         compiled(&json!({"type": "object", "properties": {"spec": {"type": "object", "default": {}, "properties": {
@@ -95,10 +96,10 @@ fn defaults_fill_what_is_absent_and_nulls_that_may_not_be() {
         "m": {"type": "object", "additionalProperties": {"type": "integer", "default": 1}},
         "l": {"type": "array", "items": {"type": "integer", "default": 2}}}}}}));
     let mut object = json!({});
-    default::apply(&schema, &mut object);
+    default::apply(&schema, &mut object, &Budget::unlimited()).unwrap();
     assert_eq!(object, json!({"spec": {"a": "x"}}));
     let mut object = json!({"spec": {"m": {"k": null}, "l": [null, 3]}});
-    default::apply(&schema, &mut object);
+    default::apply(&schema, &mut object, &Budget::unlimited()).unwrap();
     assert_eq!(object, json!({"spec": {"a": "x", "m": {"k": 1}, "l": [2, 3]}}));
 }
 
@@ -331,11 +332,11 @@ fn an_update_is_not_held_to_what_it_did_not_change() {
     let mut new = old.clone();
     new["spec"]["count"] = json!(3);
     new["spec"]["parts"] = json!([{"name": "y"}, {"name": "x", "n": "one"}]);
-    assert_eq!(validate::validate_update(&schema, &new, &old), []);
+    assert_eq!(validate::validate_update(&schema, &new, &old, &Budget::unlimited()), []);
     new["spec"]["size"] = json!("XL");
     new["spec"]["parts"][1]["n"] = json!("two");
     assert_eq!(
-        lines(&validate::validate_update(&schema, &new, &old)),
+        lines(&validate::validate_update(&schema, &new, &old, &Budget::unlimited())),
         [
             r#"FieldValueInvalid spec.size: Invalid value: "XL": spec.size in body should match '^(S|M|L)$'"#,
             r#"FieldValueTypeInvalid spec.parts[1].n: Invalid value: "string": spec.parts[1].n in body must be of type integer: "string""#,
@@ -343,7 +344,7 @@ fn an_update_is_not_held_to_what_it_did_not_change() {
     );
     let sound = json!({"spec": {"color": "red"}});
     let twice = json!({"spec": {"color": "red", "tags": ["a", "a"]}});
-    assert_eq!(validate::validate_update(&schema, &twice, &sound).len(), 1);
+    assert_eq!(validate::validate_update(&schema, &twice, &sound, &Budget::unlimited()).len(), 1);
 }
 
 // === definitions ===
@@ -529,17 +530,17 @@ proptest! {
     #[test]
     fn any_object_is_judged_pruned_and_defaulted(object in values::value(), old in values::value()) {
         let schema = shirt();
-        validate::validate(&schema, &object);
-        validate::validate_update(&schema, &object, &old);
-        prop_assert_eq!(validate::validate_update(&schema, &object, &object).into_iter().filter(|error| error.reason() != "FieldValueDuplicate").count(), 0);
+        validate::validate(&schema, &object, &Budget::unlimited());
+        validate::validate_update(&schema, &object, &old, &Budget::unlimited());
+        prop_assert_eq!(validate::validate_update(&schema, &object, &object, &Budget::unlimited()).into_iter().filter(|error| error.reason() != "FieldValueDuplicate").count(), 0);
         let mut once = object.clone();
         prune::prune(&schema, &mut once);
         let mut twice = once.clone();
         prop_assert!(prune::prune(&schema, &mut twice).is_empty());
         prop_assert_eq!(&twice, &once);
-        default::apply(&schema, &mut once);
+        default::apply(&schema, &mut once, &Budget::unlimited()).unwrap();
         let mut again = once.clone();
-        default::apply(&schema, &mut again);
+        default::apply(&schema, &mut again, &Budget::unlimited()).unwrap();
         prop_assert_eq!(again, once);
     }
 
@@ -547,10 +548,10 @@ proptest! {
     fn any_definition_is_checked_and_compiled(definition in values::value(), object in values::value()) {
         structural::check(&definition, &Path::root());
         let schema = structural::compile(&definition);
-        validate::validate(&schema, &object);
+        validate::validate(&schema, &object, &Budget::unlimited());
         let mut object = object;
         prune::prune(&schema, &mut object);
-        default::apply(&schema, &mut object);
+        default::apply(&schema, &mut object, &Budget::unlimited()).unwrap();
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;
+use steersman_machinery::Budget;
 use steersman_machinery::Value;
 use steersman_schema::decode::{Body, Unknown};
 use steersman_schema::{Definitions, Edition, Schema, decode, prune, strategic, structural};
@@ -13,11 +14,11 @@ fn schema(name: &str) -> &'static Schema {
 
 #[track_caller]
 fn check(name: &str, body: &str, value: &Value, faults: &[&str]) {
-    let decoded = decode::built_in(schema(name), Body::Json(body.as_bytes())).unwrap();
+    let decoded = decode::built_in(schema(name), Body::Json(body.as_bytes()), &Budget::unlimited()).unwrap();
     assert_eq!(&decoded.value, value);
     let said: Vec<String> = decoded.faults.iter().map(ToString::to_string).collect();
     assert_eq!(said, faults);
-    let again = decode::from_value(schema(name), &decoded.value).unwrap();
+    let again = decode::from_value(schema(name), &decoded.value, &Budget::unlimited()).unwrap();
     assert_eq!(again.value, decoded.value, "reading what was written changes nothing");
     let mut normal = decoded.value.clone();
     decode::normalize(schema(name), &mut normal);
@@ -26,7 +27,10 @@ fn check(name: &str, body: &str, value: &Value, faults: &[&str]) {
 
 #[track_caller]
 fn refused(name: &str, body: &str, want: &str) {
-    assert_eq!(decode::built_in(schema(name), Body::Json(body.as_bytes())).unwrap_err().to_string(), want);
+    assert_eq!(
+        decode::built_in(schema(name), Body::Json(body.as_bytes()), &Budget::unlimited()).unwrap_err().to_string(),
+        want
+    );
 }
 
 const CONFIG_MAP: &str = "io.k8s.api.core.v1.ConfigMap";
@@ -52,7 +56,7 @@ fn a_fault_is_told_once_and_what_is_in_an_unknown_field_is_not() {
     );
     let fields: Vec<String> = (0..200).map(|n| format!("\"odd{n}\":1")).collect();
     let body = format!("{{{}}}", fields.join(","));
-    let decoded = decode::built_in(schema(CONFIG_MAP), Body::Json(body.as_bytes())).unwrap();
+    let decoded = decode::built_in(schema(CONFIG_MAP), Body::Json(body.as_bytes()), &Budget::unlimited()).unwrap();
     assert_eq!(decoded.faults.len(), decode::FAULTS_MAX);
 }
 
@@ -150,7 +154,7 @@ fn quantities_times_and_bytes_take_their_canonical_text() {
     let pod = br#"{"metadata":{"creationTimestamp":"2026-01-01T01:00:00.5+01:00"},
             "spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":1.5,"memory":"1024Mi","x":2,"y":1e3}},"ports":[{"containerPort":80}],
             "livenessProbe":{"httpGet":{"port":"http"}}}]}}"#;
-    let decoded = decode::built_in(schema(POD), Body::Json(pod)).unwrap();
+    let decoded = decode::built_in(schema(POD), Body::Json(pod), &Budget::unlimited()).unwrap();
     assert_eq!(decoded.value["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
     let limits = &decoded.value["spec"]["containers"][0]["resources"]["limits"];
     assert_eq!(limits, &json!({"cpu": "1500m", "memory": "1Gi", "x": "2", "y": "1k"}));
@@ -175,14 +179,15 @@ fn what_is_opaque_stays_as_it_is() {
         "data": {"any": {"thing": [1, null]}},
         "revision": 1,
     });
-    let decoded = decode::from_value(schema("io.k8s.api.apps.v1.ControllerRevision"), &body).unwrap();
+    let decoded =
+        decode::from_value(schema("io.k8s.api.apps.v1.ControllerRevision"), &body, &Budget::unlimited()).unwrap();
     assert_eq!(decoded.value, body);
     let json = json!({
         "spec": {"versions": [{"schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {
             "default": {"x": null}, "items": {"type": "string"}, "enum": [1, "a"], "additionalProperties": true}}}}}]}
     });
     let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
-    let decoded = decode::from_value(schema(name), &json).unwrap();
+    let decoded = decode::from_value(schema(name), &json, &Budget::unlimited()).unwrap();
     assert!(decoded.faults.is_empty(), "{:?}", decoded.faults);
     assert_eq!(
         decoded.value.pointer("/spec/versions/0/schema"),
@@ -216,27 +221,29 @@ fn a_wrong_value_is_named_with_its_place() {
     refused(CONFIG_MAP, "", "unexpected end of JSON input");
     refused(CONFIG_MAP, "{} {}", "there is more behind the end of the JSON value");
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-    assert!(decode::document(nested(decode::DEPTH_MAX).as_bytes()).is_ok());
-    let error = decode::document(nested(decode::DEPTH_MAX + 1).as_bytes()).unwrap_err();
+    assert!(decode::document(nested(decode::DEPTH_MAX).as_bytes(), &Budget::unlimited()).is_ok());
+    let error = decode::document(nested(decode::DEPTH_MAX + 1).as_bytes(), &Budget::unlimited()).unwrap_err();
     assert_eq!(error.to_string(), "the object is nested deeper than 100 levels");
     let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
-    assert!(decode::built_in(schema(CONFIG_MAP), Body::Json(deep.as_bytes())).is_err());
-    assert!(decode::document(deep.as_bytes()).is_err());
+    assert!(decode::built_in(schema(CONFIG_MAP), Body::Json(deep.as_bytes()), &Budget::unlimited()).is_err());
+    assert!(decode::document(deep.as_bytes(), &Budget::unlimited()).is_err());
 }
 
 #[test]
 fn times_have_one_shape() {
     let lease = |text: &str| {
         let body = json!({"spec": {"renewTime": text}});
-        decode::from_value(schema("io.k8s.api.coordination.v1.Lease"), &body).map(|decoded| decoded.value)
+        decode::from_value(schema("io.k8s.api.coordination.v1.Lease"), &body, &Budget::unlimited())
+            .map(|decoded| decoded.value)
     };
     assert_eq!(lease("2026-01-01T01:00:00.000001+01:00").unwrap()["spec"]["renewTime"], "2026-01-01T00:00:00.000001Z");
     for text in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.1Z", "2026-01-01T00:00:00.1234567Z"] {
         let want = format!("spec.renewTime must be a time such as 2006-01-02T15:04:05.000000Z, not {text:?}");
         assert_eq!(lease(text).unwrap_err().to_string(), want);
     }
-    let created =
-        |text: &str| decode::from_value(schema(CONFIG_MAP), &json!({"metadata": {"creationTimestamp": text}}));
+    let created = |text: &str| {
+        decode::from_value(schema(CONFIG_MAP), &json!({"metadata": {"creationTimestamp": text}}), &Budget::unlimited())
+    };
     for text in [
         "",
         "2026-01-01",
@@ -265,11 +272,11 @@ fn recorded_sentences_of_quantities_and_bytes() {
 
 #[test]
 fn a_document_without_schema_keeps_all_and_tells_duplicates() {
-    let decoded = decode::document(br#"{"a":{"b":1,"b":null},"c":[{"d":1,"d":2}]}"#).unwrap();
+    let decoded = decode::document(br#"{"a":{"b":1,"b":null},"c":[{"d":1,"d":2}]}"#, &Budget::unlimited()).unwrap();
     assert_eq!(decoded.value, json!({"a": {"b": null}, "c": [{"d": 2}]}));
     let said: Vec<&str> = decoded.faults.iter().map(decode::Fault::path).collect();
     assert_eq!(said, ["a.b", "c[0].d"]);
-    let decoded = decode::document(br#"{"a":5.0,"b":[1e3,1.5]}"#).unwrap();
+    let decoded = decode::document(br#"{"a":5.0,"b":[1e3,1.5]}"#, &Budget::unlimited()).unwrap();
     assert_eq!(decoded.value.to_string(), r#"{"a":5,"b":[1000,1.5]}"#, "numbers as Go prints them");
 }
 
@@ -291,7 +298,7 @@ fn gadget() -> Arc<Schema> {
 
 #[track_caller]
 fn read_gadget(body: &str) -> decode::Decoded {
-    decode::custom_resource(&gadget(), Unknown::Prune, Body::Json(body.as_bytes())).unwrap()
+    decode::custom_resource(&gadget(), Unknown::Prune, Body::Json(body.as_bytes()), &Budget::unlimited()).unwrap()
 }
 
 #[test]
@@ -329,7 +336,7 @@ fn the_metadata_of_a_custom_resource_is_an_object_meta() {
 #[test]
 fn metadata_of_wrong_types_is_refused_wherever_it_is() {
     let refused = |body: &str| {
-        let read = decode::custom_resource(&gadget(), Unknown::Keep, Body::Json(body.as_bytes()));
+        let read = decode::custom_resource(&gadget(), Unknown::Keep, Body::Json(body.as_bytes()), &Budget::unlimited());
         read.unwrap_err().to_string()
     };
     assert_eq!(refused(r#"{"metadata":{"labels":{"n":1}}}"#), "metadata.labels.n must be a string, not the number 1");
@@ -347,7 +354,7 @@ fn metadata_of_wrong_types_is_refused_wherever_it_is() {
 #[test]
 fn a_kind_that_preserves_unknown_fields_preserves_them_everywhere() {
     let body = br#"{"metadata":{"name":"a","odd":1},"odd":{"x":null},"spec":{"odd":1,"parts":[{"odd":1}]}}"#;
-    let decoded = decode::custom_resource(&gadget(), Unknown::Keep, Body::Json(body)).unwrap();
+    let decoded = decode::custom_resource(&gadget(), Unknown::Keep, Body::Json(body), &Budget::unlimited()).unwrap();
     assert_eq!(
         decoded.value,
         json!({"metadata": {"name": "a"}, "odd": {"x": null}, "spec": {"odd": 1, "parts": [{"odd": 1}]}})
@@ -367,17 +374,17 @@ proptest! {
         let json = tree.to_string();
         let tree: Value = serde_json::from_str(&json).unwrap();
         for name in [POD, CONFIG_MAP, "io.k8s.api.core.v1.Service"] {
-            let of_bytes = decode::built_in(schema(name), Body::Json(json.as_bytes()));
-            prop_assert_eq!(&of_bytes, &decode::built_in(schema(name), Body::Tree(tree.clone())));
-            prop_assert_eq!(&of_bytes, &decode::from_value(schema(name), &tree));
+            let of_bytes = decode::built_in(schema(name), Body::Json(json.as_bytes()), &Budget::unlimited());
+            prop_assert_eq!(&of_bytes, &decode::built_in(schema(name), Body::Tree(tree.clone()), &Budget::unlimited()));
+            prop_assert_eq!(&of_bytes, &decode::from_value(schema(name), &tree, &Budget::unlimited()));
         }
         let gadget = gadget();
         for unknown in [Unknown::Keep, Unknown::Prune] {
-            let of_bytes = decode::custom_resource(&gadget, unknown, Body::Json(json.as_bytes()));
-            let of_tree = decode::custom_resource(&gadget, unknown, Body::Tree(tree.clone()));
+            let of_bytes = decode::custom_resource(&gadget, unknown, Body::Json(json.as_bytes()), &Budget::unlimited());
+            let of_tree = decode::custom_resource(&gadget, unknown, Body::Tree(tree.clone()), &Budget::unlimited());
             prop_assert_eq!(&of_bytes, &of_tree);
             if let Ok(read) = of_bytes {
-                let again = decode::custom_resource(&gadget, unknown, Body::Tree(read.value.clone())).unwrap();
+                let again = decode::custom_resource(&gadget, unknown, Body::Tree(read.value.clone()), &Budget::unlimited()).unwrap();
                 prop_assert_eq!(&again.value, &read.value);
                 prop_assert!(again.faults.is_empty());
                 if unknown == Unknown::Prune {
@@ -395,17 +402,17 @@ proptest! {
     #[test]
     fn no_bytes_stop_the_reader(json in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(&b"{}[]\":,0-e.ntr"[..])], 0..60)) {
         let schema = schema(POD);
-        let _ = decode::built_in(schema, Body::Json(&json));
-        let _ = decode::custom_resource(&gadget(), Unknown::Prune, Body::Json(&json));
-        let read = decode::document(&json);
+        let _ = decode::built_in(schema, Body::Json(&json), &Budget::unlimited());
+        let _ = decode::custom_resource(&gadget(), Unknown::Prune, Body::Json(&json), &Budget::unlimited());
+        let read = decode::document(&json, &Budget::unlimited());
         prop_assert_eq!(read.is_ok(), serde_json::from_slice::<Value>(&json).is_ok());
     }
 
     #[test]
     fn any_value_is_read_or_refused_and_reading_is_stable(body in super::values::value()) {
         for name in [POD, CONFIG_MAP, "io.k8s.api.core.v1.Service"] {
-            if let Ok(first) = decode::from_value(schema(name), &body) {
-                let second = decode::from_value(schema(name), &first.value).unwrap();
+            if let Ok(first) = decode::from_value(schema(name), &body, &Budget::unlimited()) {
+                let second = decode::from_value(schema(name), &first.value, &Budget::unlimited()).unwrap();
                 prop_assert_eq!(&second.value, &first.value);
                 prop_assert!(second.faults.is_empty());
             }
@@ -417,7 +424,7 @@ proptest! {
 fn initializers_are_a_field_of_metadata_in_the_edition_with_them_alone() {
     let body =
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","initializers":{"pending":[{"name":"a.b.c"}]}}}"#;
-    let read = |schema: &Schema| decode::built_in(schema, Body::Json(body.as_bytes())).unwrap();
+    let read = |schema: &Schema| decode::built_in(schema, Body::Json(body.as_bytes()), &Budget::unlimited()).unwrap();
     let without = read(schema(POD));
     assert_eq!(without.value["metadata"], json!({"name": "p"}));
     assert_eq!(without.faults[0].to_string(), r#"unknown field "metadata.initializers""#);
@@ -431,7 +438,10 @@ fn initializers_are_a_field_of_metadata_in_the_edition_with_them_alone() {
     let custom = structural::compile(&json!({"type": "object", "properties": {"spec": {"type": "object"}}}));
     let with = Schema::clone(&custom).of_resource_in(Edition::WithInitializers);
     let n_faults = |schema: &Schema| {
-        decode::custom_resource(schema, Unknown::Prune, Body::Json(body.as_bytes())).unwrap().faults.len()
+        decode::custom_resource(schema, Unknown::Prune, Body::Json(body.as_bytes()), &Budget::unlimited())
+            .unwrap()
+            .faults
+            .len()
     };
     assert_eq!((n_faults(&custom), n_faults(&with)), (1, 0));
 }

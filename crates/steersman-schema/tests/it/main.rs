@@ -1,6 +1,7 @@
 //! What the schema crate promises, held against the recorded answers.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod budgets;
 mod custom_resources;
 mod decode;
 mod definitions;

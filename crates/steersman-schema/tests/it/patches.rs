@@ -3,6 +3,7 @@
 use super::values;
 use proptest::prelude::*;
 use serde_json::json;
+use steersman_machinery::Budget;
 use steersman_machinery::Value;
 use steersman_schema::json_patch::{self, Error, Patch};
 use steersman_schema::merge_patch;
@@ -13,7 +14,10 @@ fn object() -> Value {
 
 #[track_caller]
 fn patched(patch: Value) -> Value {
-    Patch::parse(patch.to_string().as_bytes()).unwrap().apply(&object()).unwrap()
+    Patch::parse(patch.to_string().as_bytes(), &Budget::unlimited())
+        .unwrap()
+        .apply(&object(), &Budget::unlimited())
+        .unwrap()
 }
 
 #[track_caller]
@@ -24,7 +28,10 @@ fn names(patch: Value) -> Vec<String> {
 
 #[track_caller]
 fn fails(patch: Value, want: &str) {
-    let error = Patch::parse(patch.to_string().as_bytes()).unwrap().apply(&object()).unwrap_err();
+    let error = Patch::parse(patch.to_string().as_bytes(), &Budget::unlimited())
+        .unwrap()
+        .apply(&object(), &Budget::unlimited())
+        .unwrap_err();
     assert!(matches!(error, Error::Operation { .. } | Error::Unreadable { .. }));
     assert_eq!(error.to_string(), want);
 }
@@ -119,20 +126,20 @@ fn patches_that_are_no_lists_of_operations_are_malformed() {
         ("[1]", "error decoding patch: operation 0 is not an object"),
         (r#"[{"op":1}]"#, "error decoding patch: op of operation 0 is not a string"),
     ] {
-        let error = Patch::parse(text.as_bytes()).unwrap_err();
+        let error = Patch::parse(text.as_bytes(), &Budget::unlimited()).unwrap_err();
         assert!(matches!(error, Error::Malformed { .. }));
         assert_eq!(error.to_string(), want);
     }
     let many = Value::from(vec![json!({"op": "remove", "path": "/a"}); json_patch::OPERATIONS_MAX + 1]).to_string();
     assert_eq!(
-        Patch::parse(many.as_bytes()).unwrap_err().to_string(),
+        Patch::parse(many.as_bytes(), &Budget::unlimited()).unwrap_err().to_string(),
         "The allowed maximum operations in a JSON patch is 10000, got 10001"
     );
 }
 
 #[test]
 fn strict_readers_hear_of_unknown_fields() {
-    let patch = Patch::parse(br#"[{"op":"add","path":"/a","vlaue":1,"op":"add"}]"#).unwrap();
+    let patch = Patch::parse(br#"[{"op":"add","path":"/a","vlaue":1,"op":"add"}]"#, &Budget::unlimited()).unwrap();
     let said: Vec<String> = patch.faults.iter().map(ToString::to_string).collect();
     assert_eq!(said, [r#"duplicate field "[0].op""#, r#"unknown field "[0].vlaue""#]);
 }
@@ -148,7 +155,10 @@ fn copies_are_bounded() {
 fn a_patch_cannot_nest_an_object_into_itself_without_end() {
     let mut operations = vec![json!({"op": "add", "path": "/a", "value": {"a": {}}})];
     operations.extend((1..20).map(|n| json!({"op": "copy", "from": "/a", "path": "/a".repeat(1 << n) + "/a"})));
-    let error = Patch::parse(Value::from(operations).to_string().as_bytes()).unwrap().apply(&json!({})).unwrap_err();
+    let error = Patch::parse(Value::from(operations).to_string().as_bytes(), &Budget::unlimited())
+        .unwrap()
+        .apply(&json!({}), &Budget::unlimited())
+        .unwrap_err();
     assert!(error.to_string().ends_with("the object would be nested deeper than 100 levels"), "{error}");
 }
 
@@ -187,9 +197,9 @@ fn a_merge_patch_is_an_object() {
         ("[1]", "error decoding patch: a merge patch is a JSON object"),
         ("{", "error decoding patch: unexpected end of JSON input"),
     ] {
-        assert_eq!(merge_patch::parse(text.as_bytes()).unwrap_err().to_string(), want);
+        assert_eq!(merge_patch::parse(text.as_bytes(), &Budget::unlimited()).unwrap_err().to_string(), want);
     }
-    assert_eq!(merge_patch::parse(br#"{"a":1,"a":2}"#).unwrap().faults.len(), 1);
+    assert_eq!(merge_patch::parse(br#"{"a":1,"a":2}"#, &Budget::unlimited()).unwrap().faults.len(), 1);
 }
 
 #[test]
@@ -250,7 +260,7 @@ proptest! {
     ) {
         let operations: Vec<Value> = operations.into_iter()
             .map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value})).collect();
-        let patch = Patch::parse(Value::from(operations).to_string().as_bytes()).unwrap();
-        let _ = patch.apply(&object);
+        let patch = Patch::parse(Value::from(operations).to_string().as_bytes(), &Budget::unlimited()).unwrap();
+        let _ = patch.apply(&object, &Budget::unlimited());
     }
 }

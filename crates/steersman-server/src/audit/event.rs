@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use steersman_machinery::Budget;
 use steersman_machinery::status::{Details, Status};
 use steersman_machinery::value;
 
@@ -198,9 +199,9 @@ impl Document {
     fn to_value(&self) -> Option<Value> {
         let media_type = self.media_type.split(';').next().unwrap_or_default().trim();
         match media_type.rsplit(['/', '+', '.']).next()? {
-            "json" => serde_json::from_slice(&self.bytes).ok(),
-            "protobuf" => protobuf::decode(&self.bytes).ok(),
-            "yaml" => codec::decode_yaml(&self.bytes).ok().map(|parsed| parsed.value),
+            "json" => codec::decode_json(&self.bytes, &Budget::default()).ok().map(|parsed| parsed.value),
+            "protobuf" => protobuf::decode(&self.bytes, &Budget::default()).ok(),
+            "yaml" => codec::decode_yaml(&self.bytes, &Budget::default()).ok().map(|parsed| parsed.value),
             _ => None,
         }
     }

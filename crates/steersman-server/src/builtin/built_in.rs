@@ -7,6 +7,7 @@ use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
 use crate::user::User;
 use jiff::Timestamp;
 use std::fmt;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::value::{at, object_at, remove_at, set_at};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
@@ -64,12 +65,15 @@ impl Strategy for BuiltIn {
         self.kind.handling
     }
 
-    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
-        decode::built_in(&version.schema, body).map_err(|error| DecodeError::Malformed(error.to_string()))
+    fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {
+        Ok(decode::built_in(&version.schema, body, budget)?)
     }
 
-    fn default(&self, version: &Version, value: &mut Value) {
+    /// The defaults of a kind are a few small values for each object within it, so what was decoded within the budget at most doubles.
+    fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
+        budget.check()?;
         (self.kind.version(&version.name).default)(value);
+        Ok(())
     }
 
     fn is_stored_form(&self, _resource: &Resource, version: &Version) -> bool {
@@ -160,14 +164,21 @@ impl Strategy for BuiltIn {
         (self.kind.prepare_delete)(value);
     }
 
-    fn validate_create(&self, _version: &Version, value: &Value) -> Vec<field::Error> {
+    fn validate_create(&self, _version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
         let mut faults = Vec::new();
         let request = Request { new: value, old: &Value::Null };
         (self.kind.validate_create)(&request, &mut faults);
         faults
     }
 
-    fn validate_update(&self, _version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error> {
+    fn validate_update(
+        &self,
+        _version: &Version,
+        endpoint: Endpoint,
+        new: &Value,
+        old: &Value,
+        _budget: &Budget,
+    ) -> Vec<field::Error> {
         let mut faults = Vec::new();
         let request = Request { new, old };
         match endpoint {

@@ -4,6 +4,7 @@ use super::*;
 use crate::catalog::Version;
 use crate::strategy::{Endpoint, Strategy};
 use serde_json::json;
+use steersman_machinery::Budget;
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::Body;
 
@@ -30,8 +31,8 @@ impl Subject {
 
     /// A body as the client of this version sees it after decoding and defaulting.
     fn read(&self, body: Value) -> Value {
-        let mut value = self.strategy().decode(self.version(), Body::Tree(body)).unwrap().value;
-        self.strategy().default(self.version(), &mut value);
+        let mut value = self.strategy().decode(self.version(), Body::Tree(body), &Budget::unlimited()).unwrap().value;
+        self.strategy().default(self.version(), &mut value, &Budget::unlimited()).unwrap();
         value
     }
 
@@ -39,7 +40,7 @@ impl Subject {
     fn create(&self, body: Value) -> (Value, Vec<field::Error>) {
         let mut value = self.strategy().internal(self.version(), self.read(body));
         self.strategy().prepare_create(self.version(), &mut value);
-        let faults = self.strategy().validate_create(self.version(), &value);
+        let faults = self.strategy().validate_create(self.version(), &value, &Budget::unlimited());
         (value, faults)
     }
 
@@ -61,7 +62,7 @@ impl Subject {
         change(&mut body);
         let mut new = self.strategy().internal(self.version(), self.read(body));
         self.strategy().prepare_update(self.version(), endpoint, &mut new, old);
-        let faults = self.strategy().validate_update(self.version(), endpoint, &new, old);
+        let faults = self.strategy().validate_update(self.version(), endpoint, &new, old, &Budget::unlimited());
         (new, faults)
     }
 }
@@ -82,8 +83,8 @@ fn every_row_becomes_a_resource_with_its_definition() {
         for version in &resource.versions {
             assert!(version.schema.reference().is_some(), "{} has no definition", resource.kind);
             let body = json!({"metadata": {"name": "a"}});
-            let mut value = resource.strategy.decode(version, Body::Tree(body)).unwrap().value;
-            resource.strategy.default(version, &mut value);
+            let mut value = resource.strategy.decode(version, Body::Tree(body), &Budget::unlimited()).unwrap().value;
+            resource.strategy.default(version, &mut value, &Budget::unlimited()).unwrap();
             let now = "2026-01-01T00:00:00Z".parse().unwrap();
             assert_eq!(resource.strategy.cells(version, &value, now).len(), version.columns.len(), "{}", resource.kind);
         }

@@ -6,17 +6,19 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use std::borrow::Cow;
 use std::fmt;
 use steersman_machinery::Value;
+use steersman_machinery::budget::{Budget, cost};
 use steersman_machinery::value::{self, Map};
 
 /// More repeated keys of one body are not reported.
 const REPEATED_MAX: usize = 100;
 
 /// Reads a document, and where it has a key that was there before.
-pub(super) fn parse(text: &str) -> Result<(Value, Vec<String>), String> {
+pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Vec<String>), String> {
+    budget.begin_tree();
     let text = end_cut_block(text);
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let read = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |deserializer| {
-        Tree { repeated: None }.deserialize(deserializer)
+        Tree { repeated: None, budget }.deserialize(deserializer)
     });
     let error = match read {
         Ok(value) => return Ok((value, Vec::new())),
@@ -25,8 +27,9 @@ pub(super) fn parse(text: &str) -> Result<(Value, Vec<String>), String> {
     // Repeated keys are rare: only a body that has them pays for knowing the place of every key.
     let options = serde_saphyr::options! { legacy_octal_numbers: true, duplicate_keys: DuplicateKeyPolicy::LastWins };
     let mut repeated = Vec::new();
+    budget.begin_tree();
     let read = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |deserializer| {
-        Tree { repeated: Some(&mut repeated) }.deserialize(deserializer)
+        Tree { repeated: Some(&mut repeated), budget }.deserialize(deserializer)
     });
     match read {
         Ok(value) if !repeated.is_empty() => Ok((value, repeated)),
@@ -36,6 +39,7 @@ pub(super) fn parse(text: &str) -> Result<(Value, Vec<String>), String> {
 
 /// Builds a tree. Notes the keys that were there before, in go-yaml's words, where somebody wants to know.
 struct Tree<'a> {
+    budget: &'a Budget,
     repeated: Option<&'a mut Vec<String>>,
 }
 
@@ -45,7 +49,7 @@ struct Key(String);
 
 impl Tree<'_> {
     fn child(&mut self) -> Tree<'_> {
-        Tree { repeated: self.repeated.as_deref_mut() }
+        Tree { repeated: self.repeated.as_deref_mut(), budget: self.budget }
     }
 }
 
@@ -80,11 +84,13 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Ok(Value::from(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.budget.build_all(0, cost::text(value.len())).map_err(E::custom)?;
         Ok(Value::from(value))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
+        self.budget.build_all(0, cost::text(value.len())).map_err(E::custom)?;
         Ok(Value::from(value))
     }
 
@@ -103,6 +109,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
         let mut read = Vec::new();
         while let Some(item) = items.next_element_seed(self.child())? {
+            self.budget.build(cost::VALUE).map_err(A::Error::custom)?;
             read.push(item);
         }
         Ok(Value::Array(read))
@@ -123,6 +130,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
             };
             let Some(key) = key else { return Ok(Value::Object(fields)) };
             let value = entries.next_value_seed(self.child())?;
+            self.budget.build(cost::field(&key, fields.len())).map_err(A::Error::custom)?;
             fields.insert(key, value);
         }
     }
@@ -130,7 +138,8 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
-        let mut key = Tree { repeated: None }.deserialize(deserializer)?;
+        // A key that is no text is refused: it is read within a budget of its own until that is known.
+        let mut key = Tree { repeated: None, budget: &Budget::default() }.deserialize(deserializer)?;
         value::normalize_numbers(&mut key);
         match key {
             Value::String(text) => Ok(Key(text)),
@@ -169,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_block_that_is_cut_has_no_line_break() {
-        let read = |text| parse(text).unwrap().0;
+        let read = |text| parse(text, &Budget::default()).unwrap().0;
         assert_eq!(read("a:\n  b: |\n    x\n\n    y"), json!({"a": {"b": "x\n\ny"}}));
         assert_eq!(read("a: |\n  x\n"), json!({"a": "x\n"}));
         assert_eq!(read("a: |\n  x\nb: 1"), json!({"a": "x\n", "b": 1}));
@@ -178,7 +187,7 @@ mod tests {
 
     #[test]
     fn keys_are_read_like_values() {
-        let read = |text| parse(text).unwrap().0;
+        let read = |text| parse(text, &Budget::default()).unwrap().0;
         assert_eq!(read("on: yes\n'n': n\n\"off\": 'off'"), json!({"true": true, "n": false, "off": "off"}));
         assert_eq!(
             read("{y: 1, n: 2, 1: 3, 0x10: 4, 2.50: 5}"),
@@ -186,6 +195,6 @@ mod tests {
         );
         assert_eq!(read("a: &x {on: 1}\nb: *x"), json!({"a": {"true": 1}, "b": {"true": 1}}));
         assert_eq!(read("a: &x {b: 1}\nc: {<<: *x, d: 2}"), json!({"a": {"b": 1}, "c": {"b": 1, "d": 2}}));
-        assert!(parse("? [a]\n: b").is_err() && parse("~: b").is_err());
+        assert!(parse("? [a]\n: b", &Budget::default()).is_err() && parse("~: b", &Budget::default()).is_err());
     }
 }

@@ -5,6 +5,7 @@ use crate::crd::{begin_deletion, flag, formats, text, texts, v1beta1, validate, 
 use crate::projection::Projection;
 use crate::strategy::{DecodeError, Endpoint, Grace, Rules, Strategy};
 use serde_json::json;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::value::{at, object_at, set_at};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
@@ -14,9 +15,8 @@ use steersman_schema::decode::{self, Body, Decoded};
 pub(super) struct Definition;
 
 impl Strategy for Definition {
-    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
-        let decoded =
-            decode::built_in(&version.schema, body).map_err(|error| DecodeError::Malformed(error.to_string()))?;
+    fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {
+        let decoded = decode::built_in(&version.schema, body, budget)?;
         if is_v1beta1(version) {
             let faults = v1beta1::faults(&decoded.value);
             if !faults.is_empty() {
@@ -26,17 +26,18 @@ impl Strategy for Definition {
         Ok(decoded)
     }
 
-    fn default(&self, version: &Version, value: &mut Value) {
+    fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
+        budget.check()?;
         if is_v1beta1(version) {
             v1beta1::default(value);
         }
-        let Some(spec) = object_at(value, &["spec"]) else { return };
+        let Some(spec) = object_at(value, &["spec"]) else { return Ok(()) };
         if !spec.get("conversion").is_some_and(Value::is_object) {
             spec.insert("conversion".to_owned(), json!({"strategy": "None"}));
         }
         default_service_port(&mut spec["conversion"]);
         let kind = text(value, &["spec", "names", "kind"]).to_owned();
-        let Some(names) = object_at(value, &["spec", "names"]) else { return };
+        let Some(names) = object_at(value, &["spec", "names"]) else { return Ok(()) };
         let mut fill = |key: &str, name: String| {
             let is_given = names.get(key).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
             if !is_given && !kind.is_empty() {
@@ -45,6 +46,7 @@ impl Strategy for Definition {
         };
         fill("singular", kind.to_lowercase());
         fill("listKind", format!("{kind}List"));
+        Ok(())
     }
 
     fn is_internal_form(&self, version: &Version) -> bool {
@@ -84,11 +86,18 @@ impl Strategy for Definition {
         }
     }
 
-    fn validate_create(&self, version: &Version, value: &Value) -> Vec<field::Error> {
+    fn validate_create(&self, version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
         validate::create(value, &version.name)
     }
 
-    fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error> {
+    fn validate_update(
+        &self,
+        version: &Version,
+        endpoint: Endpoint,
+        new: &Value,
+        old: &Value,
+        _budget: &Budget,
+    ) -> Vec<field::Error> {
         match endpoint {
             Endpoint::Status => validate::status(new),
             Endpoint::Main | Endpoint::Other | Endpoint::Resize => validate::update(new, old, &version.name),

@@ -6,6 +6,7 @@ use crate::strategy::{DecodeError, Endpoint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
+use steersman_machinery::Budget;
 use steersman_machinery::field;
 use steersman_schema::decode::Body;
 
@@ -25,16 +26,20 @@ fn create(definition: &Value) -> Result<Value, Vec<String>> {
     let version = version(&resource, definition["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap());
     let strategy = &resource.strategy;
     let print = |faults: Vec<field::Error>| faults.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let decoded = strategy.decode(version, Body::Tree(definition.clone())).map_err(|error| match error {
-        DecodeError::Malformed(text) => vec![text],
-        DecodeError::Invalid(faults) => print(faults),
-    })?;
+    let decoded =
+        strategy.decode(version, Body::Tree(definition.clone()), &Budget::unlimited()).map_err(
+            |error| match error {
+                DecodeError::Budget(error) => vec![error.to_string()],
+                DecodeError::Malformed(text) => vec![text],
+                DecodeError::Invalid(faults) => print(faults),
+            },
+        )?;
     assert_eq!(decoded.faults, []);
     let mut value = decoded.value;
-    strategy.default(version, &mut value);
+    strategy.default(version, &mut value, &Budget::unlimited()).unwrap();
     let mut value = strategy.internal(version, value);
     strategy.prepare_create(version, &mut value);
-    let mut faults = print(strategy.validate_create(version, &value));
+    let mut faults = print(strategy.validate_create(version, &value, &Budget::unlimited()));
     faults.sort();
     if faults.is_empty() { Ok(value) } else { Err(faults) }
 }
@@ -263,7 +268,7 @@ fn what_is_stored_and_reached_cannot_change() {
             new["spec"][key] = value.clone();
         }
         resource.strategy.prepare_update(v1, Endpoint::Main, &mut new, &old);
-        let faults = resource.strategy.validate_update(v1, Endpoint::Main, &new, &old);
+        let faults = resource.strategy.validate_update(v1, Endpoint::Main, &new, &old, &Budget::unlimited());
         (new, faults.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     assert_eq!(change(json!({"scope": "Cluster"})).1, [r#"spec.scope: Invalid value: "Cluster": field is immutable"#]);
@@ -455,19 +460,19 @@ fn a_definition_goes_when_its_objects_are_gone() {
 /// An object on its way in through one version: what would be stored, the unknown fields, or the faults.
 fn put(resource: &Arc<Resource>, through: &str, object: Value) -> Result<(Value, Vec<String>), Vec<String>> {
     let version = version(resource, through);
-    let decoded = resource.strategy.decode(version, Body::Tree(object)).unwrap();
+    let decoded = resource.strategy.decode(version, Body::Tree(object), &Budget::unlimited()).unwrap();
     let unknown = decoded.faults.iter().map(|fault| fault.path().to_owned()).collect();
     let mut value = decoded.value;
-    resource.strategy.default(version, &mut value);
+    resource.strategy.default(version, &mut value, &Budget::unlimited()).unwrap();
     let mut value = resource.strategy.internal(version, value);
     resource.strategy.prepare_create(version, &mut value);
-    let faults = resource.strategy.validate_create(version, &value);
+    let faults = resource.strategy.validate_create(version, &value, &Budget::unlimited());
     if !faults.is_empty() {
         let mut faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         faults.sort();
         return Err(faults);
     }
-    Ok((resource.strategy.store(resource, version, value), unknown))
+    Ok((resource.strategy.store(resource, version, value).unwrap(), unknown))
 }
 
 fn shirt(spec: Value) -> Value {
@@ -542,7 +547,7 @@ fn versions_differ_in_their_fields_and_are_read_through_each_other() {
     assert_eq!((&stored["apiVersion"], &stored["spec"]), (&json!("example.com/v1"), &json!({"a": "x", "b": "bee"})));
     assert_eq!(unknown, ["spec.b"]);
     assert!(resource.strategy.is_stored_form(&resource, v1) && !resource.strategy.is_stored_form(&resource, v1beta1));
-    let read = resource.strategy.load(&resource, v1beta1, stored);
+    let read = resource.strategy.load(&resource, v1beta1, stored).unwrap();
     assert_eq!((&read["apiVersion"], &read["spec"]), (&json!("example.com/v1beta1"), &json!({"a": "x"})));
 }
 
@@ -558,7 +563,7 @@ fn a_changed_schema_reaches_objects_stored_before() {
     definition["metadata"]["generation"] = json!(2);
     let new = crd::custom_resources(&definition).unwrap();
     assert!(!new.strategy.is_stored_form(&new, version(&new, "v1")));
-    let read = new.strategy.load(&new, version(&new, "v1"), stored);
+    let read = new.strategy.load(&new, version(&new, "v1"), stored).unwrap();
     assert_eq!(read["spec"], json!({"color": "blue", "cut": "slim", "size": "M"}));
 }
 
@@ -695,13 +700,13 @@ proptest! {
         let resource = crd::resource();
         let version = version(&resource, if is_old { "v1beta1" } else { "v1" });
         let strategy = &resource.strategy;
-        let Ok(decoded) = strategy.decode(version, Body::Tree(definition)) else { return Ok(()) };
+        let Ok(decoded) = strategy.decode(version, Body::Tree(definition), &Budget::unlimited()) else { return Ok(()) };
         let mut value = decoded.value;
-        strategy.default(version, &mut value);
+        strategy.default(version, &mut value, &Budget::unlimited()).unwrap();
         let mut value = strategy.internal(version, value);
         strategy.prepare_create(version, &mut value);
         let _ = strategy.warnings(version, &value);
-        if strategy.validate_create(version, &value).is_empty() {
+        if strategy.validate_create(version, &value, &Budget::unlimited()).is_empty() {
             value["status"] = crd::reconcile(&value, &NameIndex::default(), now()).unwrap();
             prop_assert!(crd::custom_resources(&value).is_ok(), "{value}");
         }
@@ -750,9 +755,9 @@ proptest! {
         let old = shirt(json!({"color": "red"}));
         if let Ok((mut stored, _)) = put(resource, "v1", object) {
             resource.strategy.prepare_update(v1, Endpoint::Main, &mut stored, &old);
-            let _ = resource.strategy.validate_update(v1, Endpoint::Main, &stored, &old);
+            let _ = resource.strategy.validate_update(v1, Endpoint::Main, &stored, &old, &Budget::unlimited());
             let _ = resource.strategy.cells(v1, &stored, now());
-            let _ = resource.strategy.load(resource, v1, stored);
+            let _ = resource.strategy.load(resource, v1, stored).unwrap();
         }
     }
 }

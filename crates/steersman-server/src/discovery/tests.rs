@@ -8,6 +8,7 @@ use crate::discovery::{Discovery, Root};
 use crate::strategy::{DecodeError, Endpoint, Strategy};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{GroupResource, GroupVersionKind, field};
 use steersman_schema::Schema;
 use steersman_schema::decode::{self, Body, Decoded};
@@ -16,17 +17,18 @@ use steersman_schema::decode::{self, Body, Decoded};
 struct Plain;
 
 impl Strategy for Plain {
-    fn decode(&self, _: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
-        let read = decode::built_in(&Schema::default(), body);
-        read.map_err(|error| DecodeError::Malformed(error.to_string()))
+    fn decode(&self, _: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {
+        Ok(decode::built_in(&Schema::default(), body, budget)?)
     }
-    fn default(&self, _: &Version, _: &mut Value) {}
+    fn default(&self, _: &Version, _: &mut Value, _: &Budget) -> Result<(), budget::Error> {
+        Ok(())
+    }
     fn prepare_create(&self, _: &Version, _: &mut Value) {}
     fn prepare_update(&self, _: &Version, _: Endpoint, _: &mut Value, _: &Value) {}
-    fn validate_create(&self, _: &Version, _: &Value) -> Vec<field::Error> {
+    fn validate_create(&self, _: &Version, _: &Value, _: &Budget) -> Vec<field::Error> {
         Vec::new()
     }
-    fn validate_update(&self, _: &Version, _: Endpoint, _: &Value, _: &Value) -> Vec<field::Error> {
+    fn validate_update(&self, _: &Version, _: Endpoint, _: &Value, _: &Value, _: &Budget) -> Vec<field::Error> {
         Vec::new()
     }
     fn cells(&self, _: &Version, _: &Value, _: jiff::Timestamp) -> Vec<Value> {

@@ -98,7 +98,10 @@ fn read(cx: &mut Context<'_>, bytes: &Bytes, kind: &GroupVersionKind, schema: &S
     if !given("apiVersion").is_empty() && group != kind.group {
         return Err(refused(&format!("the API version in the data is {}", given("apiVersion"))));
     }
-    let decoded = decode::from_value(schema, &parsed.value).map_err(|error| refused(&error.to_string()))?;
+    let decoded = decode::from_value(schema, &parsed.value, &cx.operation.budget).map_err(|error| match error {
+        decode::Error::Budget(error) => Failure::of_budget(&error),
+        error => refused(&error.to_string()),
+    })?;
     let unknown = decoded.faults.iter().map(ToString::to_string);
     let faults: Vec<String> = parsed.faults.errors().into_iter().chain(unknown).collect();
     match cx.operation.options.field_validation {

@@ -5,6 +5,7 @@ use crate::protobuf::table::Field;
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
+use steersman_machinery::Budget;
 use steersman_schema::Definitions;
 use steersman_schema::schema::{Schema, Special, Type};
 
@@ -32,7 +33,7 @@ fn a_config_map_reads_as_it_would_in_json() {
     let metadata = [bytes(1, b"c"), bytes(2, b""), bytes(8, b"")].concat();
     let message = [bytes(1, &metadata), bytes(2, &entry), bytes(3, &binary)].concat();
     assert_eq!(
-        decode(&body("v1", "ConfigMap", &message)).unwrap(),
+        decode(&body("v1", "ConfigMap", &message), &Budget::unlimited()).unwrap(),
         json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -48,10 +49,11 @@ fn what_is_not_an_object_in_json_is_not_one_here() {
     // A Service: ports[0].port 80, targetPort "http"; a Lease: times with fractions.
     let target = [integer(1, 1), integer(2, 0), bytes(3, b"http")].concat();
     let port = [integer(3, 80), bytes(4, &target)].concat();
-    let service = decode(&body("v1", "Service", &bytes(2, &bytes(1, &port)))).unwrap();
+    let service = decode(&body("v1", "Service", &bytes(2, &bytes(1, &port))), &Budget::unlimited()).unwrap();
     assert_eq!(service["spec"]["ports"], json!([{"port": 80, "targetPort": "http"}]));
     let time = [integer(1, 5), vec![2 << 3, 0xe8, 0x07]].concat();
-    let lease = decode(&body("coordination.k8s.io/v1", "Lease", &bytes(2, &bytes(3, &time)))).unwrap();
+    let lease =
+        decode(&body("coordination.k8s.io/v1", "Lease", &bytes(2, &bytes(3, &time))), &Budget::unlimited()).unwrap();
     assert_eq!(lease["spec"]["acquireTime"], "1970-01-01T00:00:05.000001Z");
 }
 
@@ -60,7 +62,11 @@ fn the_source_of_a_volume_is_part_of_the_volume() {
     let volume = [bytes(1, b"v"), bytes(2, &bytes(2, b""))].concat();
     let quantity = [bytes(1, b"cpu"), bytes(2, &bytes(1, b"100m"))].concat();
     let container = [bytes(1, b"c"), bytes(8, &bytes(1, &quantity))].concat();
-    let pod = decode(&body("v1", "Pod", &bytes(2, &[bytes(1, &volume), bytes(2, &container)].concat()))).unwrap();
+    let pod = decode(
+        &body("v1", "Pod", &bytes(2, &[bytes(1, &volume), bytes(2, &container)].concat())),
+        &Budget::unlimited(),
+    )
+    .unwrap();
     assert_eq!(
         pod["spec"],
         json!({
@@ -73,23 +79,23 @@ fn the_source_of_a_volume_is_part_of_the_volume() {
 #[test]
 fn negative_numbers_and_packed_ones_are_read() {
     let minus_one = [vec![5 << 3], vec![0xff; 9], vec![1]].concat();
-    let lease = decode(&body("coordination.k8s.io/v1", "Lease", &bytes(2, &minus_one))).unwrap();
+    let lease = decode(&body("coordination.k8s.io/v1", "Lease", &bytes(2, &minus_one)), &Budget::unlimited()).unwrap();
     assert_eq!(lease["spec"]["leaseTransitions"], -1);
     let groups = bytes(14, &bytes(4, &[1, 0x80, 0x01]));
-    let pod = decode(&body("v1", "Pod", &bytes(2, &groups))).unwrap();
+    let pod = decode(&body("v1", "Pod", &bytes(2, &groups)), &Budget::unlimited()).unwrap();
     assert_eq!(pod["spec"]["securityContext"]["supplementalGroups"], json!([1, 128]));
 }
 
 #[test]
 fn what_is_no_body_is_refused() {
-    assert_eq!(decode(b"{}").unwrap_err(), Error::NoMagic);
+    assert_eq!(decode(b"{}", &Budget::unlimited()).unwrap_err(), Error::NoMagic);
     assert_eq!(
-        decode(&body("example.com/v1", "Thing", b"")).unwrap_err(),
+        decode(&body("example.com/v1", "Thing", b""), &Budget::unlimited()).unwrap_err(),
         Error::UnknownKind { api_version: "example.com/v1".to_owned(), kind: "Thing".to_owned() }
     );
-    let damaged = decode(&body("v1", "ConfigMap", &[1 << 3 | 2, 9])).unwrap_err();
+    let damaged = decode(&body("v1", "ConfigMap", &[1 << 3 | 2, 9]), &Budget::unlimited()).unwrap_err();
     assert!(matches!(damaged, Error::Damaged { .. }), "{damaged}");
-    let mismatched = decode(&body("v1", "ConfigMap", &integer(1, 1))).unwrap_err();
+    let mismatched = decode(&body("v1", "ConfigMap", &integer(1, 1)), &Budget::unlimited()).unwrap_err();
     assert!(matches!(mismatched, Error::Damaged { .. }), "{mismatched}");
 }
 
@@ -129,7 +135,7 @@ fn collect(message: &Message, names: &mut BTreeSet<&'static str>) {
 #[track_caller]
 fn check_both_ways(object: &Value) {
     let written = document(object.to_string().as_bytes()).expect("the kind has a protobuf form");
-    let read = decode(&written).unwrap();
+    let read = decode(&written, &Budget::unlimited()).unwrap();
     assert!(read == *object, "{object}\nis not\n{read}");
 }
 
@@ -187,7 +193,7 @@ fn schemas_in_definitions_come_back_as_they_were() {
 #[test]
 fn null_and_what_has_no_field_are_left_out() {
     let json = br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c","creationTimestamp":null,"strange":{"a":["]}"]}},"data":null,"x":1}"#;
-    let read = decode(&document(json).unwrap()).unwrap();
+    let read = decode(&document(json).unwrap(), &Budget::unlimited()).unwrap();
     assert_eq!(read, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}));
     assert_eq!(document(br#"{"kind":"Cup","apiVersion":"example.com/v1"}"#), None);
     assert_eq!(document(br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c"#), None);
@@ -333,7 +339,7 @@ proptest! {
             without_nothing(&mut object, message);
             object["apiVersion"] = kind.api_version().into();
             object["kind"] = kind.kind.as_str().into();
-            let read = decode(&document(object.to_string().as_bytes()).unwrap()).unwrap();
+            let read = decode(&document(object.to_string().as_bytes()).unwrap(), &Budget::unlimited()).unwrap();
             prop_assert_eq!(first_difference(&object, &read, String::new()), None, "{}", kind);
             n_kinds += 1;
         }
@@ -367,8 +373,8 @@ proptest! {
     #[test]
     fn no_body_makes_it_panic(message in proptest::collection::vec(any::<u8>(), 0..100)) {
         for (api_version, kind) in [("v1", "Pod"), ("apiextensions.k8s.io/v1", "CustomResourceDefinition")] {
-            let _ = decode(&body(api_version, kind, &message));
+            let _ = decode(&body(api_version, kind, &message), &Budget::unlimited());
         }
-        let _ = decode(&message);
+        let _ = decode(&message, &Budget::unlimited());
     }
 }

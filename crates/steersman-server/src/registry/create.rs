@@ -45,7 +45,9 @@ pub(super) async fn plan<'s>(
     strategy.set_times(&mut object, &Value::Null, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut object, None)?;
     let mut errors = metadata::validate_create(&object, strategy, operation.resource().is_custom());
-    errors.extend(strategy.validate_create(version, &object));
+    errors.extend(strategy.validate_create(version, &object, &operation.budget));
+    // Within an exceeded budget the owners of fields, or the faults, are not complete.
+    operation.budget.check()?;
     judging::expect(operation, &object).await;
     strategy.judge(version, &object, None, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
     let name = metadata::text(&object, "name").to_owned();

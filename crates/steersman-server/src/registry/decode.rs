@@ -8,7 +8,7 @@ use crate::status::Failure;
 use crate::strategy::DecodeError;
 use bytes::Bytes;
 use steersman_machinery::field::{self, Path};
-use steersman_machinery::{GroupKind, GroupVersion, Value, value};
+use steersman_machinery::{Budget, GroupKind, GroupVersion, Value, value};
 use steersman_schema::decode::{self as schema, Decoded};
 
 /// Where the record of who owns which field is.
@@ -24,14 +24,15 @@ pub(crate) struct Body<'a> {
 
 /// Parses a body without a schema; `kind` is for the message.
 pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Result<Parsed, Failure> {
+    let budget = &operation.budget;
     let parsed = match body.media_type {
-        "application/json" => codec::decode_json(body.bytes),
-        "application/yaml" => codec::decode_yaml(body.bytes),
+        "application/json" => codec::decode_json(body.bytes, budget),
+        "application/yaml" => codec::decode_yaml(body.bytes, budget),
         // Custom resources have no protobuf form; options of a request and scales have one whatever they are sent to.
         "application/vnd.kubernetes.protobuf"
             if !operation.resource().is_custom() || matches!(kind, "DeleteOptions" | "Scale") =>
         {
-            protobuf(body.bytes)
+            protobuf(body.bytes, budget)
         }
         _ => return Err(Failure::unsupported_media_type(&MEDIA_TYPES)),
     };
@@ -40,18 +41,22 @@ pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Re
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {why}"
         ))
     };
-    let parsed = parsed.map_err(|error| unrecognized(&error.to_string()))?;
+    let parsed = parsed.map_err(|error| match error {
+        codec::Error::Budget(error) => Failure::of_budget(&error),
+        error => unrecognized(&error.to_string()),
+    })?;
     match &parsed.value {
         Value::Object(_) => Ok(parsed),
         other => Err(unrecognized(&format!("the body is of type {}, want an object", value::type_name(other)))),
     }
 }
 
-fn protobuf(body: &Bytes) -> Result<Parsed, codec::Error> {
-    let decoded = crate::protobuf::decode(body);
-    decoded
-        .map(|value| Parsed { value, faults: Faults::None })
-        .map_err(|error| codec::Error::Protobuf(error.to_string()))
+fn protobuf(body: &Bytes, budget: &Budget) -> Result<Parsed, codec::Error> {
+    let decoded = crate::protobuf::decode(body, budget);
+    decoded.map(|value| Parsed { value, faults: Faults::None }).map_err(|error| match error {
+        crate::protobuf::Error::Budget(error) => codec::Error::Budget(error),
+        error => codec::Error::Protobuf(error.to_string()),
+    })
 }
 
 /// Decodes, checks and defaults the body of a creation or an update.
@@ -68,7 +73,7 @@ pub(crate) fn decode(operation: &mut Operation<'_>, body: Body<'_>) -> Result<Va
         FieldValidation::Warn => warn(operation, &document, &decoded),
         FieldValidation::Ignore => {}
     }
-    operation.strategy().default(operation.version(), &mut decoded.value);
+    operation.strategy().default(operation.version(), &mut decoded.value, &operation.budget)?;
     Ok(decoded.value)
 }
 
@@ -76,12 +81,16 @@ pub(crate) fn decode(operation: &mut Operation<'_>, body: Body<'_>) -> Result<Va
 /// schema, since a wrong kind or apiVersion is reported before wrong fields.
 fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), Failure> {
     let is_object = body.bytes.trim_ascii_start().first() == Some(&b'{');
-    if is_object
-        && body.media_type == "application/json"
-        && let Ok(mut decoded) = operation.strategy().decode(operation.version(), schema::Body::Json(body.bytes))
-    {
-        identify(operation, &mut decoded.value)?;
-        return Ok((decoded, Faults::None));
+    if is_object && body.media_type == "application/json" {
+        let json = schema::Body::Json(body.bytes);
+        match operation.strategy().decode(operation.version(), json, &operation.budget) {
+            Ok(mut decoded) => {
+                identify(operation, &mut decoded.value)?;
+                return Ok((decoded, Faults::None));
+            }
+            Err(DecodeError::Budget(error)) => return Err(Failure::of_budget(&error)),
+            Err(DecodeError::Invalid(_) | DecodeError::Malformed(_)) => {}
+        }
     }
     let mut parsed = parse(operation, body, &operation.resource().kind)?;
     identify(operation, &mut parsed.value)?;
@@ -118,7 +127,7 @@ pub(crate) fn decode_patched(
         FieldValidation::Warn => warn(operation, document, &decoded),
         FieldValidation::Ignore => {}
     }
-    operation.strategy().default(operation.version(), &mut decoded.value);
+    operation.strategy().default(operation.version(), &mut decoded.value, &operation.budget)?;
     Ok(decoded.value)
 }
 
@@ -190,8 +199,9 @@ fn is_identified(operation: &Operation<'_>, value: &Value) -> bool {
 
 fn typed(operation: &Operation<'_>, value: Value) -> Result<Decoded, Failure> {
     let name = value::str_at(&value, &["metadata", "name"]).unwrap_or("").to_owned();
-    let decoded = operation.strategy().decode(operation.version(), schema::Body::Tree(value));
+    let decoded = operation.strategy().decode(operation.version(), schema::Body::Tree(value), &operation.budget);
     decoded.map_err(|error| match error {
+        DecodeError::Budget(error) => Failure::of_budget(&error),
         DecodeError::Malformed(why) => Failure::bad_request(cannot_be_handled(operation, &why)),
         DecodeError::Invalid(errors) => Failure::invalid(&operation.resource().group_kind(), &name, &errors),
     })

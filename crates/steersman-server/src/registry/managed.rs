@@ -27,7 +27,8 @@ impl Versions for Others<'_> {
         let to = find(api_version)?;
         match operation.conversions.as_deref().filter(|_| from.name != to.name) {
             Some(conversions) => conversions.find(object, &to.name),
-            None => Ok(conversion::without_webhook(operation.resource(), from, to, object.clone())),
+            None => conversion::without_webhook(operation.resource(), from, to, object.clone())
+                .map_err(|error| error.to_string()),
         }
     }
 }
@@ -106,6 +107,7 @@ pub(crate) fn apply_scale(operation: &Operation<'_>, live: &Value, applied: &Val
 
 fn refused(error: ApplyError) -> Failure {
     match error {
+        ApplyError::Budget(error) => Failure::of_budget(&error),
         ApplyError::Malformed(message) => Failure::bad_request(message),
         ApplyError::Conflict { message, causes } => Failure::apply_conflict(message, causes),
         ApplyError::Invalid(message) => Failure::unprocessable(message),
@@ -132,5 +134,12 @@ fn with_kind<T>(operation: &Operation<'_>, run: impl FnOnce(&Kind<'_>) -> T) -> 
     let gvk = operation.served.kind();
     let reset = FieldSet::of_names(operation.strategy().reset_fields(operation.version(), operation.endpoint()));
     let origin = if operation.resource().is_custom() { Origin::Custom } else { Origin::BuiltIn };
-    run(&Kind { gvk: &gvk, schema: &operation.version().schema, origin, reset: &reset, versions: &Others(operation) })
+    run(&Kind {
+        gvk: &gvk,
+        schema: &operation.version().schema,
+        origin,
+        reset: &reset,
+        versions: &Others(operation),
+        budget: &operation.budget,
+    })
 }

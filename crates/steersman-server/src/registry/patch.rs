@@ -9,6 +9,7 @@ use crate::registry::plan::Recorded;
 use crate::registry::{decode, identity, managed, metadata};
 use crate::status::Failure;
 use bytes::Bytes;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, value};
 use steersman_schema::{json_patch, merge_patch, strategic};
 
@@ -44,11 +45,16 @@ impl Patch {
     ///
     /// # Errors
     /// 400 if it is not a patch of its type.
-    pub(crate) fn parse(body: Body<'_>) -> Result<Patch, Failure> {
-        let merge = |bytes| merge_patch::parse(bytes).map_err(|error| Failure::bad_request(error.to_string()));
+    pub(crate) fn parse(body: Body<'_>, budget: &Budget) -> Result<Patch, Failure> {
+        let merge = |bytes| {
+            merge_patch::parse(bytes, budget).map_err(|error| match error {
+                merge_patch::Error::Budget(error) => Failure::of_budget(&error),
+                error @ merge_patch::Error::Malformed { .. } => Failure::bad_request(error.to_string()),
+            })
+        };
         let (format, faults) = match body.media_type {
             JSON_PATCH => {
-                let patch = json_patch::Patch::parse(body.bytes).map_err(|error| json_patch_failure(&error))?;
+                let patch = json_patch::Patch::parse(body.bytes, budget).map_err(|error| json_patch_failure(&error))?;
                 let faults = Faults::of_json(&patch.faults);
                 (Format::Json(patch), faults)
             }
@@ -61,8 +67,10 @@ impl Patch {
                 (Format::Strategic(patch.value), Faults::of_json(&patch.faults))
             }
             _ => {
-                let applied = codec::decode_yaml(body.bytes)
-                    .map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
+                let applied = codec::decode_yaml(body.bytes, budget).map_err(|error| match error {
+                    codec::Error::Budget(error) => Failure::of_budget(&error),
+                    error => Failure::bad_request(format!("error decoding YAML: {error}")),
+                })?;
                 if !applied.value.is_object() {
                     return Err(Failure::bad_request("error decoding YAML: the applied configuration is no object"));
                 }
@@ -78,13 +86,15 @@ impl Patch {
     /// When it does not fit the tree.
     pub(crate) fn apply_to(&self, operation: &Operation<'_>, live: Value) -> Result<Value, Failure> {
         match &self.format {
-            Format::Json(patch) => patch.apply(&live).map_err(|error| json_patch_failure(&error)),
+            Format::Json(patch) => patch.apply(&live, &operation.budget).map_err(|error| json_patch_failure(&error)),
             Format::Merge(patch) => {
+                charge_merge(&operation.budget, &live, patch)?;
                 let mut patched = live;
                 merge_patch::apply(&mut patched, patch);
                 Ok(patched)
             }
             Format::Strategic(patch) => {
+                charge_merge(&operation.budget, &live, patch)?;
                 let applied = strategic::apply(&operation.version().schema, live, patch.clone());
                 applied.map_err(|error| match error.class() {
                     strategic::Class::Malformed => Failure::bad_request(error.to_string()),
@@ -166,8 +176,17 @@ fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -
     decode::decode_patched(operation, merged, &patch.text, &Faults::None, |_| true)
 }
 
+/// Charges the merging of a patch into an object, which looks at each value a few times. The result is no larger than both, which are within
+/// the limits, and is held to them when it is decoded.
+fn charge_merge(budget: &Budget, live: &Value, patch: &Value) -> Result<(), budget::Error> {
+    const LOOKS: usize = 10;
+    let n_items: usize = [live, patch].into_iter().map(|value| budget::cost::of(value).0).sum();
+    budget.work(LOOKS * n_items)
+}
+
 fn json_patch_failure(error: &json_patch::Error) -> Failure {
     match error {
+        json_patch::Error::Budget(error) => Failure::of_budget(error),
         json_patch::Error::Malformed { .. } => Failure::bad_request(error.to_string()),
         json_patch::Error::TooManyOperations { .. } => Failure::too_large(error.to_string()),
         _ => Failure::unfitting_patch(),

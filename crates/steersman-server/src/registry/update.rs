@@ -51,10 +51,12 @@ pub(super) async fn plan<'s>(
     let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
     let mut errors = metadata::validate_update(&new, &old, operation.resource().is_custom());
     errors.extend(match is_unfinished {
-        true => strategy.validate_create(version, &new),
-        false => strategy.validate_update(version, endpoint, &new, &old),
+        true => strategy.validate_create(version, &new, &operation.budget),
+        false => strategy.validate_update(version, endpoint, &new, &old, &operation.budget),
     });
     let before = if is_unfinished { None } else { Some(&old) };
+    // Within an exceeded budget the owners of fields, or the faults, are not complete.
+    operation.budget.check()?;
     judging::expect(operation, &new).await;
     strategy.judge(version, &new, before, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
     operation.refuse(operation.name(), &errors)?;

@@ -42,7 +42,7 @@ mod tests {
         assert_eq!(failure.code(), 413);
         assert_eq!(
             failure.status.message,
-            "with its defaults set the object takes more than the 48 MiB of memory that one request may use: \
+            "with its defaults set the object takes more than the 36 MiB of memory that one request may use: \
              split it into several objects"
         );
         let interrupt = Interrupt::default();

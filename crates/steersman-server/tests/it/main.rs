@@ -12,6 +12,7 @@ mod api_services;
 mod audit;
 mod bodies;
 mod broken_store;
+mod budgets;
 mod certificates;
 mod classes;
 mod concurrency;

@@ -3,8 +3,8 @@
 use crate::admission::subject::Subject;
 use crate::catalog::Served;
 use steersman_cel::Value as Cel;
-use steersman_machinery::Value;
 use steersman_machinery::value::set_at;
+use steersman_machinery::{Budget, Value};
 use steersman_schema::decode::Body;
 use steersman_schema::json_patch::{self, Cause};
 use steersman_schema::{Definitions, Schema, mutation};
@@ -47,7 +47,7 @@ impl Patch {
             }
             Kind::JsonPatch => {
                 let operations = value.to_json().map_err(|error| error.to_string())?;
-                let parsed = json_patch::Patch::parse(operations.to_string().as_bytes());
+                let parsed = json_patch::Patch::parse(operations.to_string().as_bytes(), &Budget::default());
                 parsed.map(Patch::JsonPatch).map_err(|error| format!("JSON Patch: {error}"))
             }
         }
@@ -63,6 +63,7 @@ impl Patch {
         target: &Served,
         object: &Value,
     ) -> Result<Patched, String> {
+        let budget = &subject.operation.budget;
         let patched = match self {
             Patch::ApplyConfiguration(mut configuration) => {
                 for key in ["apiVersion", "kind"] {
@@ -79,7 +80,7 @@ impl Patch {
                 mutation::apply(schema, object, &configuration)
                     .map_err(|error| format!("error applying patch: {error}"))?
             }
-            Patch::JsonPatch(patch) => match patch.apply(object) {
+            Patch::JsonPatch(patch) => match patch.apply(object, budget) {
                 Ok(patched) => patched,
                 // The rest of the patch is for objects that pass the test.
                 Err(json_patch::Error::Operation { cause: Cause::TestFailed, .. }) => return Ok(Patched::Same),
@@ -99,9 +100,10 @@ impl Patch {
             return Ok(Patched::Changed(patched));
         }
         let (strategy, version) = (&target.resource.strategy, target.version());
-        let decoded = strategy.decode(version, Body::Tree(patched));
+        let decoded = strategy.decode(version, Body::Tree(patched), budget);
         let mut decoded = decoded.map_err(|error| format!("error applying patch: {error}"))?.value;
-        strategy.default(version, &mut decoded);
+        let defaulted = strategy.default(version, &mut decoded, budget);
+        defaulted.map_err(|error| format!("error applying patch: {error}"))?;
         Ok(Patched::Changed(decoded))
     }
 }

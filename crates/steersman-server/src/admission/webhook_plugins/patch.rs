@@ -34,7 +34,9 @@ pub(super) async fn apply(
 ) -> Result<Option<Patched>, Failure> {
     let name = &hook.name;
     let wrong = |why: String| Failure::internal(format!("admission webhook {name:?} {why}"));
-    let patch = Patch::parse(patch).map_err(|error| wrong(format!("sent a patch that cannot be read: {error}")))?;
+    let budget = &subject.operation.budget;
+    let patch =
+        Patch::parse(patch, budget).map_err(|error| wrong(format!("sent a patch that cannot be read: {error}")))?;
     if patch.is_empty() {
         return Ok(None);
     }
@@ -42,7 +44,7 @@ pub(super) async fn apply(
         return Err(wrong("attempted to modify the object, which is not supported for this operation".to_owned()));
     };
     let patched =
-        patch.apply(before).map_err(|error| wrong(format!("sent a patch that cannot be applied: {error}")))?;
+        patch.apply(before, budget).map_err(|error| wrong(format!("sent a patch that cannot be applied: {error}")))?;
     for key in ["apiVersion", "kind"] {
         if patched.get(key) != before.get(key) {
             return Err(wrong(format!("changed {key}: that is not possible")));
@@ -52,7 +54,7 @@ pub(super) async fn apply(
         .map_err(|why| wrong(format!("made an object that cannot be read: {why}")))?;
     let is_changed = after != *before;
     if is_of_own_kind(subject) {
-        target.resource.strategy.default(target.version(), &mut after);
+        target.resource.strategy.default(target.version(), &mut after, budget)?;
     }
     let object = subject.returned(new, target, after).await?;
     Ok(Some(Patched { object, is_changed, warning }))
@@ -80,19 +82,20 @@ fn read(
             ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {error}"
         ));
     }
+    let budget = &subject.operation.budget;
     let keeps = is_same || warning.is_some();
     if keeps {
         remove_at(&mut patched, &MANAGED_FIELDS);
     }
     let mut object = match is_of_own_kind(subject) {
         true => {
-            let decoded = target.resource.strategy.decode(target.version(), Body::Tree(patched));
+            let decoded = target.resource.strategy.decode(target.version(), Body::Tree(patched), budget);
             decoded.map_err(|error| error.to_string())?.value
         }
         false => {
             let kind = subject::kind(target, subject.attributes.subresource).unwrap_or_else(|| target.kind());
             match Definitions::builtin().schema_of(&kind) {
-                Some(schema) => decode::from_value(schema, &patched).map_err(|error| error.to_string())?.value,
+                Some(schema) => decode::from_value(schema, &patched, budget).map_err(|error| error.to_string())?.value,
                 None => patched,
             }
         }

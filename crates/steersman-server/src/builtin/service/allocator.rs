@@ -448,7 +448,7 @@ fn items(service: &Value) -> Vec<Item> {
 fn twins(service: &Value) -> Vec<Option<usize>> {
     let ports = at(service, &["spec", "ports"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let protocol = |index: usize| str_at(&ports[index], &["protocol"]);
-    // Of each port the first place, and the first one with another protocol than that.
+    // For each port its first place, and the first place at which it has another protocol than there.
     let mut firsts: HashMap<Option<i64>, (usize, Option<usize>)> = HashMap::new();
     let mut twins = Vec::with_capacity(ports.len());
     for (index, port) in ports.iter().enumerate() {

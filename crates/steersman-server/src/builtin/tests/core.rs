@@ -1,6 +1,7 @@
 //! ConfigMap, Secret, Namespace, Event, Lease, Service.
 
 use super::*;
+use steersman_machinery::Budget;
 use steersman_schema::decode::Body;
 
 #[test]
@@ -32,7 +33,10 @@ fn an_immutable_config_map_stays_as_it_is() {
 #[test]
 fn a_number_is_no_text() {
     let maps = Subject::of("", "ConfigMap");
-    let error = maps.strategy().decode(maps.version(), Body::Tree(json!({"data": {"k": 1}}))).unwrap_err();
+    let error = maps
+        .strategy()
+        .decode(maps.version(), Body::Tree(json!({"data": {"k": 1}})), &Budget::unlimited())
+        .unwrap_err();
     assert_eq!(error.to_string(), "data.k must be a string, not the number 1");
 }
 
@@ -45,7 +49,10 @@ fn a_secret_takes_texts_and_gives_bytes() {
     assert_eq!((&secret["type"], secret.get("stringData")), (&json!("Opaque"), None));
     let (_, faults) = secrets.update(Endpoint::Main, &secret, |object| object["type"] = json!("example.com/other"));
     assert_faults(faults, &[r#"type: Invalid value: "example.com/other": field is immutable"#]);
-    let error = secrets.strategy().decode(secrets.version(), Body::Tree(json!({"data": {"pass": "%%%"}}))).unwrap_err();
+    let error = secrets
+        .strategy()
+        .decode(secrets.version(), Body::Tree(json!({"data": {"pass": "%%%"}})), &Budget::unlimited())
+        .unwrap_err();
     assert_eq!(error.to_string(), "illegal base64 data at input byte 0");
 }
 

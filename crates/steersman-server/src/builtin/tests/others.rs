@@ -1,6 +1,7 @@
 //! Job, CronJob, PodDisruptionBudget, StorageClass, NetworkPolicy, roles and bindings.
 
 use super::*;
+use steersman_machinery::Budget;
 use steersman_schema::decode::Body;
 
 fn short_job() -> Value {
@@ -383,11 +384,11 @@ fn an_autoscaler_written_in_v1_is_read_in_v2() {
     let body = json!({"apiVersion": "autoscaling/v1", "metadata": {"name": "h"}, "spec": {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 5,
     }});
-    let mut requested = strategy.decode(v1, Body::Tree(body)).unwrap().value;
-    strategy.default(v1, &mut requested);
+    let mut requested = strategy.decode(v1, Body::Tree(body), &Budget::unlimited()).unwrap().value;
+    strategy.default(v1, &mut requested, &Budget::unlimited()).unwrap();
     let mut stored = strategy.internal(v1, requested);
     strategy.prepare_create(v1, &mut stored);
-    assert_eq!(strategy.validate_create(v1, &stored), []);
+    assert_eq!(strategy.validate_create(v1, &stored, &Budget::unlimited()), []);
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
     let metrics = json!([{
         "resource": {"name": "cpu", "target": {"averageUtilization": 80, "type": "Utilization"}}, "type": "Resource",

@@ -1,6 +1,7 @@
 //! Pod, PodTemplate, Deployment.
 
 use super::*;
+use steersman_machinery::Budget;
 use steersman_schema::decode::Body;
 
 fn short_pod() -> Value {
@@ -142,7 +143,7 @@ fn a_gated_pod_says_so_from_the_first() {
 fn a_quantity_that_is_none_is_no_body() {
     let pods = Subject::of("", "Pod");
     let body = json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "lots"}}}]}});
-    let error = pods.strategy().decode(pods.version(), Body::Tree(body)).unwrap_err();
+    let error = pods.strategy().decode(pods.version(), Body::Tree(body), &Budget::unlimited()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

@@ -11,6 +11,7 @@ use crate::strategy::{self, DecodeError, Endpoint, Strategy};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::value::{at, set_at};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded, Unknown};
@@ -72,10 +73,17 @@ impl Objects {
     }
 
     /// The faults that the schema finds, with those of the paths of `/scale`.
-    fn faults(&self, version: &Version, endpoint: Endpoint, new: &Value, old: Option<&Value>) -> Vec<field::Error> {
+    fn faults(
+        &self,
+        version: &Version,
+        endpoint: Endpoint,
+        new: &Value,
+        old: Option<&Value>,
+        budget: &Budget,
+    ) -> Vec<field::Error> {
         let mut faults = match old {
-            Some(old) => validate::validate_update(&version.schema, new, old),
-            None => validate::validate(&version.schema, new),
+            Some(old) => validate::validate_update(&version.schema, new, old, budget),
+            None => validate::validate(&version.schema, new, budget),
         };
         if let Some(paths) = self.compiled(&version.name).and_then(|compiled| compiled.scale.as_ref()) {
             if endpoint != Endpoint::Status {
@@ -88,14 +96,13 @@ impl Objects {
 }
 
 impl Strategy for Objects {
-    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
+    fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {
         let unknown = if self.preserves { Unknown::Keep } else { Unknown::Prune };
-        decode::custom_resource(&version.schema, unknown, body)
-            .map_err(|error| DecodeError::Malformed(error.to_string()))
+        Ok(decode::custom_resource(&version.schema, unknown, body, budget)?)
     }
 
-    fn default(&self, version: &Version, value: &mut Value) {
-        default::apply(&version.schema, value);
+    fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
+        default::apply(&version.schema, value, budget)
     }
 
     fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
@@ -110,14 +117,14 @@ impl Strategy for Objects {
         self.webhook.as_ref()
     }
 
-    fn settle(&self, version: &Version, mut converted: Value) -> Value {
+    fn settle(&self, version: &Version, mut converted: Value) -> Result<Value, budget::Error> {
         self.prune(&version.schema, &mut converted);
-        default::apply(&version.schema, &mut converted);
+        complete(&version.schema, &mut converted)?;
         repair_generation(&mut converted);
-        converted
+        Ok(converted)
     }
 
-    fn load(&self, resource: &Resource, version: &Version, mut stored: Value) -> Value {
+    fn load(&self, resource: &Resource, version: &Version, mut stored: Value) -> Result<Value, budget::Error> {
         // An object is stored in the storage version of the time when it was last written. If that version is no longer
         // defined it has no schema, and the requested version's is used.
         let written = text(&stored, &["apiVersion"]).rsplit('/').next().unwrap_or_default();
@@ -126,32 +133,33 @@ impl Strategy for Objects {
         let is_current = self.is_pristine && *written == *resource.storage_version().name;
         if let Some(compiled) = self.compiled(written).filter(|_| !is_current) {
             self.prune(&compiled.schema, &mut stored);
-            default::apply(&compiled.schema, &mut stored);
+            complete(&compiled.schema, &mut stored)?;
         }
         if !is_requested {
             set_at(&mut stored, &["apiVersion"], self.api_version(&version.name));
             self.prune(&version.schema, &mut stored);
         }
         repair_generation(&mut stored);
-        stored
+        Ok(stored)
     }
 
-    fn store(&self, resource: &Resource, version: &Version, mut internal: Value) -> Value {
+    fn store(&self, resource: &Resource, version: &Version, mut internal: Value) -> Result<Value, budget::Error> {
         let storage = resource.storage_version();
         if storage.name != version.name
             && let Some(compiled) = self.versions.get(self.storage)
         {
             set_at(&mut internal, &["apiVersion"], self.api_version(&compiled.name));
             self.prune(&compiled.schema, &mut internal);
-            default::apply(&compiled.schema, &mut internal);
+            complete(&compiled.schema, &mut internal)?;
         }
-        internal
+        Ok(internal)
     }
 
     fn prepare_create(&self, version: &Version, value: &mut Value) {
         if version.has_status && value.as_object_mut().is_some_and(|fields| fields.remove("status").is_some()) {
             // The schema may have a default for the status as a whole, which the object was decoded with.
-            default::apply(&version.schema, value);
+            // The object was decoded with it within the request's budget, so adding it again is not refused.
+            let _ = default::apply(&version.schema, value, &Budget::default());
         }
         set_at(value, &["metadata", "generation"], json!(1));
     }
@@ -169,12 +177,19 @@ impl Strategy for Objects {
         set_at(new, &["metadata", "generation"], json!(before + i64::from(is_changed)));
     }
 
-    fn validate_create(&self, version: &Version, value: &Value) -> Vec<field::Error> {
-        self.faults(version, Endpoint::Main, value, None)
+    fn validate_create(&self, version: &Version, value: &Value, budget: &Budget) -> Vec<field::Error> {
+        self.faults(version, Endpoint::Main, value, None, budget)
     }
 
-    fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error> {
-        self.faults(version, endpoint, new, Some(old))
+    fn validate_update(
+        &self,
+        version: &Version,
+        endpoint: Endpoint,
+        new: &Value,
+        old: &Value,
+        budget: &Budget,
+    ) -> Vec<field::Error> {
+        self.faults(version, endpoint, new, Some(old), budget)
     }
 
     fn judge(
@@ -202,6 +217,12 @@ impl Strategy for Objects {
     fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {
         self.compiled(&version.name).map(|compiled| compiled.columns.cells(value, now)).unwrap_or_default()
     }
+}
+
+/// Sets the defaults of a version in an object that was written under an earlier schema or in another version. What they add has a
+/// budget of its own, since they may multiply what was stored; what is stored can be read, however large it is.
+fn complete(schema: &Schema, object: &mut Value) -> Result<(), budget::Error> {
+    default::apply(schema, object, &Budget::default())
 }
 
 /// A write through `/status` changes only the status and `managedFields`.

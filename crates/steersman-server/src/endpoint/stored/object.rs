@@ -35,7 +35,7 @@ pub(super) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, 
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     Patch::check_type(&cx.operation, cx.media_type())?;
     cx.read_options("PatchOptions")?;
-    let patch = Patch::parse(Body { media_type: cx.media_type(), bytes: &bytes })?;
+    let patch = Patch::parse(Body { media_type: cx.media_type(), bytes: &bytes }, &cx.operation.budget)?;
     write(cx, &Change::Patch(&patch), &representation).await
 }
 

@@ -66,7 +66,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     cx.read_options(if is_patch { "PatchOptions" } else { "UpdateOptions" })?;
     let body = Body { media_type: cx.media_type(), bytes };
     let sent = match is_patch {
-        true => Sent::Patch(Patch::parse(body)?),
+        true => Sent::Patch(Patch::parse(body, &cx.operation.budget)?),
         false => Sent::Scale(registry::parse(&cx.operation, body, "Scale")?.value),
     };
     // A second operation for the closures, since the write borrows the first one mutably.

@@ -149,7 +149,7 @@ impl Selection {
         }
         let (resource, version) = (&self.served.resource, self.served.version());
         let stored = conversion::parse(object).ok()?;
-        Some(resource.strategy.present(version, resource.strategy.load(resource, version, stored)))
+        Some(resource.strategy.present(version, resource.strategy.load(resource, version, stored).ok()?))
     }
 
     /// The text of a field of an object.

@@ -8,6 +8,7 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use steersman_machinery::Budget;
 use tokio::sync::Semaphore;
 
 /// Objects of about 1 KB, so that some hundreds do not fit into what is made before there is a reader.
@@ -73,7 +74,7 @@ async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
     let looks = wishes(Negotiated::new(Encoding::Protobuf, form));
     let representation = Representation::new(&pods(), looks).unwrap();
     let bytes = list(representation, objects, &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
-    (crate::protobuf::decode(&bytes).unwrap(), bytes.len())
+    (crate::protobuf::decode(&bytes, &Budget::unlimited()).unwrap(), bytes.len())
 }
 
 #[tokio::test]
