@@ -21,6 +21,9 @@ pub(crate) const AGE_MAX: Duration = Duration::from_secs(300);
 
 /// The number of newest events whose frames are kept. Watchers further behind encode their own.
 const FRAMED_EVENTS_MAX: usize = 1_024;
+/// The longest that an event keeps its frames. Watchers that keep up have sent it long before; without this bound the frames of a
+/// burst would stay until as many further events come.
+const FRAMED_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// How much history is kept per resource. Beyond a bound the oldest events are dropped; readers that still needed them get
 /// [`crate::WatchError::Lagged`] or [`crate::ReadError::Compacted`].
@@ -41,6 +44,8 @@ pub(crate) struct Ring {
     first: u64,
     /// Every event after this revision is here.
     floor: Revision,
+    /// The absolute position of the oldest event that may have frames.
+    framed: u64,
     newest: Revision,
     slots: VecDeque<Slot>,
 }
@@ -60,7 +65,7 @@ impl Default for Limits {
 impl Ring {
     /// Empty; history begins after `floor`.
     pub(crate) fn new(floor: Revision) -> Ring {
-        Ring { bytes: 0, first: 0, floor, newest: floor, slots: VecDeque::new() }
+        Ring { bytes: 0, first: 0, floor, framed: 0, newest: floor, slots: VecDeque::new() }
     }
 
     /// Appends the next event. The caller trims.
@@ -69,12 +74,9 @@ impl Ring {
         self.newest = event.revision;
         self.bytes += event.history_bytes();
         self.slots.push_back(Slot { at: now, event });
-        if let Some(at) = self.slots.len().checked_sub(FRAMED_EVENTS_MAX + 1) {
-            self.slots[at].event.forget_frames();
-        }
     }
 
-    /// Drops the oldest events until all bounds hold.
+    /// Drops the oldest events, and the frames of old events, until all bounds hold.
     pub(crate) fn trim(&mut self, limits: &Limits, now: Instant) {
         while let Some(oldest) = self.slots.front() {
             let excess = self.slots.len() > limits.events || self.bytes > limits.bytes;
@@ -85,6 +87,19 @@ impl Ring {
         }
         if self.slots.is_empty() && self.slots.capacity() > FRAMED_EVENTS_MAX {
             self.slots.shrink_to_fit();
+        }
+        self.forget_frames(now);
+    }
+
+    fn forget_frames(&mut self, now: Instant) {
+        self.framed = self.framed.max(self.first);
+        while let Some(slot) = self.at_slot(self.framed) {
+            let n_framed = self.end() - self.framed;
+            if n_framed <= FRAMED_EVENTS_MAX as u64 && now.duration_since(slot.at) <= FRAMED_AGE_MAX {
+                break;
+            }
+            slot.event.forget_frames();
+            self.framed += 1;
         }
     }
 
@@ -135,8 +150,12 @@ impl Ring {
 
     /// The event at a position; `None` when it is not here.
     pub(crate) fn at(&self, position: u64) -> Option<&Arc<Event>> {
+        self.at_slot(position).map(|slot| &slot.event)
+    }
+
+    fn at_slot(&self, position: u64) -> Option<&Slot> {
         let at = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        self.slots.get(at).map(|slot| &slot.event)
+        self.slots.get(at)
     }
 
     /// The events from a position on, which must not be before [`Ring::start`].
@@ -156,6 +175,42 @@ mod tests {
         let object =
             |at| Arc::new(Object::decode(ObjectKey::cluster("x"), Revision(at), br#"{"metadata":{}}"#).unwrap());
         Arc::new(Event::new(Kind::Modified, object(revision), Some(object(revision - 1))))
+    }
+
+    /// The number of events that keep a frame which each of them was asked for.
+    fn n_framed(ring: &Ring) -> usize {
+        let is_kept = |event: &&Arc<Event>| event.frame(1, || "again".into()) == "first";
+        ring.from(ring.start()).filter(is_kept).count()
+    }
+
+    #[test]
+    fn frames_go_when_their_events_are_no_longer_new_even_if_nothing_else_happens() {
+        let start = Instant::now();
+        let mut ring = Ring::new(Revision(0));
+        for revision in 1..=10 {
+            let event = event(revision);
+            event.frame(1, || "first".into());
+            ring.push(event, start + Duration::from_secs(revision));
+        }
+        let mut n_framed_after = |seconds| {
+            ring.trim(&Limits::default(), start + Duration::from_secs(seconds));
+            n_framed(&ring)
+        };
+        assert_eq!((n_framed_after(6), n_framed_after(12), n_framed_after(16)), (10, 4, 0));
+        assert_eq!(ring.end() - ring.start(), 10, "the events themselves stay");
+    }
+
+    #[test]
+    fn only_the_newest_events_keep_frames() {
+        let now = Instant::now();
+        let mut ring = Ring::new(Revision(0));
+        for revision in 1..=FRAMED_EVENTS_MAX as u64 + 7 {
+            let event = event(revision);
+            event.frame(1, || "first".into());
+            ring.push(event, now);
+        }
+        ring.trim(&Limits::default(), now);
+        assert_eq!(n_framed(&ring), FRAMED_EVENTS_MAX);
     }
 
     #[track_caller]
