@@ -41,6 +41,8 @@ mod run_as;
 mod serving;
 mod signals;
 mod socket;
+#[cfg(target_os = "linux")]
+mod startup_pages;
 mod tasks;
 mod tls_policy;
 mod unauthenticated;

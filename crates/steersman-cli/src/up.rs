@@ -9,6 +9,8 @@ use crate::plane::Plan;
 use crate::signals::Signals;
 use std::sync::Arc;
 use steersman_controllers::Settings;
+#[cfg(target_os = "linux")]
+use tokio_util::task::AbortOnDropHandle;
 
 /// Runs until a signal comes. A second signal ends the process at once.
 pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
@@ -38,6 +40,8 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), &nodes, monitoring);
     let neutron = cloud.map(|cloud| cloud.name().to_owned());
     plane.say_ready(controllers.names(), neutron, nodes.described(), metrics_address);
+    #[cfg(target_os = "linux")]
+    let _settling = AbortOnDropHandle::new(tokio::spawn(crate::startup_pages::drop_when_settled()));
     let failed = tokio::select! {
         signal = signals.next() => {
             tracing::info!(signal, "stopping");
