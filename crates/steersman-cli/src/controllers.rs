@@ -41,6 +41,32 @@ pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 /// Keeps the status of ValidatingAdmissionPolicies. Runs in the server, which has the schemas.
 pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
 
+/// Controllers of kube-controller-manager that are not here, by their names and their old ones. A flag that excludes them for another
+/// cluster says nothing wrong.
+const ABSENT: &[&str] = &[
+    "attachdetach",
+    "cloud-node-lifecycle",
+    "cloud-node-lifecycle-controller",
+    "device-taint-eviction-controller",
+    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+    "node-route-controller",
+    "nodeipam",
+    "node-ipam-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-expander",
+    "persistentvolume-expander-controller",
+    "podcertificaterequest-cleaner-controller",
+    "resourceclaim-controller",
+    "route",
+    "selinux-warning-controller",
+    "service",
+    "service-lb-controller",
+    "storage-version-gc",
+    "storage-version-migrator-controller",
+    "storageversion-garbage-collector-controller",
+    "volume-expand",
+];
+
 /// Admission plugins, and the controllers without which they get in the way: no pod is created without its account, and what is
 /// protected is not deleted until somebody takes the protection off.
 const RELYING: [(&str, &[&str]); 2] = [
@@ -70,7 +96,16 @@ pub(crate) struct Running {
 impl Controllers {
     /// Reads `a,b,-c`; `*` is all that the role offers and that run where nothing is said about them, and the last word on a
     /// controller counts.
+    ///
+    /// # Errors
+    /// When a name is not that of a controller, or there is none at all: a server without controllers is asked for with `-*`.
     pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
+        if !words.is_empty() && words.iter().all(|word| word.trim().is_empty()) {
+            return Err(Failure::Refused(
+                "--controllers is empty: name the controllers to run, or say * for all of them or -* for none"
+                    .to_owned(),
+            ));
+        }
         let all =
             Controllers { wanted: offered(role).filter(|(_, is_default)| *is_default).map(|(name, _)| name).collect() };
         // If the list only excludes controllers, all others are wanted.
@@ -86,6 +121,8 @@ impl Controllers {
             match offered(role).find(|(offered, _)| *offered == name) {
                 Some((name, _)) if is_wanted => controllers.wanted.insert(name),
                 Some((name, _)) => controllers.wanted.remove(name),
+                // It does not run here, and is not wanted either.
+                None if !is_wanted && ABSENT.contains(&name) => false,
                 None if name == NETWORK => {
                     return Err(Failure::Refused(format!(
                         "the controller {NETWORK} needs a cloud: use steersman up, or steersman network beside this server"
@@ -287,6 +324,23 @@ mod tests {
         check(Role::Server, &["*", "-namespace-controller"], Some(&["serviceaccount-token"]));
         check(Role::Server, &["serviceaccount-token-controller"], Some(&["serviceaccount-token"]));
         check(Role::Up, &["network-controller"], None);
+    }
+
+    #[test]
+    fn controllers_of_other_clusters_may_be_excluded_and_not_asked_for() {
+        check(
+            Role::Server,
+            &["*", "-nodeipam", "-persistentvolume-expander"],
+            Some(&["namespace", "serviceaccount-token"]),
+        );
+        check(Role::Server, &["*", "nodeipam"], None);
+        check(Role::Server, &["*", "-nodeipan"], None);
+    }
+
+    #[test]
+    fn an_empty_list_is_refused_in_words_that_say_what_to_write() {
+        let refused = Controllers::parse(&[String::new()], Role::Server).unwrap_err();
+        assert!(matches!(&refused, Failure::Refused(sentence) if sentence.contains("-* for none")), "{refused:?}");
     }
 
     #[test]

@@ -2,53 +2,78 @@
 
 use std::time::Duration;
 
-/// The nanoseconds of a duration as Go writes it: `1h30m`, `-1.5s`, `0`.
-pub fn parse(text: &str) -> Option<i64> {
+/// Why a text is no duration, in the words of Go's `time.ParseDuration`.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    /// It is empty, has something else than numbers with units, or is longer than 64 bits of nanoseconds can say.
+    #[error("time: invalid duration {0:?}")]
+    Invalid(String),
+    /// A number has no unit.
+    #[error("time: missing unit in duration {0:?}")]
+    MissingUnit(String),
+    /// A number has a unit that Go does not know.
+    #[error("time: unknown unit {unit:?} in duration {text:?}")]
+    UnknownUnit {
+        /// The unit.
+        unit: String,
+        /// The whole text.
+        text: String,
+    },
+}
+
+/// The nanoseconds of a duration as Go writes it: `1h30m`, `-1.5s`, `0`. Follows `time.ParseDuration`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse(text: &str) -> Result<i64, ParseError> {
+    let invalid = || ParseError::Invalid(text.to_owned());
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1_i128, rest),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
     if rest == "0" {
-        return Some(0);
+        return Ok(0);
     }
     if rest.is_empty() {
-        return None;
+        return Err(invalid());
     }
     let mut sum = 0_i128;
     while !rest.is_empty() {
-        let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
+        let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(rest.len());
         let (number, behind) = rest.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || whole.len() > 19 {
-            return None;
+            return Err(invalid());
         }
         let end = behind.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(end);
         let unit: i128 = match unit {
+            "" => return Err(ParseError::MissingUnit(text.to_owned())),
             "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
             "ms" => 1_000_000,
             "s" => 1_000_000_000,
             "m" => 60_000_000_000,
             "h" => 3_600_000_000_000,
-            _ => return None,
+            unit => return Err(ParseError::UnknownUnit { unit: unit.to_owned(), text: text.to_owned() }),
         };
-        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
+        // Further digits are below a nanosecond, whatever the unit.
         let fraction = &fraction[..fraction.len().min(15)];
-        let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-        let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
+        let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| invalid())? };
+        let scale = 10_i128.pow(u32::try_from(fraction.len()).map_err(|_| invalid())?);
         sum += whole * unit + part * unit / scale;
         rest = behind;
         if sum > i128::from(i64::MAX) + 1 {
-            return None;
+            return Err(invalid());
         }
     }
-    i64::try_from(sign * sum).ok()
+    i64::try_from(sign * sum).map_err(|_| invalid())
 }
 
 /// A duration as Go writes it, that is not below zero.
 pub fn parse_unsigned(text: &str) -> Option<Duration> {
-    parse(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
+    parse(text).ok().and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }
 
 /// The nanoseconds of a duration as the format `duration` has it: Go's, or somewhere in the text numbers with names of units, such
@@ -65,7 +90,7 @@ pub fn parse_lenient(text: &str) -> Option<i64> {
         (&["d", "day"], 86_400 * SECOND),
         (&["w", "wk", "week"], 604_800 * SECOND),
     ];
-    if let Some(nanos) = parse(text) {
+    if let Ok(nanos) = parse(text) {
         return Some(nanos);
     }
     let mut sum = None;
@@ -102,11 +127,24 @@ mod tests {
         assert_eq!(parse_unsigned("1h30m"), Some(Duration::from_secs(5400)));
         assert_eq!(parse_unsigned("1.5s"), Some(Duration::from_millis(1500)));
         assert_eq!(parse_unsigned("+0"), Some(Duration::ZERO));
-        assert_eq!(parse("-1h1.000000001s"), Some(-3_601_000_000_001));
-        for text in ["", "-", "abc", "5", "1x", "s", ".s", "1.2.3s", "1e300h", "9223372037s", "2 days"] {
-            assert_eq!(parse(text), None, "{text}");
+        assert_eq!(parse("-1h1.000000001s"), Ok(-3_601_000_000_001));
+        assert_eq!(parse("-9223372036854775808ns"), Ok(i64::MIN));
+        for text in ["", "-", "abc", "5", "1x", "s", ".s", "1.2.3s", "1e300h", "9223372037s", "2 days", "1h30"] {
+            assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(parse_unsigned("-1s"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_the_words_of_go() {
+        for (text, want) in [
+            ("", r#"time: invalid duration """#),
+            ("1h30", r#"time: missing unit in duration "1h30""#),
+            ("2 days", r#"time: unknown unit " days" in duration "2 days""#),
+            ("300000h1h9999999999h", r#"time: invalid duration "300000h1h9999999999h""#),
+        ] {
+            assert_eq!(parse(text).map_err(|error| error.to_string()), Err(want.to_owned()));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
-//! selectors, quantities, durations, when bootstrap tokens end, what is used of nodes, what a request may cost, field errors and the
-//! `Status` that clients see.
+//! selectors, quantities, durations, schedules, when bootstrap tokens end, what is used of nodes, what a request may cost, field errors
+//! and the `Status` that clients see.
 //!
 //! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind, but for what
 //! quotas count, what pods ask for, and bootstrap tokens.
@@ -8,6 +8,7 @@
 
 pub mod bootstrap_token;
 pub mod budget;
+pub mod cron;
 pub mod duration;
 pub mod field;
 pub mod gvk;
@@ -21,7 +22,6 @@ pub mod resource_name;
 pub mod revision;
 pub mod selector;
 pub mod status;
-pub mod time;
 pub mod usage;
 pub mod value;
 

@@ -23,6 +23,10 @@ use crate::lister::Lister;
 use crate::reconcile::ReconcileError;
 use crate::selection::{CachedResource, resource_name};
 
+/// A key that has waited this long is named in the log, once: the watch of a cache may stand still. The reflector gives a silent watch up
+/// after [`ReflectorOptions::idle_timeout`](crate::reflector::ReflectorOptions::idle_timeout).
+const REPORTED_AFTER: Duration = Duration::from_secs(60);
+
 /// Says whether caches have seen what a reconciler wrote and deleted. Clones are the same store.
 ///
 /// ```
@@ -65,12 +69,16 @@ pub enum StaleCache {
         resource: String,
         /// What was deleted.
         key: ObjectKey,
+        /// How long the key of the reconciler has been waiting.
+        waited: Duration,
     },
     /// A request without an answer, whatever it did.
     #[error("the answer to a write was lost, and what it did may not be in the caches for another {left:?}")]
     Unanswered {
         /// For how long the key is held back yet.
         left: Duration,
+        /// How long the key of the reconciler has been waiting.
+        waited: Duration,
     },
     /// A write.
     #[error("the cache of {resource} has not seen version {version} yet, in which {key:?} was written")]
@@ -81,6 +89,8 @@ pub enum StaleCache {
         key: ObjectKey,
         /// Its version.
         version: String,
+        /// How long the key of the reconciler has been waiting.
+        waited: Duration,
     },
 }
 
@@ -108,6 +118,10 @@ struct Done {
     deleted: Vec<Deleted>,
     /// The end of the time for which a request without an answer counts.
     unanswered_until: Option<Instant>,
+    /// When the caches were first asked and had not seen everything.
+    waiting_since: Option<Instant>,
+    /// A log line has said that this takes long.
+    is_reported: bool,
 }
 
 /// Where a write was made.
@@ -140,10 +154,19 @@ impl<K: CachedResource> Cache for Lister<K> {
     }
 }
 
+impl StaleCache {
+    /// How long the key of the reconciler has been waiting for the caches.
+    pub fn waited(&self) -> Duration {
+        match self {
+            Self::Deletion { waited, .. } | Self::Unanswered { waited, .. } | Self::Write { waited, .. } => *waited,
+        }
+    }
+}
+
 impl ReconcileError for StaleCache {
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Unanswered { left } => Some(*left),
+            Self::Unanswered { left, .. } => Some(*left),
             Self::Deletion { .. } | Self::Write { .. } => None,
         }
     }
@@ -246,7 +269,13 @@ impl ConsistencyStore {
                 all.remove(owner);
                 Ok(())
             }
-            Some(stale) => Err(stale),
+            Some(stale) => {
+                if REPORTED_AFTER <= stale.waited() && !std::mem::replace(&mut done.is_reported, true) {
+                    let waited = stale.waited();
+                    tracing::warn!(key = %owner, ?waited, %stale, "a watch seems to stand still: the key waits for it");
+                }
+                Err(stale)
+            }
         }
     }
 
@@ -275,19 +304,23 @@ impl Done {
         self.deleted.retain(|Deleted { resource, key, uid }| {
             caches.get(resource).is_some_and(|cache| !cache.has_seen_deletion(key, uid))
         });
-        self.unanswered_until = self.unanswered_until.filter(|until| Instant::now() < *until);
+        let now = Instant::now();
+        self.unanswered_until = self.unanswered_until.filter(|until| now < *until);
+        let waited = now.saturating_duration_since(*self.waiting_since.get_or_insert(now));
         let written = self.written.iter().next().map(|(place, Written { key, version })| StaleCache::Write {
             resource: place.resource.clone(),
             key: key.clone(),
             version: version.clone(),
+            waited,
         });
-        let deleted = self
-            .deleted
-            .first()
-            .map(|Deleted { resource, key, .. }| StaleCache::Deletion { resource: resource.clone(), key: key.clone() });
+        let deleted = self.deleted.first().map(|Deleted { resource, key, .. }| StaleCache::Deletion {
+            resource: resource.clone(),
+            key: key.clone(),
+            waited,
+        });
         let unanswered = self
             .unanswered_until
-            .map(|until| StaleCache::Unanswered { left: until.saturating_duration_since(Instant::now()) });
+            .map(|until| StaleCache::Unanswered { left: until.saturating_duration_since(now), waited });
         written.or(deleted).or(unanswered)
     }
 }

@@ -58,7 +58,7 @@ fn literals(ast: &Ast, function: &str, args: &[Id], issues: &mut Vec<Issue>) -> 
     let last = *args.last()?;
     let Expr::Literal(literal) = ast.expr(last) else { return None };
     let fault = match (function, literal) {
-        ("duration", Literal::String(text)) => duration::parse(text).is_none().then_some("invalid duration argument"),
+        ("duration", Literal::String(text)) => duration::parse(text).is_err().then_some("invalid duration argument"),
         ("matches", Literal::String(text)) => regex::Regex::new(text).is_err().then_some("invalid matches argument"),
         ("timestamp", Literal::Int(seconds)) => {
             Timestamp::from_seconds(*seconds).is_none().then_some("invalid timestamp argument")

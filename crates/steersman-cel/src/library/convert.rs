@@ -71,7 +71,7 @@ fn to_duration<'a>(value: &Value<'a>) -> Option<Outcome<'a>> {
         Value::Duration(nanos) => Ok(Value::Duration(*nanos)),
         Value::Int(nanos) => Ok(Value::Duration(*nanos)),
         Value::String(text) => {
-            duration::parse(text).map(Value::Duration).ok_or_else(|| failed("string", "google.protobuf.Duration"))
+            duration::parse(text).map(Value::Duration).map_err(|_| failed("string", "google.protobuf.Duration"))
         }
         _ => return None,
     })

@@ -19,10 +19,11 @@
 //! A duration is written as in Go (`1m30s`), or as a range of them (`1s..3s`), out of which each container takes its own. What cannot be
 //! read counts as absent, and an Event says so. What the annotations leave open, the Stages may say, each what those before it have left open.
 
-use crate::kubelet::{duration, resources};
+use crate::kubelet::resources;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use steersman_machinery::duration::parse_unsigned;
 
 /// What all annotations begin with.
 pub(crate) const PREFIX: &str = "simulate.steersman.dev/";
@@ -221,9 +222,9 @@ fn flag(value: &str) -> Option<bool> {
 impl Range {
     pub(crate) fn parse(text: &str) -> Option<Range> {
         let (least, most) = match text.split_once("..") {
-            Some((least, most)) => (duration::parse(least.trim())?, duration::parse(most.trim())?),
+            Some((least, most)) => (parse_unsigned(least.trim())?, parse_unsigned(most.trim())?),
             None => {
-                let exact = duration::parse(text)?;
+                let exact = parse_unsigned(text)?;
                 (exact, exact)
             }
         };

@@ -4,4 +4,3 @@ pub(crate) mod cron_job;
 pub(crate) mod job;
 
 mod policy;
-mod schedule;

@@ -175,7 +175,7 @@ async fn a_write_without_an_answer_holds_its_key_back_for_a_time() {
     store.unanswered(&owner, Duration::from_secs(10));
     tokio::time::sleep(Duration::from_secs(20)).await;
     let stale = store.ensure_ready(&owner).unwrap_err();
-    assert_eq!(stale, StaleCache::Unanswered { left: Duration::from_secs(10) });
+    assert_eq!(stale, StaleCache::Unanswered { left: Duration::from_secs(10), waited: Duration::ZERO });
     assert_eq!(stale.retry_after(), Some(Duration::from_secs(10)));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(store.ensure_ready(&owner), Ok(()));

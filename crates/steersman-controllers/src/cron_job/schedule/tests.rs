@@ -201,7 +201,7 @@ proptest! {
         let fits = |second: i64| {
             let time = civil(second, &TimeZone::UTC).unwrap();
             has(fields.minutes, time.minute()) && has(fields.hours, time.hour())
-                && has(fields.months, time.month()) && fields.has_day(time.date())
+                && has(fields.months, time.month()) && has_day(&fields, time.date())
         };
         let first = (from.div_euclid(60) + 1..).take(20 * 24 * 60).map(|minute| minute * 60).find(|&second| fits(second));
         let next = schedule.next(Timestamp::from_second(from).unwrap()).map(Timestamp::as_second);

