@@ -177,16 +177,11 @@ async fn execute(
     let created = parking_lot::Mutex::new(Vec::new());
     let create = async |at: usize| {
         let Some(pod) = nodes.get(at).and_then(|node| pod_for(set, hash, node)) else { return Ok(()) };
-        match cx.control.create(&**set, &pod).await {
-            Ok(pod) => {
-                cx.written.wrote_at(key, &pod);
-                created.lock().push(Arc::new(pod));
-                Ok(())
-            }
-            Err(refused) => Err(refused),
-        }
+        let pod = refusal::record_creation(&cx.written, key, cx.control.create(&**set, &pod).await)?;
+        created.lock().push(Arc::new(pod));
+        Ok(())
     };
-    let (_, refused) = slow_start(nodes.len(), create).await;
+    let (_, refused): (_, Option<Refused>) = slow_start(nodes.len(), create).await;
     // The cache does not show yet that the namespace is ending. The Pods that are there go with it.
     let mut refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
     let delete = async |pod: &Arc<Pod>| {

@@ -24,7 +24,6 @@ use crate::settings::Parts;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use parking_lot::Mutex;
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +57,6 @@ struct Collector {
     server: Requests,
     deletions: WorkQueue<Uid>,
     orphanings: WorkQueue<Uid>,
-    /// What depends on a kind that is not served. All of it is in the graph, or was.
-    unserved: Mutex<HashSet<Uid>>,
     events: EventRecorder,
     /// Notified when what is served may have changed.
     redefined: Notify,
@@ -77,7 +74,6 @@ async fn run(client: Client, stop: CancellationToken) -> Result<(), Infallible> 
         server: Requests::new(client.clone()),
         deletions: WorkQueue::new("garbage_collector_attempt_to_delete", limiter()),
         orphanings: WorkQueue::new("garbage_collector_attempt_to_orphan", limiter()),
-        unserved: Mutex::default(),
         events: EventRecorder::new(client.clone(), NAME),
         redefined: Notify::new(),
     });
@@ -177,7 +173,7 @@ impl Collector {
         if !self.server.set_kinds(catalog) {
             return;
         }
-        let waiting = std::mem::take(&mut *self.unserved.lock());
+        let waiting = self.graph.lock().take_unserved();
         waiting.into_iter().for_each(|uid| self.deletions.add(uid));
     }
 
@@ -201,7 +197,7 @@ impl Collector {
                 }
                 Next::WhenServed => {
                     let uid = item.key().clone();
-                    self.unserved.lock().insert(uid.clone());
+                    self.graph.lock().wait_until_served(&uid);
                     item.forget();
                     // It may have come meanwhile.
                     if self.server.generation() != generation {

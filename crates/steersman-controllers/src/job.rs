@@ -284,16 +284,9 @@ async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Don
             let template = template::Template::of(job);
             let create = |at: usize| {
                 let pod = template.pod(&orders[at]);
-                async move {
-                    let pod = cx.control.create(job, &pod).await?;
-                    cx.written.wrote_at(key, &pod);
-                    Ok(())
-                }
+                async move { refusal::record_creation(&cx.written, key, cx.control.create(job, &pod).await).map(drop) }
             };
             let (n_created, refused): (_, Option<Refused>) = slow_start(orders.len(), create).await;
-            if let Some(refused) = &refused {
-                refusal::hold_if_unanswered(&cx.written, key, refused.error());
-            }
             let refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
             (Done { n_created, ..Done::default() }, refused)
         }

@@ -54,10 +54,17 @@ enum Place {
     Terminated,
 }
 
-/// Since when nodes that Pods are on have been missing.
+/// The nodes that Pods are on and that are missing, each with its quarantine.
 #[derive(Default)]
 struct Missing {
-    since: HashMap<String, Instant>,
+    nodes: HashMap<String, Quarantine>,
+}
+
+/// The time for which a node that is missing may still come back.
+struct Quarantine {
+    since: Instant,
+    /// The uids of the Pods that were looked at before it ended. Only these go when it has ended; another Pod begins a new one.
+    pods: HashMap<ObjectKey, String>,
 }
 
 /// When there may be too many Pods that have ended.
@@ -116,7 +123,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         })
         .watches_changes(Watch::of(&nodes), move |change| match change {
             Change::Added(node, _) => {
-                missing.lock().since.remove(name(node));
+                missing.lock().nodes.remove(name(node));
                 on_node(&by_place, node, is_out_of_service(node))
             }
             Change::Deleted(deleted) => on_node_named(&by_place, deleted.key().name()),
@@ -130,7 +137,10 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let Some(pod) = cx.pods.find(&key)? else { return Ok(Action::AwaitChange) };
+    let Some(pod) = cx.pods.find(&key)? else {
+        cx.missing.lock().forget(&key);
+        return Ok(Action::AwaitChange);
+    };
     match verdict(&pod, host(&pod, &cx.nodes)?) {
         Verdict::Delete => cx.delete(&pod, None).await?,
         Verdict::DeleteAfterQuarantine => return cx.delete_after_quarantine(&pod).await,
@@ -199,8 +209,7 @@ impl Context {
         let node = node_name(pod).unwrap_or_default();
         let now = Instant::now();
         let is_used = |node: &str| !on_node_named(&self.by_place, node).is_empty();
-        let since = self.missing.lock().since(node, now, is_used);
-        let left = QUARANTINE.saturating_sub(now.saturating_duration_since(since));
+        let left = self.missing.lock().left(node, pod, now, is_used);
         if !left.is_zero() {
             return Ok(Action::RequeueAfter(left));
         }
@@ -209,6 +218,7 @@ impl Context {
         if found.map_err(Refused::to(format!("read the node {node:?}")))?.is_none() {
             tracing::debug!(pod = %ObjectKey::of(pod), node, "the node of the pod is gone");
             self.delete(pod, Some(disruption(pod, (self.clock)()))).await?;
+            self.missing.lock().forget(&ObjectKey::of(pod));
         }
         Ok(Action::AwaitChange)
     }
@@ -302,16 +312,35 @@ fn beyond(mut pods: Vec<Arc<Pod>>, n_kept: usize) -> Vec<Arc<Pod>> {
 // === impl Missing ===
 
 impl Missing {
-    /// Since when a node has been missing that is missing now.
-    fn since(&mut self, node: &str, now: Instant, is_used: impl Fn(&str) -> bool) -> Instant {
-        if let Some(since) = self.since.get(node) {
-            return *since;
+    /// How long a Pod on a node that is missing now has to wait.
+    fn left(&mut self, node: &str, pod: &Pod, now: Instant, is_used: impl Fn(&str) -> bool) -> Duration {
+        if self.nodes.len() >= MISSING_MAX && !self.nodes.contains_key(node) {
+            self.nodes.retain(|node, _| is_used(node));
         }
-        if self.since.len() >= MISSING_MAX {
-            self.since.retain(|node, _| is_used(node));
+        let begin = || Quarantine { since: now, pods: HashMap::new() };
+        let quarantine = self.nodes.entry(node.to_owned()).or_insert_with(begin);
+        let (key, uid) = (ObjectKey::of(pod), pod.metadata.uid.clone().unwrap_or_default());
+        if quarantine.left(now).is_zero() {
+            if quarantine.pods.get(&key) == Some(&uid) {
+                return Duration::ZERO;
+            }
+            *quarantine = begin();
         }
-        self.since.insert(node.to_owned(), now);
-        now
+        quarantine.pods.insert(key, uid);
+        quarantine.left(now)
+    }
+
+    /// A Pod is gone. The quarantine of its node ends with the last one.
+    fn forget(&mut self, pod: &ObjectKey) {
+        self.nodes.retain(|_, quarantine| quarantine.pods.remove(pod).is_none() || !quarantine.pods.is_empty());
+    }
+}
+
+// === impl Quarantine ===
+
+impl Quarantine {
+    fn left(&self, now: Instant) -> Duration {
+        QUARANTINE.saturating_sub(now.saturating_duration_since(self.since))
     }
 }
 
@@ -355,6 +384,29 @@ mod tests {
             assert_eq!(verdict(&pod("a", "Succeeded", 0), host), Verdict::DeleteIfTooMany, "{host:?}");
         }
         assert_eq!(verdict(&pod("a", "Running", 0), Host::Absent), Verdict::DeleteAfterQuarantine);
+    }
+
+    #[test]
+    fn a_pod_that_comes_to_a_missing_node_after_the_quarantine_waits_again() {
+        let (mut missing, start) = (Missing::default(), Instant::now());
+        let mut left = |name: &str, second: u64| {
+            missing.left("ghost", &pod(name, "Running", 0), start + Duration::from_secs(second), |_| true).as_secs()
+        };
+        assert_eq!((left("first", 0), left("second", 30)), (40, 10));
+        assert_eq!((left("first", 40), left("second", 41)), (0, 0));
+        assert_eq!((left("late", 45), left("late", 80), left("late", 85)), (40, 5, 0));
+    }
+
+    #[test]
+    fn a_missing_node_is_forgotten_with_its_last_pod() {
+        let (mut missing, now) = (Missing::default(), Instant::now());
+        for name in ["first", "second"] {
+            missing.left("ghost", &pod(name, "Running", 0), now, |_| true);
+        }
+        missing.forget(&ObjectKey::of(&pod("first", "Running", 0)));
+        assert_eq!(missing.nodes.len(), 1);
+        missing.forget(&ObjectKey::of(&pod("second", "Running", 0)));
+        assert!(missing.nodes.is_empty());
     }
 
     #[test]

@@ -90,12 +90,39 @@ pub(crate) fn is_namespace_ending(error: &kube::Error) -> bool {
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
+/// Whether nothing is known of what became of a request: the connection was lost, or the server or a proxy stopped waiting for the
+/// answer. A server that answers with a timeout may go on with the write.
+pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return true };
+    matches!(status.code, 408 | 502 | 504) || matches!(status.reason.as_str(), "ServerTimeout" | "Timeout")
+}
+
 /// After a creation that failed, under a name that the server chooses: without an answer it may have been done all the same, and the key
 /// is held back until the caches would show it.
 pub(crate) fn hold_if_unanswered(written: &ConsistencyStore, key: &ObjectKey, error: &kube::Error) {
-    if !matches!(error, kube::Error::Api(_)) {
+    if is_unanswered(error) {
         written.unanswered(key, UNANSWERED);
     }
+}
+
+/// Remembers how one creation for `key` ended, under a name that the server chooses: the key waits until the caches show the object, or,
+/// without an answer, until they would. Every creation of a batch is passed through this, because the batch returns its first error only.
+///
+/// # Errors
+/// The one that is passed in.
+pub(crate) fn record_creation<K>(
+    written: &ConsistencyStore,
+    key: &ObjectKey,
+    created: Result<K, Refused>,
+) -> Result<K, Refused>
+where
+    K: Resource<DynamicType = ()>,
+{
+    match &created {
+        Ok(object) => written.wrote_at(key, object),
+        Err(refused) => hold_if_unanswered(written, key, refused.error()),
+    }
+    created
 }
 
 /// Replaces the status of an object that was read and changed. `None` if it has changed since or is gone: then an event follows, and the
@@ -112,5 +139,56 @@ where
         Ok(object) => Ok(Some(object)),
         Err(error) if is_outdated(&error) => Ok(None),
         Err(error) => Err(Refused::to(format!("write the status of {name:?}"))(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::core::Status;
+    use steersman::write::slow_start;
+
+    fn status(code: u16, reason: &str) -> kube::Error {
+        kube::Error::Api(Status { code, reason: reason.to_owned(), ..Status::default() }.boxed())
+    }
+
+    fn lost() -> kube::Error {
+        kube::Error::Service("connection reset".into())
+    }
+
+    #[test]
+    fn a_timeout_and_a_lost_connection_are_no_answers_and_a_refusal_is_one() {
+        assert!(is_unanswered(&lost()));
+        for (code, reason) in [(408, ""), (500, "ServerTimeout"), (502, ""), (504, "Timeout"), (504, "")] {
+            assert!(is_unanswered(&status(code, reason)), "{code} {reason}");
+        }
+        for (code, reason) in [(403, "Forbidden"), (409, "AlreadyExists"), (422, "Invalid"), (500, "InternalError")] {
+            assert!(!is_unanswered(&status(code, reason)), "{code} {reason}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_without_an_answer_holds_its_key_whichever_error_of_the_batch_comes_first() {
+        for unanswered in [lost, || status(504, "Timeout")] {
+            let (written, key) = (ConsistencyStore::new(), ObjectKey::namespaced("shop", "job"));
+            let create = |at: usize| {
+                let (written, key) = (&written, &key);
+                async move {
+                    let created = match at {
+                        0 => Ok(Pod::default()),
+                        1 => Err(status(403, "Forbidden")),
+                        _ => Err(unanswered()),
+                    };
+                    record_creation(written, key, created.map_err(Refused::to("create a pod"))).map(drop)
+                }
+            };
+            let (n_created, first) = slow_start(3, create).await;
+            assert_eq!(n_created, 1);
+            assert!(first.is_some_and(|first| is_forbidden(first.error())));
+            written.ensure_ready(&key).unwrap_err();
+            tokio::time::sleep(UNANSWERED).await;
+            assert_eq!(written.ensure_ready(&key), Ok(()));
+        }
     }
 }

@@ -140,14 +140,7 @@ async fn create<K: Kind>(
 ) -> Option<Refused> {
     let pod = control::from_template(object, wanted.template);
     let (_, error) = write::slow_start(n, |_| async {
-        match cx.control.create(object, &pod).await {
-            Ok(pod) => cx.written.wrote_at(key, &pod),
-            Err(error) => {
-                refusal::hold_if_unanswered(&cx.written, key, error.error());
-                return Err(error);
-            }
-        }
-        Ok(())
+        refusal::record_creation(&cx.written, key, cx.control.create(object, &pod).await).map(drop)
     })
     .await;
     // The cache does not show yet that the namespace is ending: nothing is made there any more.

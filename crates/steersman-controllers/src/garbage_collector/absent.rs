@@ -3,6 +3,9 @@
 use crate::garbage_collector::identity::Identity;
 use hashbrown::HashSet;
 
+/// How many bytes all of them take at most: what owner references say of an owner is as long as users like.
+const BYTES_MAX: usize = 8 << 20;
+
 /// Identities, of which the ones used least lately are forgotten.
 #[derive(Debug)]
 pub(super) struct Absent {
@@ -11,19 +14,34 @@ pub(super) struct Absent {
     /// Used in the turn before, and not since.
     old: HashSet<Identity, std::hash::RandomState>,
     young_max: usize,
+    /// How many bytes the young ones take. At most half of [`BYTES_MAX`].
+    n_young_bytes: usize,
 }
 
 impl Absent {
-    /// Remembers at least half of `max`, and never more than that.
+    /// Remembers at least half of `max`, unless they are too long, and never more than that.
     pub(super) fn at_most(max: usize) -> Absent {
-        Absent { young: HashSet::default(), old: HashSet::default(), young_max: (max / 2).max(1) }
+        Absent { young: HashSet::default(), old: HashSet::default(), young_max: (max / 2).max(1), n_young_bytes: 0 }
     }
 
     pub(super) fn insert(&mut self, identity: Identity) {
-        if self.young.len() >= self.young_max && !self.young.contains(&identity) {
-            self.old = std::mem::take(&mut self.young);
+        let n_bytes = identity.n_bytes();
+        // The server is asked for each dependent of it instead.
+        if n_bytes > BYTES_MAX / 2 || self.young.contains(&identity) {
+            return;
         }
+        if self.young.len() >= self.young_max || self.n_young_bytes + n_bytes > BYTES_MAX / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.n_young_bytes = 0;
+        }
+        self.n_young_bytes += n_bytes;
         self.young.insert(identity);
+    }
+
+    /// How many bytes are remembered.
+    #[cfg(test)]
+    pub(super) fn n_bytes(&self) -> usize {
+        self.young.iter().chain(&self.old).map(Identity::n_bytes).sum()
     }
 
     /// Whether it is known to be absent. It is remembered longer then.

@@ -11,7 +11,7 @@ use crate::garbage_collector::absent::Absent;
 use crate::garbage_collector::identity::{Identity, Kind, Names, Uid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PropagationPolicy;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The finalizer of an object that goes after its dependents.
@@ -25,6 +25,8 @@ pub(super) struct Graph {
     nodes: HashMap<Uid, Node>,
     absent: Absent,
     names: Names,
+    /// What depends on a kind that is not served. Every uid here is in `nodes` too.
+    unserved: HashSet<Uid>,
 }
 
 /// What follows from a change.
@@ -100,7 +102,12 @@ impl Graph {
 
     /// Remembers at most so many absent owners.
     pub(super) fn remembering(absent_max: usize) -> Graph {
-        Graph { nodes: HashMap::new(), absent: Absent::at_most(absent_max), names: Names::default() }
+        Graph {
+            nodes: HashMap::new(),
+            absent: Absent::at_most(absent_max),
+            names: Names::default(),
+            unserved: HashSet::new(),
+        }
     }
 
     pub(super) fn names(&mut self) -> &mut Names {
@@ -199,6 +206,18 @@ impl Graph {
         self.absent.contains(&owner.within(&cluster)) || self.absent.contains(&owner.within(namespace))
     }
 
+    /// An object waits until other kinds are served than now.
+    pub(super) fn wait_until_served(&mut self, uid: &Uid) {
+        if self.nodes.contains_key(uid) {
+            self.unserved.insert(uid.clone());
+        }
+    }
+
+    /// What has waited for a kind to be served. It waits no longer.
+    pub(super) fn take_unserved(&mut self) -> HashSet<Uid> {
+        std::mem::take(&mut self.unserved)
+    }
+
     /// The objects of a kind are not watched any more: what was known of them may not be true.
     pub(super) fn unwatch(&mut self, kind: &Arc<Kind>) {
         self.nodes.retain(|_, node| {
@@ -208,6 +227,7 @@ impl Graph {
             }
             !node.is_virtual || !node.dependents.is_empty() || !node.owners.is_empty()
         });
+        self.unserved.retain(|uid| self.nodes.contains_key(uid));
     }
 
     /// What to do about an object whose turn it is.
@@ -377,12 +397,14 @@ impl Graph {
         node.n_blocking = node.n_blocking.saturating_sub(usize::from(was_blocked));
         if node.is_virtual && node.dependents.is_empty() && node.owners.is_empty() {
             self.nodes.remove(owner);
+            self.unserved.remove(owner);
         }
     }
 
     fn remove(&mut self, identity: &Identity, effects: &mut Effects) {
         let uid = &identity.uid;
         let Some(node) = self.nodes.remove(uid) else { return };
+        self.unserved.remove(uid);
         for owner in blocking_by_uid(&node.owners).keys() {
             self.unlink(uid, owner);
             let is_free = |node: &Node| node.deletion.is_waiting() && !node.is_held();

@@ -1,6 +1,7 @@
 //! Which object is meant: its uid, its kind, and where it is.
 
 use hashbrown::HashSet;
+use ring::digest;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +10,15 @@ use std::sync::Arc;
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 /// Names that are shared are looked through for unused ones when their number has doubled, and this many are there.
 const UNUSED_MIN: usize = 1_024;
+/// The longest uid, API version and kind that is kept as it is. Those of what is served are shorter: a group has 253 bytes at most, a version
+/// and a kind 63.
+const TEXT_BYTES_MAX: usize = 320;
 
-/// A `metadata.uid`. Those that servers make take 16 bytes; an owner reference may say anything.
+/// A `metadata.uid`. Those that servers make take 16 bytes; an owner reference may say anything, as long as a request, of which only a digest
+/// is kept.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Uid {
+    Digest([u8; 32]),
     Text(Arc<str>),
     Uuid([u8; 16]),
 }
@@ -52,8 +58,30 @@ struct Shared<T: ?Sized> {
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Uid {
-        uuid(text).map_or_else(|| Uid::Text(text.into()), Uid::Uuid)
+        match uuid(text) {
+            Some(bytes) => Uid::Uuid(bytes),
+            None if text.len() > TEXT_BYTES_MAX => Uid::Digest(sha256(text)),
+            None => Uid::Text(text.into()),
+        }
     }
+}
+
+impl Uid {
+    /// Whether the text is longer than what is kept of it, so that it has to be read from the object again.
+    pub(super) fn is_digest(&self) -> bool {
+        matches!(self, Uid::Digest(_))
+    }
+}
+
+fn sha256(text: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+    bytes
+}
+
+/// A text as it is, or, if it is longer than that of anything served can be, its digest.
+fn bounded(text: &str) -> Box<str> {
+    if text.len() <= TEXT_BYTES_MAX { text.into() } else { Uid::Digest(sha256(text)).to_string().into() }
 }
 
 /// The bytes of a UUID that is written as [`Uid`] writes it again.
@@ -86,6 +114,10 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Uid::Digest(bytes) => {
+                f.write_str("sha256:")?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
             Uid::Text(text) => f.write_str(text),
             Uid::Uuid(bytes) => {
                 for (position, byte) in bytes.iter().enumerate() {
@@ -104,6 +136,16 @@ impl Identity {
     /// Whether this is namespaced, as far as is known.
     pub(super) fn is_namespaced(&self) -> bool {
         !self.namespace.is_empty()
+    }
+
+    /// How many bytes its texts take, those that others share included.
+    pub(super) fn n_bytes(&self) -> usize {
+        let Identity { kind, namespace, name, uid } = self;
+        let uid = match uid {
+            Uid::Text(text) => text.len(),
+            Uid::Digest(_) | Uid::Uuid(_) => 0,
+        };
+        size_of::<Identity>() + kind.api_version.len() + kind.kind.len() + namespace.len() + name.len() + uid
     }
 
     /// The same object in another namespace; none if empty.
@@ -145,7 +187,13 @@ impl fmt::Display for Identity {
 
 impl Names {
     pub(super) fn kind(&mut self, api_version: &str, kind: &str) -> Arc<Kind> {
-        self.kinds.get(Kind { api_version: api_version.into(), kind: kind.into() })
+        self.kinds.get(Kind { api_version: bounded(api_version), kind: bounded(kind) })
+    }
+
+    /// How many bytes the texts of all kinds take.
+    #[cfg(test)]
+    pub(super) fn n_bytes_of_kinds(&self) -> usize {
+        self.kinds.all.iter().map(|kind| kind.api_version.len() + kind.kind.len()).sum()
     }
 
     pub(super) fn namespace(&mut self, namespace: &str) -> Arc<str> {

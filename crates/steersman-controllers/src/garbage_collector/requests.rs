@@ -154,8 +154,14 @@ impl Server for Requests {
         version: Option<&str>,
         owners: &[Uid],
     ) -> Result<Answer, RequestError> {
-        let removals: Vec<Value> =
-            owners.iter().map(|owner| json!({"$patch": "delete", "uid": owner.to_string()})).collect();
+        let texts: Vec<String> = if owners.iter().any(Uid::is_digest) {
+            let Some(live) = self.get(object).await? else { return Ok(Answer::Gone) };
+            let references = live.owner_references.into_iter().flatten().map(|reference| reference.uid);
+            references.filter(|uid| owners.contains(&Uid::from(uid.as_str()))).collect()
+        } else {
+            owners.iter().map(Uid::to_string).collect()
+        };
+        let removals: Vec<Value> = texts.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
         let mut patch = json!({"metadata": {"uid": object.uid.to_string(), "ownerReferences": removals}});
         if let Some(version) = version {
             patch["metadata"]["resourceVersion"] = version.into();

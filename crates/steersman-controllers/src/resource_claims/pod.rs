@@ -110,10 +110,8 @@ async fn ensure(
         status: None,
     };
     let claims = Api::<ResourceClaim>::namespaced(cx.client.clone(), namespace);
-    let claim = claims.create(&PostParams::default(), &claim).await;
-    let claim = claim.map_err(Refused::to("create ResourceClaim"))?;
-    cx.written.wrote_at(pod_key, &claim);
-    Ok(claim.metadata.name)
+    let claim = claims.create(&PostParams::default(), &claim).await.map_err(Refused::to("create ResourceClaim"));
+    Ok(refusal::record_creation(&cx.written, pod_key, claim)?.metadata.name)
 }
 
 /// The beginning of a claim's name: those of the Pod and of the entry, cut in proportion if they are too long.

@@ -223,3 +223,37 @@ fn nobody_is_asked_about_what_has_no_owner_or_owners_that_stay() {
     scene.see(object("shop", "wrong", &[misnamed]));
     assert!(matches!(scene.plan("wrong"), Plan::Look(_)));
 }
+
+#[test]
+fn owners_that_only_users_know_leave_nothing_behind_when_their_dependents_are_gone() {
+    const LONG: usize = 1 << 20;
+    let mut scene = Scene::new();
+    let kind = scene.kind();
+    for n in 0..200 {
+        let text = |what: &str| format!("{what}-{n}-{}", "x".repeat(LONG));
+        let owner = OwnerReference {
+            api_version: text("group"),
+            kind: text("Kind"),
+            name: text("name"),
+            uid: text("uid"),
+            block_owner_deletion: None,
+            controller: None,
+        };
+        let uid = Uid::from(owner.uid.as_str());
+        let dependent = object("shop", "dependent", &[owner]);
+        let effects = scene.see(dependent.clone());
+        assert_eq!(effects.delete, [uid.clone()]);
+        scene.graph.wait_until_served(&uid);
+        assert_eq!(scene.graph.unserved.len(), 1);
+        let assumed = scene.graph.nodes[&uid].identity.clone();
+        if n % 2 == 0 {
+            scene.graph.is_absent(&assumed);
+        }
+        scene.graph.gone(&kind, &dependent);
+        // A worker may come to it only after it is gone.
+        scene.graph.wait_until_served(&uid);
+        assert_eq!((scene.graph.nodes.len(), scene.graph.unserved.len()), (0, 0));
+    }
+    assert!(scene.graph.names.n_bytes_of_kinds() < LONG, "{}", scene.graph.names.n_bytes_of_kinds());
+    assert!(scene.graph.absent.n_bytes() <= 8 * LONG, "{}", scene.graph.absent.n_bytes());
+}
