@@ -46,6 +46,7 @@ mod in_force;
 mod initializers;
 mod key_rotation;
 mod limits;
+mod legacy_uses;
 mod metrics;
 pub mod negotiate;
 pub mod openapi;

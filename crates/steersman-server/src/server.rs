@@ -190,6 +190,7 @@ impl Server {
         tasks.extend(crate::upkeep::start_initialization(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
+        tasks.push(crate::legacy_uses::start(&state));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits, web));
         ends_if_dropped.disarm();
