@@ -138,6 +138,7 @@ impl Server {
         let catalog = crate::definitions::configured(&runtime_config);
         let has_initializers = runtime_config.has_initializers();
         let admission = if has_initializers { admission.with_initializers() } else { admission };
+        let admission = if authorization.has_nodes() { admission.with_nodes() } else { admission };
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
