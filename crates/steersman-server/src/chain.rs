@@ -11,6 +11,7 @@ use crate::authz;
 use crate::body::Body;
 use crate::body_memory::Reservation;
 use crate::chain::request_body::RequestBody;
+use crate::compiled::Needs;
 use crate::compute::{self, Job, Load};
 use crate::flowcontrol::{Kind, Schema};
 use crate::limits::{Access, Asked, Limits, Permit};
@@ -207,6 +208,17 @@ impl Chain {
             info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
         if state.is_stopping() && !is_health {
             return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
+        }
+        let needs = Needs::of(info, &state.catalog());
+        if !is_health && state.compiled.is_behind(needs) {
+            let caught_up = async {
+                // Both arms are cancel-safe: they have no state.
+                tokio::select! {
+                    () = state.compiled.catch_up(needs) => {}
+                    () = state.stopping() => {}
+                }
+            };
+            tokio::time::timeout(timeout, caught_up).await.map_err(|_| compute::too_late())?;
         }
         let attributes = info.attributes();
         let user = impersonation::apply(&*state.authorizer, &parts.headers, user, &attributes).await?;
