@@ -22,6 +22,7 @@ pub mod resource_name;
 pub mod revision;
 pub mod selector;
 pub mod status;
+pub mod time;
 pub mod usage;
 pub mod value;
 

@@ -37,13 +37,14 @@ pub use crate::authn::configuration::{Configuration, ConfigurationError};
 pub use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
 pub use crate::authn::oidc::{Issuer, Oidc, PrefixedClaim};
 pub use crate::authn::request_header::RequestHeader;
-use crate::authn::service_account::ServiceAccounts;
 pub use crate::authn::service_account::{
     DEFAULT_ISSUER, Keeper, Keyring, Options as ServiceAccountOptions, StoredKey, StoredKeyError, TokenSecrets,
 };
+use crate::authn::service_account::{Presented, ServiceAccounts};
 pub use crate::authn::token_file::{Tokens, TokensError};
 pub use crate::authn::webhook::{ReviewVersion, Settings as WebhookSettings, Webhook};
 use crate::digest_cache::{self, Digest};
+use crate::operation::Notes;
 use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -152,12 +153,14 @@ impl Authenticator {
         &self.audiences
     }
 
-    /// The user who sent a request, if known. A certificate takes precedence over a token.
+    /// The user who sent a request, if known, and what there is to note about the credential. A certificate takes precedence
+    /// over a token.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
         extensions: &http::Extensions,
         path: &str,
+        notes: &mut Notes,
         now: Timestamp,
     ) -> Option<Arc<User>> {
         let mut is_refused = false;
@@ -176,7 +179,7 @@ impl Authenticator {
         let Some(token) = bearer_token(headers) else {
             return (!is_refused && self.anonymous.allows(path)).then(|| NOBODY.clone());
         };
-        match self.token(token, &self.audiences, now).await {
+        match self.token(token, &self.audiences, notes, now).await {
             Ok(identity) => Some(identity.user),
             Err(rejected) => {
                 tracing::debug!(%rejected, "a token was refused");
@@ -185,11 +188,17 @@ impl Authenticator {
         }
     }
 
-    /// Whose token it is, if it is good for one of the audiences.
+    /// Whose token it is, if it is good for one of the audiences, and what there is to note about it.
     ///
     /// # Errors
     /// When it is not good.
-    pub(crate) async fn token(&self, token: &str, audiences: &[String], now: Timestamp) -> Result<Identity, Rejected> {
+    pub(crate) async fn token(
+        &self,
+        token: &str,
+        audiences: &[String],
+        notes: &mut Notes,
+        now: Timestamp,
+    ) -> Result<Identity, Rejected> {
         if token.len() > TOKEN_BYTES_MAX {
             let reason = format!("it has {} bytes: want {TOKEN_BYTES_MAX} at most", token.len());
             return Err(Rejected { reasons: vec![reason] });
@@ -204,7 +213,8 @@ impl Authenticator {
         }
         let mut rejected = Rejected::default();
         let (accounts, own) = (&self.service_accounts, &self.audiences);
-        match accounts.authenticate(&self.store, token, &digest, audiences, own, now).await {
+        let presented = Presented { token, digest: &digest, audiences, api_audiences: own };
+        match accounts.authenticate(&self.store, presented, notes, now).await {
             Ok(Some(identity)) => return Ok(identity),
             Ok(None) => {}
             Err(reason) => rejected.reasons.push(reason),

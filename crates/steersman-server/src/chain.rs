@@ -11,14 +11,15 @@ use crate::authz;
 use crate::body::Body;
 use crate::body_memory::Reservation;
 use crate::chain::request_body::RequestBody;
+use crate::compiled::Needs;
 use crate::compute::{self, Job, Load};
 use crate::flowcontrol::{Kind, Schema};
 use crate::limits::{Access, Asked, Limits, Permit};
 use crate::negotiate::error_encoding;
-use crate::operation::WARNINGS_BYTES_MAX;
+use crate::operation::{Notes, WARNINGS_BYTES_MAX};
 use crate::query::Query;
 use crate::request_info::RequestInfo;
-use crate::route::{self, Notes, Router};
+use crate::route::{self, Router};
 use crate::state::State;
 use crate::status::Failure;
 use crate::uid;
@@ -152,7 +153,7 @@ impl Chain {
                     notes.audit_annotations.iter().for_each(|annotation| trail.note(annotation));
                     trail.answered(&mut answer.response, failure.as_ref(), has_panicked).await;
                 }
-                None if sender.is_none() => Trail::unauthenticated(received).await,
+                None if sender.is_none() => Trail::unauthenticated(received, &notes.audit_annotations).await,
                 // The policy does not want it.
                 None => {}
             }
@@ -196,8 +197,9 @@ impl Chain {
         let deadline = Instant::now() + timeout;
         let interrupt = Interrupt::default();
         let Parts { headers, extensions, .. } = parts;
-        let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, state.now()).await;
-        let user = authenticated.ok_or_else(Failure::unauthorized)?;
+        let Known { notes, .. } = known;
+        let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, notes, state.now());
+        let user = authenticated.await.ok_or_else(Failure::unauthorized)?;
         known.sender = Some(AuthenticatedUser(user.clone()));
         if let Some(received) = received {
             known.trail = Trail::begin(received, &user).await;
@@ -206,6 +208,17 @@ impl Chain {
             info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
         if state.is_stopping() && !is_health {
             return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
+        }
+        let needs = Needs::of(info, &state.catalog());
+        if !is_health && state.compiled.is_behind(needs) {
+            let caught_up = async {
+                // Both arms are cancel-safe: they have no state.
+                tokio::select! {
+                    () = state.compiled.catch_up(needs) => {}
+                    () = state.stopping() => {}
+                }
+            };
+            tokio::time::timeout(timeout, caught_up).await.map_err(|_| compute::too_late())?;
         }
         let attributes = info.attributes();
         let user = impersonation::apply(&*state.authorizer, &parts.headers, user, &attributes).await?;
@@ -257,7 +270,7 @@ impl Chain {
             let compute = state.compute.clone();
             let done = async move { compute.carry_out(job, done).await };
             let (outcome, said) = if is_write { joined(self.writing.spawn(done)).await?? } else { done.await? };
-            known.notes = said;
+            known.notes.append(said);
             if is_read && deadline <= Instant::now() {
                 return Err(compute::too_late());
             }

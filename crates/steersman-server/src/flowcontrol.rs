@@ -26,6 +26,7 @@ use crate::flowcontrol::level::{Figures, Level, Tracked};
 use crate::flowcontrol::queues::Policy;
 use crate::flowcontrol::spec::{CATCH_ALL, Distinguisher};
 use crate::flowcontrol::table::Table;
+use crate::follower::Progress;
 use crate::operation::Attributes;
 use crate::user::User;
 use arc_swap::ArcSwap;
@@ -36,7 +37,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use crate::flowcontrol::follower::start;
+pub(crate) use crate::flowcontrol::follower::{resources, start};
 pub(crate) use crate::flowcontrol::level::Seat;
 pub(crate) use crate::flowcontrol::table::Schema;
 pub(crate) use crate::flowcontrol::work::{Kind, Work};
@@ -55,6 +56,7 @@ pub(crate) struct FlowControl {
     hasher: RandomState,
     /// Changed by the follower only.
     configured: Mutex<Configured>,
+    progress: Progress,
 }
 
 /// What the follower has made of the objects in the store.
@@ -77,7 +79,13 @@ impl FlowControl {
             total,
             hasher: RandomState::new(),
             configured: Mutex::new(configured),
+            progress: Progress::default(),
         }
+    }
+
+    /// How far the schemas and levels in the store are in force.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// The schema of a request.

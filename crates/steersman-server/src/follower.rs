@@ -31,8 +31,8 @@ pub(crate) trait Followed: Send + Sync + 'static {
 }
 
 /// How far a resource has been followed, for those who wait until what they wrote is in force.
-#[derive(Debug, Default)]
-pub(crate) struct Progress(watch::Sender<Reached>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress(Arc<watch::Sender<Reached>>);
 
 /// What [`Progress`] says.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +79,11 @@ impl Progress {
     /// Notified of every change that comes into force.
     pub(crate) fn changes(&self) -> watch::Receiver<Reached> {
         self.0.subscribe()
+    }
+
+    /// Whether everything up to a revision is in force.
+    pub(crate) fn has_reached(&self, revision: Revision) -> bool {
+        revision <= self.0.borrow().revision
     }
 
     /// Waits until what was written at a revision is in force. False if it never will be.

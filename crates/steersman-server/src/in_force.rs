@@ -3,6 +3,7 @@
 //!
 //! The task that follows the definitions reports its progress here, and writes of definitions wait for it here.
 
+use crate::follower::Progress;
 use crate::status::Failure;
 use std::sync::atomic::{AtomicU64, Ordering};
 use steersman_machinery::Revision;
@@ -15,6 +16,7 @@ const FAILURES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct InForce {
     reported: watch::Sender<Reported>,
+    progress: Progress,
     parsed: AtomicU64,
     compiled: AtomicU64,
 }
@@ -72,6 +74,11 @@ impl InForce {
         }
     }
 
+    /// How far the definitions were processed, whether they could be put in force or not.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
     /// The work done since the start.
     pub(crate) fn work(&self) -> Work {
         Work { compiled: self.compiled.load(Ordering::Relaxed), parsed: self.parsed.load(Ordering::Relaxed) }
@@ -97,6 +104,7 @@ impl InForce {
             let surplus = reported.failures.len().saturating_sub(FAILURES_MAX);
             reported.failures.drain(..surplus);
         });
+        self.progress.report(revision);
     }
 
     /// Removes the failures of a definition that is in force now, or deleted.
@@ -113,5 +121,6 @@ impl InForce {
 impl Drop for Reporting<'_> {
     fn drop(&mut self) {
         self.0.reported.send_modify(|reported| reported.has_ended = true);
+        self.0.progress.end();
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod figures;
 
 mod configured;
 
-pub(crate) use self::configured::{Configured, OnTimeout, follow};
+pub(crate) use self::configured::{Configured, OnTimeout, follow, resource};
 
 use steersman_machinery::name;
 

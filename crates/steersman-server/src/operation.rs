@@ -98,6 +98,15 @@ pub(crate) struct Operation<'a> {
     pub(crate) expressions: Allowance,
 }
 
+/// Warnings and annotations of a request, whether it succeeded or not.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// For the client.
+    pub(crate) warnings: Vec<String>,
+    /// For the audit log.
+    pub(crate) audit_annotations: Vec<Annotation>,
+}
+
 /// An annotation for the audit log.
 #[derive(Clone, Debug)]
 pub(crate) struct Annotation {
@@ -154,6 +163,21 @@ impl<'a> ResourceAttributes<'a> {
     /// Whether they are about a resource, whatever its version and subresource.
     pub(crate) fn is_about(&self, group: &str, resource: &str) -> bool {
         self.group == group && self.resource == resource
+    }
+}
+
+// === impl Notes ===
+
+impl Notes {
+    /// Adds an annotation for the audit log.
+    pub(crate) fn annotate(&mut self, key: &'static str, value: String) {
+        self.audit_annotations.push(Annotation { key: Cow::Borrowed(key), value, is_of_body: false });
+    }
+
+    /// Adds those of a later stage of the request.
+    pub(crate) fn append(&mut self, later: Notes) {
+        self.warnings.extend(later.warnings);
+        self.audit_annotations.extend(later.audit_annotations);
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use self::allocation::observe;
 pub(crate) use self::commit::Outcome;
 pub(crate) use self::current::Current;
 pub(crate) use self::decode::{Body, decode, parse};
-pub(crate) use self::delete::is_done_waiting;
+pub(crate) use self::delete::{check_preconditions, is_done_waiting};
 pub(crate) use self::identity::{check_given_name, check_name, set_namespace};
 pub(crate) use self::initialization::remove as remove_failed;
 pub(crate) use self::managed::{apply_scale, record};

@@ -11,7 +11,7 @@ use crate::endpoint::context::Context;
 use crate::limits::{Access, Limits};
 use crate::metrics::{self, Gauges, InFlight, ResourceCount, StoreFigures};
 use crate::negotiate::{self, Encoding, Shape, negotiate};
-use crate::operation::{Annotation, Operation};
+use crate::operation::{Notes, Operation};
 use crate::published::{Documents, Published};
 use crate::query::Query;
 use crate::request_info::{RequestInfo, Target};
@@ -72,15 +72,6 @@ pub(crate) struct Request<'a> {
     pub(crate) load: Load,
     /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,
-}
-
-/// Warnings and annotations of a request, whether it succeeded or not.
-#[derive(Debug, Default)]
-pub(crate) struct Notes {
-    /// For the client.
-    pub(crate) warnings: Vec<String>,
-    /// For the audit log.
-    pub(crate) audit_annotations: Vec<Annotation>,
 }
 
 impl Router {

@@ -138,6 +138,7 @@ impl Server {
         let catalog = crate::definitions::configured(&runtime_config);
         let has_initializers = runtime_config.has_initializers();
         let admission = if has_initializers { admission.with_initializers() } else { admission };
+        let admission = if authorization.has_nodes() { admission.with_nodes() } else { admission };
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
@@ -145,7 +146,8 @@ impl Server {
         state.agents = agents;
         state.resource_metrics = resource_metrics.map(|source| Offer::new(source, &runtime_config));
         state.initializers = has_initializers.then(Default::default);
-        let state = Arc::new(state);
+        let limits = Arc::new(Limits::new(concurrency));
+        let state = Arc::new(state.catching_up(limits.flow_control().map(|control| &**control)));
         // A start that fails, or is given up, ends the tasks that it has begun.
         let ends_if_dropped = state.stopping_token().clone().drop_guard();
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
@@ -170,7 +172,6 @@ impl Server {
             let follower = crate::initializers::follow(&state.store, configured, state.stopping_token());
             tasks.push(follower.map_err(|error| fail(Failure::of_read(&error)))?);
         }
-        let limits = Arc::new(Limits::new(concurrency));
         let found = crate::bootstrap::Found { address: &address, advertised, client_ca: client_ca.as_deref() };
         crate::bootstrap::namespaces(&state).await.map_err(fail)?;
         // What does not need each other is written at the same time, so that it shares commits of the store.
@@ -189,6 +190,7 @@ impl Server {
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(crate::upkeep::start_initialization(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
+        tasks.push(crate::legacy_uses::start(&state));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits, web));

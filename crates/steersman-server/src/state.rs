@@ -13,11 +13,13 @@ use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
 use crate::builtin::service::{Allocator, Ranges};
 use crate::catalog::{Catalog, Resource};
+use crate::compiled::{Compiled, Dependents};
 use crate::compute::{Compute, Pool};
 use crate::conversion_webhook::Caller;
 use crate::crd;
+use crate::flowcontrol::{self, FlowControl};
 use crate::in_force::InForce;
-use crate::initializers::Configured;
+use crate::initializers::{self, Configured};
 use crate::metrics::Metrics;
 use crate::resource_metrics::Offer;
 use crate::status::Failure;
@@ -55,6 +57,8 @@ pub(crate) struct State {
     /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
+    /// What is compiled from the store, for requests that wait until it is as new as what was read.
+    pub(crate) compiled: Compiled,
     /// `None`: there are no initializers.
     pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
@@ -105,6 +109,7 @@ impl State {
             nodes: has_nodes.then_some(nodes),
             services: Allocator::default(),
             definitions: InForce::default(),
+            compiled: Compiled::default(),
             initializers: None,
             metrics: Metrics::default(),
             timeouts: Timeouts::default(),
@@ -130,6 +135,29 @@ impl State {
     pub(crate) fn with_webhook_services(self, services: Services) -> State {
         let webhooks = Arc::new(Clients::new(self.store.clone(), services));
         State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, ..self }
+    }
+
+    /// Has requests wait until what can be read is in force. To be called before the followers are started.
+    #[must_use]
+    pub(crate) fn catching_up(mut self, control: Option<&FlowControl>) -> State {
+        let (store, compiled) = (&self.store, &mut self.compiled);
+        for resource in RbacResource::ALL {
+            compiled.add(store, &resource.storage(), Dependents::All, self.rbac.progress(resource));
+        }
+        if let Some(control) = control {
+            for resource in flowcontrol::resources() {
+                compiled.add(store, &resource, Dependents::All, control.progress());
+            }
+        }
+        for (resource, progress) in self.policies.followed().into_iter().chain(self.admission_webhooks.progress()) {
+            compiled.add(store, &resource, Dependents::Admitted, progress);
+        }
+        if let Some(initializers) = &self.initializers {
+            compiled.add(store, &initializers::resource(), Dependents::Admitted, initializers.progress());
+        }
+        let definitions = GroupResource::new(crd::GROUP, crd::PLURAL);
+        compiled.add(store, &definitions, Dependents::OnDefinitions, self.definitions.progress());
+        self
     }
 
     /// The definitions of the kinds that are served.

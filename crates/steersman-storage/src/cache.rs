@@ -6,7 +6,7 @@ use crate::interest::Group;
 use crate::key;
 use crate::kv;
 use crate::parallel;
-use crate::resource_cache::{Change, ResourceCache};
+use crate::resource_cache::{Change, Newest, ResourceCache};
 use crate::ring::Limits;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -38,6 +38,8 @@ pub(crate) struct Applied {
 #[derive(Debug)]
 struct Resources {
     by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
+    /// Those whose newest change somebody asks for, so that it is known through the same handle when their cache is made anew.
+    asked: HashMap<GroupResource, Newest>,
     /// A resource that is not in the map has had no objects since this revision; its earlier history is dropped.
     floor: Revision,
 }
@@ -75,7 +77,7 @@ impl Cache {
         Cache {
             applied: watch::Sender::new(Applied { closed: false, revision: floor }),
             limits,
-            resources: RwLock::new(Resources { by_resource, floor }),
+            resources: RwLock::new(Resources { asked: HashMap::new(), by_resource, floor }),
             unreadable: Mutex::new(std::mem::take(&mut *loading.unreadable.lock())),
         }
     }
@@ -101,8 +103,16 @@ impl Cache {
         }
         let mut resources = self.resources.write();
         let floor = resources.floor;
-        let new = || Arc::new(ResourceCache::new(Vec::new(), floor));
+        let newest = resources.asked.get(resource).cloned().unwrap_or_default();
+        let new = || Arc::new(ResourceCache::new(Vec::new(), floor).with_newest(newest));
         resources.by_resource.entry(resource.clone()).or_insert_with(new).clone()
+    }
+
+    /// What says of which revision the newest change of a resource is.
+    pub(crate) fn newest(&self, resource: &GroupResource) -> Newest {
+        let mut resources = self.resources.write();
+        let there = resources.by_resource.get(resource).map(|cache| cache.newest().clone());
+        resources.asked.entry(resource.clone()).or_insert(there.unwrap_or_default()).clone()
     }
 
     /// Applies committed changes in order, then advances the revision, then wakes the watchers of what changed. Entries that are not
@@ -162,7 +172,7 @@ impl Cache {
         resources.iter().for_each(|cache| cache.trim(&self.limits, now));
         drop(resources);
         let mut resources = self.resources.write();
-        let Resources { by_resource, floor } = &mut *resources;
+        let Resources { by_resource, floor, .. } = &mut *resources;
         by_resource.retain(|_, cache| {
             // Under the map's write lock nobody can take another reference.
             let (is_bare, since) = cache.read(|state| (state.is_bare(), state.ring.floor()));

@@ -36,7 +36,7 @@ pub use crate::event::{Event, Kind};
 pub use crate::interest::Interest;
 pub use crate::key::KeyError;
 pub use crate::memory::Memory;
-pub use crate::resource_cache::{At, List, Page, Scope, Visibility};
+pub use crate::resource_cache::{At, List, Newest, Page, Scope, Visibility};
 pub use crate::ring::Limits;
 pub use crate::store::{
     Compactor, Deleted, Guard, HistorySize, OpenError, Options, ReadError, Stats, Store, WaitError, WriteError,

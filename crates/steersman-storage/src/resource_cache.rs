@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use steersman_machinery::{Object, ObjectKey, Revision};
 use tokio::time::Instant;
 
@@ -68,8 +69,14 @@ pub struct List {
 pub(crate) struct ResourceCache {
     /// The groups of watchers. Locked after `state`, never before it.
     groups: Mutex<Groups>,
+    /// Set before the objects of its revision can be read.
+    newest: Newest,
     state: RwLock<State>,
 }
+
+/// The revision of the newest change of a resource that can be read. It costs one load to ask.
+#[derive(Clone, Debug, Default)]
+pub struct Newest(Arc<AtomicU64>);
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -111,6 +118,19 @@ impl Page<'_> {
     pub const ALL: Page<'static> = Page { limit: None, start_after: None };
 }
 
+// === impl Newest ===
+
+impl Newest {
+    /// The revision; zero if there has been no change since the store was opened.
+    pub fn revision(&self) -> Revision {
+        Revision(self.0.load(Ordering::Acquire))
+    }
+
+    fn advance(&self, revision: Revision) {
+        self.0.fetch_max(revision.0, Ordering::Release);
+    }
+}
+
 // === impl ResourceCache ===
 
 impl ResourceCache {
@@ -119,7 +139,16 @@ impl ResourceCache {
         let uninitialized = objects.iter().filter(|object| object.meta().is_uninitialized());
         let uninitialized = uninitialized.map(|object| (object.key.clone(), object.clone())).collect();
         let state = State { objects: Sorted::new(objects), uninitialized, ring: Ring::new(floor) };
-        ResourceCache { groups: Mutex::default(), state: RwLock::new(state) }
+        ResourceCache { groups: Mutex::default(), newest: Newest::default(), state: RwLock::new(state) }
+    }
+
+    /// The same, which says through another handle what its newest change is.
+    pub(crate) fn with_newest(self, newest: Newest) -> ResourceCache {
+        ResourceCache { newest, ..self }
+    }
+
+    pub(crate) fn newest(&self) -> &Newest {
+        &self.newest
     }
 
     /// Applies changes in order. The watchers in `woken` are to be woken when the whole batch is in.
@@ -128,6 +157,7 @@ impl ResourceCache {
         let groups = self.groups.lock();
         for change in changes {
             if let Some(event) = state.change(change) {
+                self.newest.advance(event.revision);
                 groups.push(&event, state.ring.end(), woken);
                 state.ring.push(Arc::new(event), now);
             }

@@ -10,7 +10,7 @@ use crate::feeder::{Feeder, Retention};
 use crate::interest::Interest;
 use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
-use crate::resource_cache::{At, List, Miss, Page, Scope, Visibility};
+use crate::resource_cache::{At, List, Miss, Newest, Page, Scope, Visibility};
 use crate::ring::Limits;
 use crate::watcher::{Log, Watcher};
 use bytes::Bytes;
@@ -394,6 +394,12 @@ impl Store {
     /// An object as it is in the cache, which may be behind.
     pub fn get_cached(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Arc<Object>> {
         self.0.cache.resource(resource).ok()?.get(key)
+    }
+
+    /// What says of which revision the newest change of a resource is that can be read. Who has applied all changes up to there, and
+    /// asks after somebody has read an object, has applied what was read.
+    pub fn newest(&self, resource: &GroupResource) -> Newest {
+        self.0.cache.newest(resource)
     }
 
     /// Number of objects of a resource in the cache.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use steersman::ObjectKey;
 use steersman_codegen::rbac::Permissions;
 use steersman_controllers::kubelet::Agent;
-use steersman_server::authn::{self, Tokens, TokensError};
+use steersman_server::authn::{self, ServiceAccountOptions, TokenSecrets, Tokens, TokensError};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::webhook::Services;
@@ -62,6 +62,9 @@ pub struct Options {
     /// How long [`ControlPlane::until`] waits. Usually 30 s. A controller whose watch was broken time and again may wait a
     /// minute before it tries once more: where time is paused, ten minutes cost nothing.
     pub patience: Duration,
+    /// Whether Secrets of the type `kubernetes.io/service-account-token` are filled with a token of the account that they name. Usually
+    /// not.
+    pub token_secrets: bool,
     /// Users that sign in with a token, a line each: `token,user,uid,"group1,group2"`. Usually none.
     pub tokens: String,
     /// Where the admission and conversion webhooks behind Services are called. Usually nowhere: nothing routes to the addresses of
@@ -93,6 +96,7 @@ impl Default for Options {
             initializers: false,
             loops: Loops::none(),
             patience: PATIENCE,
+            token_secrets: false,
             tokens: String::new(),
             webhook_services: Services::default(),
         }
@@ -205,8 +209,10 @@ async fn run(kv: Arc<dyn Kv>, options: &Options, agent: &Agent) -> Result<Runnin
     let store = Store::open(kv, options.history).await.map_err(StartError::Store)?;
     let served = steersman_server::RuntimeConfig::default();
     let has_nodes = options.loops.has_nodes();
+    let token_secrets = options.token_secrets.then(TokenSecrets::default);
+    let service_accounts = ServiceAccountOptions { token_secrets, ..ServiceAccountOptions::default() };
     let server = Server::start(steersman_server::Options {
-        authentication: authn::Options { tokens, ..authn::Options::default() },
+        authentication: authn::Options { tokens, service_accounts, ..authn::Options::default() },
         authorization: options.authorization.clone(),
         address: "testkit:443".to_owned(),
         webhook_services: options.webhook_services.clone(),

@@ -23,6 +23,8 @@ mod garbage_collection;
 #[cfg(test)]
 mod jobs;
 #[cfg(test)]
+mod legacy_tokens;
+#[cfg(test)]
 mod moved;
 #[cfg(test)]
 mod nodes;

@@ -28,6 +28,8 @@ enum IsOn {
     Never,
     /// Those with initializers.
     WithInitializers,
+    /// Those that authorize nodes by what belongs to them: such a node may write what only this plugin looks into.
+    WithNodes,
 }
 
 /// In upstream's order (`pkg/kubeapiserver/options/plugins.go`), in which they are called.
@@ -41,7 +43,7 @@ static ROWS: [Row; 43] = [
     row("LimitPodHardAntiAffinityTopology", IsOn::Never, &anti_affinity::AntiAffinity),
     row("LimitRanger", IsOn::Always, &limit_ranger::LimitRanger),
     row("ServiceAccount", IsOn::InUpstream, &service_account::ServiceAccount),
-    row("NodeRestriction", IsOn::Never, &node_restriction::NodeRestriction),
+    row("NodeRestriction", IsOn::WithNodes, &node_restriction::NodeRestriction),
     row("TaintNodesByCondition", IsOn::Always, &node_taint::NodeTaint),
     row("AlwaysPullImages", IsOn::Never, &always_pull_images::AlwaysPullImages),
     absent("ImagePolicyWebhook", IsOn::Never),
@@ -92,6 +94,8 @@ const fn absent(name: &'static str, is_on: IsOn) -> Row {
 pub struct Plugins {
     /// By position in [`ROWS`].
     is_on: [bool; ROWS.len()],
+    /// Those that were switched on or off by name, which stay so.
+    is_chosen: [bool; ROWS.len()],
     /// Those that are on and exist here, in the order in which they are called.
     asked: Vec<&'static dyn Plugin>,
 }
@@ -131,6 +135,7 @@ impl Plugins {
     pub fn only<S: AsRef<str>>(names: &[S]) -> Result<Plugins, PluginsError> {
         let mut plugins = Plugins::of(|row| row.name.is_empty() && row.is_on == IsOn::Always);
         plugins.switch(names, true)?;
+        plugins.is_chosen = [true; ROWS.len()];
         Ok(plugins)
     }
 
@@ -158,6 +163,15 @@ impl Plugins {
         ROWS.iter().any(|row| row.name == name && row.plugin.is_some())
     }
 
+    /// The same for a server that authorizes nodes by what belongs to them: with NodeRestriction, unless that was switched off.
+    pub(crate) fn with_nodes(mut self) -> Plugins {
+        for (position, _) in ROWS.iter().enumerate().filter(|(_, row)| row.is_on == IsOn::WithNodes) {
+            self.is_on[position] |= !self.is_chosen[position];
+        }
+        self.collect();
+        self
+    }
+
     /// The same, and the plugin of initializers.
     pub(crate) fn with_initializers(mut self) -> Plugins {
         for (is_on, row) in self.is_on.iter_mut().zip(&ROWS) {
@@ -177,7 +191,7 @@ impl Plugins {
         for (slot, row) in is_on.iter_mut().zip(&ROWS) {
             *slot = wanted(row);
         }
-        let mut plugins = Plugins { is_on, asked: Vec::new() };
+        let mut plugins = Plugins { is_on, is_chosen: [false; ROWS.len()], asked: Vec::new() };
         plugins.collect();
         plugins
     }
@@ -187,6 +201,7 @@ impl Plugins {
             let found = ROWS.iter().position(|row| row.name == name && !name.is_empty());
             let position = found.ok_or_else(|| PluginsError::Unknown { name: name.to_owned() })?;
             self.is_on[position] = on;
+            self.is_chosen[position] = true;
         }
         self.collect();
         Ok(())
@@ -223,6 +238,9 @@ mod tests {
         let changed = plugins.with(&["AlwaysPullImages"], &["LimitRanger"]).unwrap();
         assert!(changed.is_on("AlwaysPullImages") && !changed.is_on("LimitRanger") && changed.is_on("ResourceQuota"));
         let only = Plugins::only(&["Priority"]).unwrap();
+        assert_eq!(format!("{:?}", only.clone().with_nodes()), "[AppArmor, Priority]", "a list has all");
+        assert!(Plugins::default().with_nodes().is_on("NodeRestriction"));
+        assert!(!Plugins::default().with(&[], &["NodeRestriction"]).unwrap().with_nodes().is_on("NodeRestriction"));
         assert_eq!(format!("{only:?}"), "[AppArmor, Priority]");
     }
 

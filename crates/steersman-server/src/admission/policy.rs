@@ -20,7 +20,7 @@ use crate::admission::policy::registered::{Part, Registered};
 use crate::admission::policy::validating::Validating;
 use crate::catalog::Resource;
 use crate::follower::{Progress, Reached};
-use steersman_machinery::Revision;
+use steersman_machinery::{GroupResource, Revision};
 use tokio::sync::watch;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -55,6 +55,11 @@ impl Policies {
             Some(part) => self.progress(part).wait_for(revision).await,
             None => true,
         }
+    }
+
+    /// The four resources, and how far each has been followed.
+    pub(crate) fn followed(&self) -> [(GroupResource, &Progress); 4] {
+        Part::ALL.map(|part| (GroupResource::new(GROUP, part.plural()), self.progress(part)))
     }
 
     fn progress(&self, part: Part) -> &Progress {

@@ -11,8 +11,9 @@ pub(crate) use self::registered::{Kind, start};
 
 use crate::admission::webhooks::registered::Registered;
 use crate::catalog::Resource;
+use crate::follower::Progress;
 use std::fmt;
-use steersman_machinery::Revision;
+use steersman_machinery::{GroupResource, Revision};
 
 /// The webhooks in force.
 #[derive(Default)]
@@ -29,6 +30,11 @@ impl Webhooks {
             Some(kind) => self.of(kind).wait_for(revision).await,
             None => true,
         }
+    }
+
+    /// The resources that name webhooks, and how far each has been followed.
+    pub(crate) fn progress(&self) -> [(GroupResource, &Progress); 2] {
+        [Kind::Mutating, Kind::Validating].map(|kind| (kind.storage(), self.of(kind).progress()))
     }
 
     fn of(&self, kind: Kind) -> &Registered {

@@ -71,8 +71,9 @@ impl Trail {
     }
 
     /// Reports a request whose sender could not be authenticated, if the policy wants it.
-    pub(crate) async fn unauthenticated(received: &Received<'_>) {
+    pub(crate) async fn unauthenticated(received: &Received<'_>, annotations: &[Annotation]) {
         let Some(mut trail) = Trail::new(received, None) else { return };
+        annotations.iter().for_each(|annotation| trail.note(annotation));
         let message = "Authentication failed, provide credentials that the server knows";
         let failure = Failure::new(401, "Unauthorized", message);
         trail.event.status = Some(Outcome { code: 401, failure: Some(failure.status) });

@@ -9,6 +9,7 @@
 pub(crate) mod claims;
 mod documents;
 pub(crate) mod keyring;
+pub(crate) mod legacy;
 mod live;
 
 use crate::authn::jws::Jws;
@@ -16,13 +17,14 @@ use crate::authn::service_account::claims::{Bound, Claims, Issuer, Kubernetes, L
 pub(crate) use crate::authn::service_account::documents::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::authn::service_account::keyring::SignError;
 pub use crate::authn::service_account::keyring::{Keeper, Keyring, StoredKey, StoredKeyError};
+use crate::authn::service_account::legacy::Uses;
 use crate::authn::{Identity, common};
 use crate::digest_cache::{Digest, DigestCache};
+use crate::operation::Notes;
 use crate::uid;
 use crate::user::User;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use steersman_storage::Store;
 
@@ -73,6 +75,18 @@ pub(crate) struct ServiceAccounts {
     options: Options,
     verified: DigestCache<Arc<Verified>>,
     refused: DigestCache<Timestamp>,
+    legacy_uses: Uses,
+}
+
+/// A token as it was presented, and for whom it must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Presented<'a> {
+    pub(crate) token: &'a str,
+    pub(crate) digest: &'a Digest,
+    /// It must be for one of these.
+    pub(crate) audiences: &'a [String],
+    /// Those of this server.
+    pub(crate) api_audiences: &'a [String],
 }
 
 /// A token whose signature was verified.
@@ -85,8 +99,7 @@ struct Verified {
 #[derive(Debug)]
 enum Said {
     Bound(Box<Claims>),
-    /// With the revision of the Secret in which the token was found.
-    Legacy(LegacyClaims, AtomicU64),
+    Legacy(LegacyClaims, legacy::Seen),
 }
 
 /// A token to be issued.
@@ -130,11 +143,17 @@ impl ServiceAccounts {
             options,
             verified: DigestCache::new(VERIFIED_MAX, VERIFIED_BYTES_MAX),
             refused: DigestCache::new(REFUSED_MAX, REFUSED_MAX * REFUSED_BYTES),
+            legacy_uses: Uses::default(),
         }
     }
 
     pub(crate) fn keys(&self) -> &Keyring {
         &self.options.keys
+    }
+
+    /// The uses of tokens in Secrets that are to be recorded.
+    pub(crate) fn legacy_uses(&self) -> &Uses {
+        &self.legacy_uses
     }
 
     /// Whether tokens can be asked for.
@@ -213,19 +232,18 @@ impl ServiceAccounts {
 // === impl ServiceAccounts: verifies ===
 
 impl ServiceAccounts {
-    /// Whose token it is. `None` if it is none of a service account.
+    /// Whose token it is, and what there is to note about it. `None` if it is none of a service account.
     ///
     /// # Errors
     /// With the reason why a token of a service account is not good.
     pub(crate) async fn authenticate(
         &self,
         store: &Store,
-        token: &str,
-        digest: &Digest,
-        audiences: &[String],
-        api_audiences: &[String],
+        presented: Presented<'_>,
+        notes: &mut Notes,
         now: Timestamp,
     ) -> Result<Option<Identity>, String> {
+        let Presented { token, digest, audiences, api_audiences } = presented;
         let verified = match self.verified.get(digest) {
             Some(verified) => verified,
             None => match self.verify(token, digest, now)? {
@@ -249,8 +267,13 @@ impl ServiceAccounts {
         // Everything that was acknowledged before this request counts.
         store.sync().await.map_err(|error| error.to_string())?;
         match &verified.said {
-            Said::Bound(claims) => live::check(store, claims, now)?,
-            Said::Legacy(claims, revision) => live::check_legacy(store, claims, token, revision, now)?,
+            Said::Bound(claims) => {
+                live::check(store, claims, now)?;
+                note_if_stale(claims, notes, now);
+            }
+            Said::Legacy(claims, seen) => {
+                legacy::check(store, &legacy::Token { claims, text: token, seen }, &self.legacy_uses, notes, now)?;
+            }
         }
         Ok(Some(Identity { user: verified.user.clone(), audiences: audiences_in_common }))
     }
@@ -276,12 +299,12 @@ impl ServiceAccounts {
         let unreadable = |error: serde_json::Error| format!("its claims cannot be read: {error}");
         let verified = if is_legacy {
             let claims: LegacyClaims = serde_json::from_slice(&jws.claims).map_err(unreadable)?;
-            live::check_form_of_legacy(&claims)?;
+            legacy::check_form(&claims)?;
             let user = User {
                 uid: claims.account_uid.clone(),
                 ..User::authenticated(claims.sub.clone(), claims::groups(&claims.namespace))
             };
-            Verified { said: Said::Legacy(claims, AtomicU64::new(0)), user: Arc::new(user) }
+            Verified { said: Said::Legacy(claims, legacy::Seen::default()), user: Arc::new(user) }
         } else {
             let claims: Claims = serde_json::from_slice(&jws.claims).map_err(unreadable)?;
             let of = &claims.kubernetes;
@@ -300,6 +323,16 @@ impl ServiceAccounts {
         // What is kept is made of the claims, some of them twice.
         self.verified.insert(*digest, verified.clone(), 512 + 2 * jws.claims.len());
         Ok(Some(verified))
+    }
+}
+
+/// Notes that a Pod uses a token that its kubelet should have replaced: the server takes it for a year, for clients that never read it
+/// again.
+fn note_if_stale(claims: &Claims, notes: &mut Notes, now: Timestamp) {
+    let limit = claims.kubernetes.warnafter.filter(|limit| *limit != 0);
+    if let Some(seconds) = limit.map(|limit| now.as_second() - limit).filter(|seconds| 0 < *seconds) {
+        let value = format!("subject: {}, seconds after warning threshold: {seconds}", claims.sub);
+        notes.annotate("authentication.k8s.io/stale-token", value);
     }
 }
 

@@ -59,7 +59,7 @@ impl World {
     /// The name behind a token, or why there is none.
     async fn name(&self, token: &str, second: i64) -> Result<String, String> {
         let audiences = self.authenticator.audiences();
-        let identity = self.authenticator.token(token, audiences, at(second)).await;
+        let identity = self.authenticator.token(token, audiences, &mut Notes::default(), at(second)).await;
         identity.map(|identity| identity.user.name.clone()).map_err(|rejected| rejected.to_string())
     }
 }
@@ -238,7 +238,9 @@ async fn a_bad_credential_is_refused_where_none_is_needed() {
         if !header.is_empty() {
             headers.insert(AUTHORIZATION, http::HeaderValue::from_bytes(header).unwrap());
         }
-        let user = authenticator.authenticate(&headers, &http::Extensions::default(), "/healthz", at(NOW)).await;
+        let user = authenticator
+            .authenticate(&headers, &http::Extensions::default(), "/healthz", &mut Notes::default(), at(NOW))
+            .await;
         user.map(|user| user.name.clone())
     };
     let (open, closed) = (of(Anonymous::Always), of(Anonymous::At(vec!["/livez".to_owned()])));
@@ -281,7 +283,7 @@ async fn what_a_proxy_says_counts_only_with_a_certificate_of_its_ca() {
         if let Some(peer) = peer {
             extensions.insert(peer);
         }
-        let user = authenticator.authenticate(&headers, &extensions, "/api", at(NOW)).await;
+        let user = authenticator.authenticate(&headers, &extensions, "/api", &mut Notes::default(), at(NOW)).await;
         user.map(|user| user.name.clone()).unwrap_or_default()
     };
     let alice = || User::authenticated("alice", []);
@@ -315,7 +317,7 @@ async fn a_certificate_is_good_until_it_ends_though_its_connection_lasts() {
         let (mut headers, mut extensions) = (HeaderMap::new(), http::Extensions::new());
         headers.insert(header.0, header.1.parse().unwrap());
         extensions.insert(peer.until(Some(at(NOW))));
-        let user = authenticator.authenticate(&headers, &extensions, "/api", at(second)).await;
+        let user = authenticator.authenticate(&headers, &extensions, "/api", &mut Notes::default(), at(second)).await;
         user.map(|user| user.name.clone()).unwrap_or_default()
     };
     let alice = || Peer::new(User::authenticated("alice", []));
@@ -334,8 +336,8 @@ async fn a_static_token_is_for_the_audiences_of_the_server() {
     let tokens = Tokens::parse("secret,alice,1").unwrap();
     let authenticator = Authenticator::new(Options { tokens, ..Options::default() }, store);
     let vault = ["vault".to_owned()];
-    assert_eq!(authenticator.token("secret", &vault, at(NOW)).await, Err(Rejected::default()));
+    assert_eq!(authenticator.token("secret", &vault, &mut Notes::default(), at(NOW)).await, Err(Rejected::default()));
     let both = ["vault".to_owned(), DEFAULT_ISSUER.to_owned()];
-    let identity = authenticator.token("secret", &both, at(NOW)).await.unwrap();
+    let identity = authenticator.token("secret", &both, &mut Notes::default(), at(NOW)).await.unwrap();
     assert_eq!(identity.audiences, [DEFAULT_ISSUER]);
 }

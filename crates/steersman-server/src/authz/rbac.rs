@@ -147,7 +147,8 @@ impl Rbac {
         self.progress(resource).wait_for(revision).await
     }
 
-    fn progress(&self, resource: Resource) -> &Progress {
+    /// How far a resource has been followed.
+    pub(crate) fn progress(&self, resource: Resource) -> &Progress {
         match resource {
             Resource::ClusterRoleBindings => &self.cluster_role_bindings,
             Resource::ClusterRoles => &self.cluster_roles,

@@ -129,14 +129,14 @@ fn endpoint(endpoint: &Place<'_>, family: &str, faults: &mut Vec<Error>) {
 }
 
 fn address(address: &Place<'_>, addresses: &Place<'_>, family: &str, faults: &mut Vec<Error>) {
-    let Some(ip) = rules::sloppy_ip(address.text()) else {
-        return rules::ip(address, faults);
-    };
-    if ip.is_ipv4() != (family == "IPv4") {
-        faults.push(Error::invalid(&addresses.path, address.text(), format!("must be an {family} address")));
+    let n_before = faults.len();
+    rules::ip(address, faults);
+    if n_before < faults.len() {
         return;
     }
-    rules::ip(address, faults);
+    if rules::sloppy_ip(address.text()).is_some_and(|ip| ip.is_ipv4() != (family == "IPv4")) {
+        faults.push(Error::invalid(&addresses.path, address.text(), format!("must be an {family} address")));
+    }
     rules::ordinary_ip(address, faults);
 }
 

@@ -24,7 +24,7 @@ use http::Method;
 use steersman_machinery::Value;
 
 /// Answers a review. It is in the requested form, decoded, defaulted and admitted.
-type Answers = for<'a> fn(&'a State, &'a Operation<'_>, Value) -> BoxFuture<'a, Result<Value, Failure>>;
+type Answers = for<'a> fn(&'a State, &'a mut Operation<'_>, Value) -> BoxFuture<'a, Result<Value, Failure>>;
 
 /// What answers the reviews of a resource.
 struct Review {
@@ -63,6 +63,6 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     let mut object = cx.read_object("CreateOptions", &body)?;
     registry::record(&cx.operation, None, &mut object).await;
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
-    let answered = (review.answers)(cx.state, &cx.operation, object).await?;
+    let answered = (review.answers)(cx.state, &mut cx.operation, object).await?;
     Answer::object(201, Payload::Tree(answered), &representation).await
 }

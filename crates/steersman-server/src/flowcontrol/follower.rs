@@ -108,10 +108,12 @@ impl Follower {
         let readable = read(&levels.objects, spec::Level::read);
         let names: BTreeSet<Box<str>> = readable.iter().map(|level| level.name.clone()).collect();
         self.control.apply(readable, read(&schemas.objects, spec::Schema::read));
+        // A watch from here sees the statuses as changes, which are read once more and found to be right.
+        let revision = revision.min(schemas.revision).min(levels.revision);
+        self.control.progress().report(revision);
         let updates: Vec<_> = schemas.objects.iter().map(|schema| self.update_status(schema, &names)).collect();
         stream::iter(updates).buffer_unordered(WRITES_AT_A_TIME).collect::<()>().await;
-        // A watch from here sees the statuses as changes, which are read once more and found to be right.
-        Ok(revision.min(schemas.revision).min(levels.revision))
+        Ok(revision)
     }
 
     /// Writes the condition `Dangling` of a schema, if it is not what it should be.
@@ -148,6 +150,11 @@ impl Follower {
             }
         }
     }
+}
+
+/// Where the resources are stored whose progress [`FlowControl::progress`] is.
+pub(crate) fn resources() -> [GroupResource; 2] {
+    [SCHEMAS, LEVELS].map(storage)
 }
 
 fn storage(name: &str) -> GroupResource {

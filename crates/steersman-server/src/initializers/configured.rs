@@ -73,6 +73,11 @@ pub(crate) fn follow(
     follower::start(store, Box::new(Follow(configured.clone())), stopping)
 }
 
+/// Where configurations are stored.
+pub(crate) fn resource() -> GroupResource {
+    GroupResource::new("admissionregistration.k8s.io", "initializerconfigurations")
+}
+
 // === impl Configured ===
 
 impl Configured {
@@ -103,6 +108,11 @@ impl Configured {
         let configurations = self.configurations.read();
         let names = |initializers: &Vec<Initializer>| initializers.iter().map(|one| one.name.clone()).collect();
         configurations.iter().map(|(name, initializers)| (name.clone(), names(initializers))).collect()
+    }
+
+    /// How far the configurations have been followed.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// Waits until what was written at a revision is in force; false if it no longer comes into force.
@@ -179,7 +189,7 @@ impl Rule {
 
 impl Followed for Follow {
     fn resource(&self) -> GroupResource {
-        GroupResource::new("admissionregistration.k8s.io", "initializerconfigurations")
+        resource()
     }
 
     fn replace(&self, objects: &[Arc<Object>], revision: Revision) {

@@ -26,7 +26,7 @@ pub(super) async fn plan<'s>(
     options: &Delete,
     current: Arc<Object>,
 ) -> Result<Plan<'s>, Failure> {
-    check_preconditions(operation, options, &current)?;
+    check_preconditions(operation, options, current.meta().uid(), &current.revision.to_string())?;
     let is_handled =
         |phase| !operation.is_admitted && admission::is_handled(state, phase, Action::Delete, &operation.attributes);
     let (is_mutated, is_validated) = (is_handled(Phase::Mutate), is_handled(Phase::Validate));
@@ -68,17 +68,24 @@ fn goes_unread(operation: &Operation<'_>, options: &Delete, current: &Object) ->
     !is_kept && policy(options, rules.propagation, &[]) == Propagation::Background
 }
 
-fn check_preconditions(operation: &Operation<'_>, options: &Delete, current: &Object) -> Result<(), Failure> {
+/// Checks what a deletion says of the object that it is about, which has this uid and this version.
+///
+/// # Errors
+/// 409 if it is about another one.
+pub(crate) fn check_preconditions(
+    operation: &Operation<'_>,
+    options: &Delete,
+    live_uid: &str,
+    revision: &str,
+) -> Result<(), Failure> {
     // Upstream names the kind here, where every other conflict names the resource.
     let kind = GroupResource::new(&*operation.resource().group, &*operation.resource().kind);
-    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| **uid != *current.meta().uid()) {
+    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| *uid != live_uid) {
         let why = format!(
-            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-            current.meta().uid()
+            "the UID in the precondition ({uid}) does not match the UID in record ({live_uid}). The object might have been deleted and then recreated"
         );
         return Err(Failure::conflict(&kind, operation.name(), &why));
     }
-    let revision = current.revision.to_string();
     if let Some(version) = options.preconditions.resource_version.as_deref().filter(|version| *version != revision) {
         let why = format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({revision}). The object might have been modified"

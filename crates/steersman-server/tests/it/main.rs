@@ -23,6 +23,7 @@ mod engine;
 mod flow;
 mod flowcontrol;
 mod heavy;
+mod in_force;
 mod initializers;
 mod interrupted;
 mod limits;

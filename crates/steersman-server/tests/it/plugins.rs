@@ -198,6 +198,50 @@ async fn who_may_not_delete_an_object_does_not_choose_its_owners() {
     admin.post(maps, &owned("of-admin", true)).await.ok();
 }
 
+/// What somebody could do who has got hold of the certificate of a node, if nobody looked into what it writes.
+#[tokio::test]
+async fn a_node_does_not_become_an_account_that_it_makes_a_pod_for() {
+    let world = world(Authorization::default(), &[], &[]).await;
+    let (admin, node) = (world.http(), as_node(&world, "evil"));
+    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+    let account = "clusterrole-aggregation-controller";
+    admin.post(accounts, &json!({"metadata": {"name": account}})).await.ok();
+    let pods = "/api/v1/namespaces/kube-system/pods";
+    let of_account = pod("p", json!({"nodeName": "evil", "serviceAccountName": account}));
+    check_refused(
+        &node.post(pods, &of_account).await,
+        "pods \"p\" is forbidden: pod does not have \"kubernetes.io/config.mirror\" annotation, node \"evil\" can only create mirror pods",
+    );
+    let mut mirror = of_account.clone();
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    let refused = node.post(pods, &mirror).await;
+    assert_eq!(refused.code, 403, "{}", refused.body_text());
+    // Nor with a token of its own for another's pod.
+    let made = admin.post(pods, &pod("p", json!({"nodeName": "good", "serviceAccountName": account}))).await.ok();
+    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]});
+    let token = node.post(&format!("{accounts}/{account}/token"), &json!({"spec": {"boundObjectRef": bound}})).await;
+    assert_eq!(token.code, 403, "{}", token.body_text());
+    // Nor does it take pods that are meant for others by changing their nodes.
+    admin.post(NODES, &json!({"metadata": {"name": "good"}})).await.ok();
+    check_refused(
+        &node.merge(&format!("{NODES}/good"), &json!({"metadata": {"labels": {"x": "y"}}})).await,
+        "nodes \"good\" is forbidden: node \"evil\" is not allowed to modify node \"good\"",
+    );
+}
+
+#[tokio::test]
+async fn nodes_are_restricted_where_they_are_authorized_by_their_pods_and_nobody_has_switched_it_off() {
+    for (authorization, disabled, want) in [
+        (Authorization::default(), &[][..], 403),
+        (Authorization::default(), &["NodeRestriction"][..], 201),
+        (allow_all(), &[][..], 201),
+    ] {
+        let world = world(authorization, &[], disabled).await;
+        let made = as_node(&world, "n1").post(NODES, &json!({"metadata": {"name": "n2"}})).await;
+        assert_eq!(made.code, want, "{disabled:?} {}", made.body_text());
+    }
+}
+
 #[tokio::test]
 async fn a_node_writes_what_is_its_own() {
     let world = world(allow_all(), &["NodeRestriction"], &[]).await;

@@ -86,6 +86,128 @@ async fn an_eviction_deletes_a_pod_that_no_budget_holds() {
 }
 
 #[tokio::test]
+async fn an_evicted_pod_says_so_before_it_ends() {
+    let world = World::new().await;
+    let http = world.http();
+    let mut versions = Vec::new();
+    for name in ["dry", "held"] {
+        let pod = json!({
+            "metadata": {"name": name, "finalizers": ["example.com/held"]},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        versions.push(version(&http.post(PODS, &pod).await.ok()));
+    }
+    let eviction = |name: &str, options: Value| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options});
+    let path = |name: &str| format!("{PODS}/{name}");
+    let post = async |name: &str, options: Value| {
+        http.post(&format!("{}/eviction", path(name)), &eviction(name, options)).await
+    };
+    assert_eq!(post("dry", json!({"dryRun": ["All"]})).await.code, 201);
+    assert_eq!(version(&http.get(&path("dry")).await.ok()), versions[0], "a dry run changes nothing");
+    let other = json!({"preconditions": {"resourceVersion": "1"}});
+    assert_eq!(post("held", other).await.refusal(), (409, "Conflict".to_owned()));
+    let other = json!({"preconditions": {"uid": "1"}});
+    assert_eq!(post("held", other).await.refusal(), (409, "Conflict".to_owned()));
+    assert_eq!(version(&http.get(&path("held")).await.ok()), versions[1], "nor does what is about another");
+    let own = json!({"preconditions": {"resourceVersion": versions[1].to_string()}});
+    assert_eq!(post("held", own).await.code, 201);
+    let ending = http.get(&path("held")).await.ok();
+    assert!(ending["metadata"]["deletionTimestamp"].is_string());
+    let condition = &ending["status"]["conditions"][0];
+    let want = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": condition["lastTransitionTime"],
+    });
+    assert_eq!(*condition, want);
+    let before = version(&ending);
+    assert_eq!(post("held", Value::Null).await.code, 201);
+    assert_eq!(version(&http.get(&path("held")).await.ok()), before, "who evicts it once more changes nothing");
+    let history = http.watch(&format!("{PODS}?fieldSelector=metadata.name=held&resourceVersion={}", versions[1])).await;
+    let mut history = history;
+    let first = history.next().await.unwrap();
+    assert_eq!(text(&first, "/object/status/conditions/0/type"), "DisruptionTarget");
+    assert!(first["object"]["metadata"]["deletionTimestamp"].is_null(), "the condition comes first");
+}
+
+/// Xorshift: the choices of a seed.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// A budget that allows no disruption is passed by Pods that do not count. One that becomes ready before it is deleted counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_ready_pod_gets_past_a_budget_although_it_was_not_ready_when_its_eviction_began() {
+    const ROUNDS: u64 = 150;
+    let world = World::new().await;
+    let http = world.http();
+    let budget =
+        json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    http.post(BUDGETS, &budget).await.ok();
+    let counted =
+        json!({"status": {"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0}});
+    http.merge(&format!("{BUDGETS}/web/status"), &counted).await.ok();
+    let (mut n_evicted, mut n_refused) = (0, 0);
+    for seed in 1..=ROUNDS {
+        let mut choices = Choices(seed);
+        pod(&http, "p").await;
+        let status = |phase: &str, ready: &str| json!({"status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}});
+        let phase = if choices.below(2) == 0 { "Pending" } else { "Running" };
+        let before = http.merge(&format!("{PODS}/p/status"), &status(phase, "False")).await.ok();
+        // Each begins in a task of its own, as much later as the seed says.
+        let mut turns = || choices.below(4) * choices.below(5_000);
+        let (evicts_after, ready_after) = (turns(), turns());
+        let wait = |turns: u64| (0..turns).for_each(|_| std::hint::spin_loop());
+        let evicting = tokio::spawn({
+            let http = http.clone();
+            async move {
+                wait(evicts_after);
+                evict(&http, "p").await
+            }
+        });
+        let becoming_ready = tokio::spawn({
+            let (http, ready) = (http.clone(), status("Running", "True"));
+            async move {
+                wait(ready_after);
+                http.merge(&format!("{PODS}/p/status"), &ready).await
+            }
+        });
+        let evicted = evicting.await.unwrap();
+        becoming_ready.await.unwrap();
+        let mut watch = http.watch(&format!("{PODS}?resourceVersion={}&timeoutSeconds=1", version(&before))).await;
+        match evicted.code {
+            201 => {
+                n_evicted += 1;
+                let mut last = before;
+                loop {
+                    let event = watch.next().await.unwrap();
+                    if event["object"]["metadata"]["deletionTimestamp"].is_string() {
+                        break;
+                    }
+                    last = event["object"].clone();
+                }
+                let conditions = last["status"]["conditions"].as_array().unwrap();
+                let is_ready = conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+                assert!(!is_ready, "seed {seed}: it was ready when it was deleted, and the budget allows nothing");
+            }
+            429 => {
+                n_refused += 1;
+                http.delete(&format!("{PODS}/p?gracePeriodSeconds=0")).await.ok();
+            }
+            code => panic!("seed {seed}: {code} {}", evicted.body_text()),
+        }
+        assert_eq!(http.get(&format!("{PODS}/p")).await.code, 404);
+    }
+    assert!(0 < n_evicted && 0 < n_refused, "both happen: {n_evicted} were evicted, {n_refused} were refused");
+}
+
+#[tokio::test]
 async fn a_budget_is_asked_for_every_eviction_and_gives_what_it_has() {
     let world = World::new().await;
     let http = world.http();

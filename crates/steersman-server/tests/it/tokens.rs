@@ -150,6 +150,51 @@ async fn a_secret_for_a_token_is_filled_and_ends_with_its_account() {
 }
 
 #[tokio::test]
+async fn the_use_of_a_token_in_a_secret_is_recorded_and_one_that_is_marked_as_invalid_is_refused() {
+    let token_secrets = Some(TokenSecrets::default());
+    let service_accounts = ServiceAccountOptions { token_secrets, ..ServiceAccountOptions::default() };
+    let world = World::authenticating(authn::Options { service_accounts, ..authn::Options::default() }).await;
+    let http = world.http();
+    account(&http, "sa").await;
+    let annotations = json!({"kubernetes.io/service-account.name": "sa"});
+    let secret = json!({
+        "metadata": {"name": "t", "annotations": annotations}, "type": "kubernetes.io/service-account-token",
+    });
+    http.post(SECRETS, &secret).await.ok();
+    let filled = secret_until(&http, "t", |event| event["object"]["data"]["token"].is_string()).await;
+    assert!(filled["metadata"]["labels"].is_null(), "nobody has used it");
+    let token = String::from_utf8(STANDARD.decode(filled["data"]["token"].as_str().unwrap()).unwrap()).unwrap();
+    let used = async || {
+        let request = Request::get("/api").header("authorization", format!("Bearer {token}"));
+        Http(world.server.service()).raw(request.body(Full::<bytes::Bytes>::default()).unwrap()).await
+    };
+    let answer = used().await;
+    assert_eq!((answer.code, answer.header("warning")), (200, None), "somebody made the Secret by hand");
+    let last_used =
+        |event: &Value| event["object"]["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"].clone();
+    let recorded = secret_until(&http, "t", |event| last_used(event).is_string()).await;
+    let day = recorded["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"].as_str().unwrap();
+    assert!(day.parse::<jiff::civil::Date>().is_ok(), "{day}");
+    assert_eq!(used().await.code, 200);
+    let after = http.get(&format!("{SECRETS}/t")).await.ok();
+    assert_eq!(after["metadata"]["resourceVersion"], recorded["metadata"]["resourceVersion"], "once a day");
+
+    // Older versions made such Secrets by themselves and listed them at the account.
+    http.merge(&format!("{ACCOUNTS}/sa"), &json!({"secrets": [{"name": "t"}]})).await.ok();
+    let warning = "299 - \"Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.\"";
+    assert_eq!(used().await.header("warning"), Some(warning));
+
+    let mark = |day: Value| json!({"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": day}}});
+    http.merge(&format!("{SECRETS}/t"), &mark(json!("2026-01-01"))).await.ok();
+    assert_eq!(used().await.code, 401);
+    let review = http.post(REVIEWS, &json!({"spec": {"token": token}})).await.json();
+    let why = "[invalid bearer token, the token in secret default/t for service account default/sa has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the 'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token]";
+    assert_eq!(review["status"], json!({"user": {}, "error": why}));
+    http.merge(&format!("{SECRETS}/t"), &mark(Value::Null)).await.ok();
+    assert_eq!(used().await.code, 200);
+}
+
+#[tokio::test]
 async fn the_keys_of_the_issuer_are_published_and_verify_its_tokens() {
     let world = World::new().await;
     let http = world.http();

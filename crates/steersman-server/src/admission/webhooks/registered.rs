@@ -68,6 +68,10 @@ impl Kind {
         [Kind::Mutating, Kind::Validating].into_iter().find(is_about)
     }
 
+    pub(crate) fn storage(self) -> GroupResource {
+        GroupResource::new(GROUP, self.plural())
+    }
+
     fn plural(self) -> &'static str {
         match self {
             Kind::Mutating => "mutatingwebhookconfigurations",
@@ -97,6 +101,10 @@ impl Registered {
         self.index.load()
     }
 
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
     pub(crate) async fn wait_for(&self, revision: Revision) -> bool {
         self.progress.wait_for(revision).await
     }
@@ -112,7 +120,7 @@ impl Registered {
 
 impl Followed for Part {
     fn resource(&self) -> GroupResource {
-        GroupResource::new(GROUP, self.kind.plural())
+        self.kind.storage()
     }
 
     fn replace(&self, objects: &[Arc<Object>], revision: Revision) {

@@ -3,18 +3,14 @@
 //! Looked up in the store's cache; the caller has waited until that is as new as the request.
 
 use crate::authn::service_account::LEEWAY_SECONDS;
-use crate::authn::service_account::claims::{self, Bound, Claims, LegacyClaims};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::authn::service_account::claims::{Bound, Claims};
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use steersman_machinery::time as times;
-use steersman_machinery::value::str_at;
-use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
+use steersman_machinery::{GroupResource, Object, ObjectKey};
 use steersman_storage::Store;
 
-const INVALIDATED: &str = "service account token has been invalidated";
+pub(super) const INVALIDATED: &str = "service account token has been invalidated";
 
 /// Checks the times of a token and what it is bound to.
 ///
@@ -53,54 +49,16 @@ pub(super) fn check(store: &Store, claims: &Claims, now: Timestamp) -> Result<()
     Ok(())
 }
 
-/// Checks that a token from a Secret is still the one in it.
+/// The account of a token.
 ///
 /// # Errors
-/// With the reason why it is not good.
-pub(super) fn check_legacy(
+/// When it is gone, or is another one by now.
+pub(super) fn check_account(
     store: &Store,
-    claims: &LegacyClaims,
-    token: &str,
-    found_at: &AtomicU64,
+    namespace: &str,
+    account: &Bound,
     now: Timestamp,
-) -> Result<(), String> {
-    let account = Bound { name: claims.account.clone(), uid: claims.account_uid.clone() };
-    check_account(store, &claims.namespace, &account, now)?;
-    let secret = find(store, "secrets", &ObjectKey::namespaced(&*claims.namespace, &*claims.secret));
-    let secret = secret.filter(|secret| !secret.meta().is_deleting()).ok_or(INVALIDATED)?;
-    // A Secret is parsed once for each of its versions.
-    if found_at.load(Ordering::Relaxed) == secret.revision.0 {
-        return Ok(());
-    }
-    let value: Value = serde_json::from_slice(secret.json()).map_err(|error| error.to_string())?;
-    let stored = str_at(&value, &["data", "token"]).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
-    if stored != token.as_bytes() {
-        return Err("service account token does not match server's copy".to_owned());
-    }
-    found_at.store(secret.revision.0, Ordering::Relaxed);
-    Ok(())
-}
-
-/// Checks what a token from a Secret says.
-///
-/// # Errors
-/// With what is missing or does not go together.
-pub(super) fn check_form_of_legacy(claims: &LegacyClaims) -> Result<(), String> {
-    let LegacyClaims { iss: _, namespace, secret, account, account_uid, sub } = claims;
-    let parts = [
-        ("namespace", namespace),
-        ("secret name", secret),
-        ("service account name", account),
-        ("service account UID", account_uid),
-    ];
-    if let Some((missing, _)) = parts.into_iter().find(|(_, value)| value.is_empty()) {
-        return Err(format!("its claim of the {missing} is missing"));
-    }
-    let name = claims::username(namespace, account);
-    if *sub == name { Ok(()) } else { Err(format!("its subject {sub:?} is not its account {name:?}")) }
-}
-
-fn check_account(store: &Store, namespace: &str, account: &Bound, now: Timestamp) -> Result<(), String> {
+) -> Result<Arc<Object>, String> {
     let Bound { name, uid } = account;
     let found = find(store, "serviceaccounts", &ObjectKey::namespaced(namespace, &**name));
     let found = found.ok_or_else(|| format!("serviceaccounts {name:?} not found"))?;
@@ -109,7 +67,7 @@ fn check_account(store: &Store, namespace: &str, account: &Bound, now: Timestamp
     }
     let live = found.meta().uid();
     if live == uid {
-        return Ok(());
+        return Ok(found);
     }
     Err(format!("service account UID ({live}) does not match claim ({uid})"))
 }
@@ -136,6 +94,6 @@ fn is_over(object: &Object, now: Timestamp) -> bool {
     since.is_some_and(|since| since.as_second() < now.as_second() - LEEWAY_SECONDS)
 }
 
-fn find(store: &Store, resource: &str, key: &ObjectKey) -> Option<Arc<Object>> {
+pub(super) fn find(store: &Store, resource: &str, key: &ObjectKey) -> Option<Arc<Object>> {
     store.get_cached(&GroupResource::new("", resource), key)
 }

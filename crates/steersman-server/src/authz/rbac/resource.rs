@@ -15,7 +15,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    pub(super) const ALL: [Resource; 4] =
+    pub(crate) const ALL: [Resource; 4] =
         [Resource::ClusterRoles, Resource::Roles, Resource::ClusterRoleBindings, Resource::RoleBindings];
 
     /// The resource of this name, if it is one of the four.

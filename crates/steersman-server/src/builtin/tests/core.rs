@@ -263,6 +263,53 @@ fn endpoints_are_checked_address_by_address() {
 }
 
 #[test]
+fn addresses_that_other_machines_do_not_reach_are_no_endpoints() {
+    let loopback = "may not be in the loopback range (127.0.0.0/8, ::1/128)";
+    let link_local = "may not be in the link-local range (169.254.0.0/16, fe80::/10)";
+    let multicast = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
+    let table = [
+        ("IPv4", "0.0.0.0", "may not be unspecified (0.0.0.0)"),
+        ("IPv4", "127.0.0.1", loopback),
+        ("IPv4", "127.255.0.9", loopback),
+        ("IPv4", "169.254.169.254", link_local),
+        ("IPv4", "224.0.0.1", multicast),
+        ("IPv6", "::", "may not be unspecified (::)"),
+        ("IPv6", "::1", loopback),
+        ("IPv6", "fe80::1", link_local),
+        ("IPv6", "ff02::1", multicast),
+    ];
+    let (endpoints, slices) = (Subject::of("", "Endpoints"), Subject::of("discovery.k8s.io", "EndpointSlice"));
+    for (family, address, why) in table {
+        let of_address =
+            |address: &str| json!({"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": address}]}]});
+        let fault = format!("subsets[0].addresses[0].ip: Invalid value: \"{address}\": {why}");
+        endpoints.refused(of_address(address), &[&*fault]);
+        // One that is there may stay, and no other one like it may come.
+        let old = of_address(address);
+        let (_, faults) =
+            endpoints.update(Endpoint::Main, &old, |object| object["metadata"]["labels"] = json!({"a": "b"}));
+        assert_faults(faults, &[]);
+        let fault = format!("subsets[0].notReadyAddresses[0].ip: Invalid value: \"{address}\": {why}");
+        let (_, faults) = endpoints.update(Endpoint::Main, &of_address("10.0.0.1"), |object| {
+            object["subsets"] = json!([{"notReadyAddresses": [{"ip": address}]}]);
+        });
+        assert_faults(faults, &[&*fault]);
+        let slice = json!({"metadata": {"name": "e"}, "addressType": family, "endpoints": [{"addresses": [address]}]});
+        slices.refused(slice, &[&*format!("endpoints[0].addresses[0]: Invalid value: \"{address}\": {why}")]);
+    }
+    let other_family =
+        json!({"metadata": {"name": "e"}, "addressType": "IPv4", "endpoints": [{"addresses": ["::1", "127.0.00.1"]}]});
+    slices.refused(
+        other_family,
+        &[
+            "endpoints[0].addresses: Invalid value: \"::1\": must be an IPv4 address",
+            &*format!("endpoints[0].addresses[0]: Invalid value: \"::1\": {loopback}"),
+            "endpoints[0].addresses[1]: Invalid value: \"127.0.00.1\": must not have leading 0s",
+        ],
+    );
+}
+
+#[test]
 fn an_endpoint_slice_keeps_its_family_and_counts_its_labels_as_a_change() {
     let slices = Subject::of("discovery.k8s.io", "EndpointSlice");
     let slice = slices.created(json!({

@@ -7,57 +7,150 @@ use crate::endpoint::connect::Reply;
 use crate::endpoint::context::Context;
 use crate::operation::{Operation, ResourceAttributes, seconds};
 use crate::options::Delete;
+use crate::payload::Payload;
 use crate::query::Query;
-use crate::registry::{self, Change};
+use crate::registry::{self, Change, Outcome};
 use crate::status::Failure;
 use futures::future::BoxFuture;
 use serde_json::json;
 use steersman_machinery::status::Cause;
 use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
-use steersman_machinery::{GroupResource, ObjectKey, Value};
+use steersman_machinery::{GroupResource, ObjectKey, Revision, Value};
 use steersman_storage::{At, Page, Scope};
 
 /// The most pods in `disruptedPods` of a budget. Beyond that, evictions are refused until its controller has removed some.
 const DISRUPTED_MAX: usize = 2000;
+/// How often a pod that does not count is judged, if it changes before it can be deleted. As often as upstream.
+const ATTEMPTS_MAX: usize = 20;
 /// The Retry-After of a budget that its controller has not processed yet.
 const RETRY_SECONDS: u32 = 10;
+
+/// What may be done with a pod.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Judged {
+    /// Its budget allows it, or it has none.
+    Granted,
+    /// It may be deleted as it was seen. If it changes first, it is judged again: it may count by then.
+    NotCounted,
+    /// It has ended or is ending, so that deleting it disrupts nothing.
+    Over,
+    /// The same, but its budget was asked, and the client is told to come again.
+    Unready { budget: String },
+}
 
 pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFuture<'a, Result<Reply, Failure>> {
     Box::pin(async move {
         let sent = remove_at(&mut eviction, &["deleteOptions"]).filter(|options| !options.is_null());
-        let mut options = Delete::parse(&Query::default(), sent)?;
+        let options = Delete::parse(&Query::default(), sent)?;
         cx.operation.options.is_dry_run |= options.is_dry_run();
-        let pod = conversion::parse(&*cx.current().await?)?;
-        if is_counted(&pod) {
-            ask_budget(cx, &pod).await?;
+        let mut attempts_left = ATTEMPTS_MAX;
+        loop {
+            let pod = conversion::parse(&*cx.current().await?)?;
+            let judged = judge(cx, &pod).await?;
+            attempts_left -= 1;
+            match (remove(cx, &options, &pod, &judged).await, judged) {
+                (Ok(()), _) => return Ok(Reply::Success),
+                (Err(failure), _) if failure.code() != 409 || is_version_given(&options) => return Err(failure),
+                (Err(_), Judged::NotCounted | Judged::Over) if 0 < attempts_left => {}
+                (Err(_), Judged::Unready { budget }) => return Err(still_processed(&budget)),
+                (Err(failure), _) => return Err(failure),
+            }
         }
-        // The pod that the budget was asked about, and not one that was created under its name since.
-        options
-            .preconditions
-            .uid
-            .get_or_insert_with(|| str_at(&pod, &["metadata", "uid"]).unwrap_or_default().to_owned());
-        let key = cx.operation.key(cx.operation.name());
-        let mut deletion = cx.operation.on(Verb::Delete, &key);
-        // It is the eviction that is admitted.
-        deletion.is_admitted = true;
-        registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| Reply::Success)
     })
 }
 
-/// Whether budgets count a pod: not one that has finished, is pending, or is being deleted.
-fn is_counted(pod: &Value) -> bool {
-    let phase = str_at(pod, &["status", "phase"]).unwrap_or_default();
+/// Whether the client has said at which version the pod is to be deleted. Then it is not judged again at another.
+fn is_version_given(options: &Delete) -> bool {
+    options.preconditions.resource_version.is_some()
+}
+
+/// Whether a pod may be deleted. One disruption of its budget is taken for one that counts.
+async fn judge(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
     let is_going = at(pod, &["metadata", "deletionTimestamp"]).is_some();
-    !is_going && !matches!(phase, "Failed" | "Pending" | "Succeeded")
+    match str_at(pod, &["status", "phase"]).unwrap_or_default() {
+        "Failed" | "Succeeded" => Ok(Judged::Over),
+        _ if is_going => Ok(Judged::Over),
+        // It can become ready at any time.
+        "Pending" => Ok(Judged::NotCounted),
+        _ => ask_budget(cx, pod).await,
+    }
+}
+
+/// Says in the pod why it ends, and deletes it.
+async fn remove(cx: &Context<'_>, options: &Delete, pod: &Value, judged: &Judged) -> Result<(), Failure> {
+    let mut options = options.clone();
+    let text = |field| str_at(pod, &["metadata", field]).unwrap_or_default().to_owned();
+    // The pod that was judged, and not one that was created under its name since.
+    options.preconditions.uid.get_or_insert_with(|| text("uid"));
+    if matches!(judged, Judged::NotCounted | Judged::Unready { .. }) {
+        options.preconditions.resource_version.get_or_insert_with(|| text("resourceVersion"));
+    }
+    let key = cx.operation.key(cx.operation.name());
+    if !cx.operation.options.is_dry_run {
+        let version = add_condition(cx, &key, &options).await?;
+        if options.preconditions.resource_version.is_some() {
+            options.preconditions.resource_version = Some(version.to_string());
+        }
+    }
+    let mut deletion = cx.operation.on(Verb::Delete, &key);
+    // It is the eviction that is admitted.
+    deletion.is_admitted = true;
+    registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| ())
+}
+
+/// Writes into the status of a pod that it is disrupted, for those who tell such an end from a failure, as Jobs do. Returns the version
+/// that the pod has by then.
+async fn add_condition(cx: &Context<'_>, key: &ObjectKey, options: &Delete) -> Result<Revision, Failure> {
+    let system = Operation::of_system(cx.operation.served, Verb::Update, cx.operation.now);
+    let (mut update, on_pod) = (system.on(Verb::Update, key), system.on(Verb::Update, key));
+    let now = seconds(cx.operation.now);
+    let add = |pod: &mut Value| {
+        let text = |field| str_at(pod, &["metadata", field]).unwrap_or_default();
+        registry::check_preconditions(&on_pod, options, text("uid"), text("resourceVersion"))?;
+        set_disrupted(pod, &now);
+        Ok(())
+    };
+    let Outcome::Updated(Payload::Stored(pod)) = registry::write(cx.state, &mut update, &Change::Assign(&add)).await?
+    else {
+        return Err(Failure::internal("the condition of an evicted pod was not stored"));
+    };
+    Ok(pod.revision)
+}
+
+/// Sets the condition `DisruptionTarget`. If the pod has it already, for whatever reason, the time stays.
+fn set_disrupted(pod: &mut Value, now: &str) {
+    const TYPE: &str = "DisruptionTarget";
+    let Some(status) = object_at(pod, &["status"]) else { return };
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    if conditions.is_null() {
+        *conditions = json!([]);
+    }
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let mut condition = json!({
+        "type": TYPE, "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
+        "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+    });
+    match conditions.iter_mut().find(|one| str_at(one, &["type"]) == Some(TYPE)) {
+        Some(before) => {
+            for field in ["lastProbeTime", "lastTransitionTime"] {
+                let is_kept = field == "lastProbeTime" || str_at(before, &["status"]) == Some("True");
+                if let Some(time) = before.get(field).filter(|_| is_kept) {
+                    condition[field] = time.clone();
+                }
+            }
+            *before = condition;
+        }
+        None => conditions.push(condition),
+    }
 }
 
 /// Takes one disruption from the budget of the pod, if there is one.
-async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
+async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
     let catalog = cx.state.catalog();
-    let Some(served) = catalog.find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+    let Some(served) = catalog.find("policy", "v1", "poddisruptionbudgets") else { return Ok(Judged::Granted) };
     let budgets = budgets(cx, served, pod)?;
     let (key, budget) = match budgets.as_slice() {
-        [] => return Ok(()),
+        [] => return Ok(Judged::Granted),
         [one] => one,
         _ => {
             let message =
@@ -66,7 +159,7 @@ async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
         }
     };
     if !builtin::pod::is_ready(pod) && allows_unready(budget) {
-        return Ok(());
+        return Ok(Judged::Unready { budget: key.name.to_string() });
     }
     let attributes = ResourceAttributes { subresource: Some("status"), ..ResourceAttributes::of(served, Verb::Update) };
     let budgets = Operation { attributes, ..Operation::of_system(served, Verb::Update, cx.operation.now) };
@@ -74,7 +167,7 @@ async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
     update.options.is_dry_run = cx.operation.options.is_dry_run;
     let (name, now) = (cx.operation.name(), seconds(cx.operation.now));
     let take = |budget: &mut Value| take_disruption(budget, name, &now);
-    registry::write(cx.state, &mut update, &Change::Assign(&take)).await.map(|_| ())
+    registry::write(cx.state, &mut update, &Change::Assign(&take)).await.map(|_| Judged::Granted)
 }
 
 /// The budgets whose selector a pod matches.
@@ -108,8 +201,7 @@ fn take_disruption(budget: &mut Value, pod: &str, now: &str) -> Result<(), Failu
     let generation = at(budget, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
     let refused = |why: &str| Failure::forbidden(&GroupResource::new("policy", "poddisruptionbudgets"), &name, why);
     if number(budget, "observedGeneration") < generation {
-        let why = format!("The disruption budget {name} is still being processed by the server.");
-        return Err(not_now(why, Some(RETRY_SECONDS)));
+        return Err(still_processed(&name));
     }
     let allowed = number(budget, "disruptionsAllowed");
     let disrupted = at(budget, &["status", "disruptedPods"]).and_then(Value::as_object).map_or(0, |pods| pods.len());
@@ -156,6 +248,11 @@ fn set_exhausted(budget: &mut Value, generation: i64, now: &str) {
         Some(at) => conditions[at] = condition,
         None => conditions.push(condition),
     }
+}
+
+/// 429 of a budget that does not know yet what there is.
+fn still_processed(budget: &str) -> Failure {
+    not_now(format!("The disruption budget {budget} is still being processed by the server."), Some(RETRY_SECONDS))
 }
 
 /// 429 of a budget.

@@ -9,7 +9,7 @@ use steersman_machinery::Value;
 
 pub(super) fn who<'a>(
     _state: &'a State,
-    operation: &'a Operation<'_>,
+    operation: &'a mut Operation<'_>,
     _review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     let kind = operation.served.kind();

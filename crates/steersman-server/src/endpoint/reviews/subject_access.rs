@@ -20,7 +20,7 @@ const EMPTY_BUT_NAMESPACE: &str = "must be empty except for namespace";
 
 pub(super) fn may_self<'a>(
     state: &'a State,
-    operation: &'a Operation<'_>,
+    operation: &'a mut Operation<'_>,
     review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {
@@ -31,7 +31,7 @@ pub(super) fn may_self<'a>(
 
 pub(super) fn may_subject<'a>(
     state: &'a State,
-    _operation: &'a Operation<'_>,
+    _operation: &'a mut Operation<'_>,
     review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {
@@ -43,7 +43,7 @@ pub(super) fn may_subject<'a>(
 
 pub(super) fn may_subject_here<'a>(
     state: &'a State,
-    operation: &'a Operation<'_>,
+    operation: &'a mut Operation<'_>,
     mut review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {

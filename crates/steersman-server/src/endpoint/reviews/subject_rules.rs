@@ -14,7 +14,7 @@ const RULE_BYTES: usize = 256;
 
 pub(super) fn of_self<'a>(
     state: &'a State,
-    operation: &'a Operation<'_>,
+    operation: &'a mut Operation<'_>,
     mut review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {

@@ -1,6 +1,6 @@
 //! `TokenReview`: whose a token is, for those who are shown one and cannot tell.
 
-use crate::operation::Operation;
+use crate::operation::{Notes, Operation};
 use crate::state::State;
 use crate::status::Failure;
 use futures::future::BoxFuture;
@@ -10,7 +10,7 @@ use steersman_machinery::value::{at, set_at, str_at};
 
 pub(super) fn whose<'a>(
     state: &'a State,
-    operation: &'a Operation<'_>,
+    operation: &'a mut Operation<'_>,
     mut review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {
@@ -22,7 +22,11 @@ pub(super) fn whose<'a>(
         let asked: Option<Vec<String>> =
             asked.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
         let audiences = asked.as_deref().unwrap_or(state.authenticator.audiences());
-        let status = match state.authenticator.token(token, audiences, operation.now).await {
+        let mut notes = Notes::default();
+        let identity = state.authenticator.token(token, audiences, &mut notes, operation.now).await;
+        operation.warnings.append(&mut notes.warnings);
+        operation.audit_annotations.append(&mut notes.audit_annotations);
+        let status = match identity {
             Ok(identity) => {
                 let mut status = json!({"authenticated": true, "user": &*identity.user});
                 if !identity.audiences.is_empty() {

@@ -1,0 +1,87 @@
+//! Whether what is compiled from the store is as new as what clients can read of it.
+//!
+//! Whoever has seen a role, a policy, a webhook, a definition or a FlowSchema, by a GET, a LIST or a WATCH, may count on it, whoever
+//! wrote it: a request waits first until the compiled forms that it depends on have every change that could be read when it came in.
+//! Reads are answered from the store's cache alone, and the cache tells for each resource which of its changes is the newest
+//! ([`Newest`]). While nothing changes, a request costs a comparison of two numbers for each resource.
+//!
+//! Writers wait for their own changes by themselves ([`crate::state::State::written`]).
+
+use crate::catalog::Catalog;
+use crate::follower::Progress;
+use crate::request_info::RequestInfo;
+use steersman_machinery::GroupResource;
+use steersman_storage::{Newest, Store};
+
+/// Which requests depend on what a resource is compiled to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Dependents {
+    /// Those that admission is asked about.
+    Admitted,
+    All,
+    /// Those on custom resources, and those that ask what is served.
+    OnDefinitions,
+}
+
+/// The resources that are compiled to something.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled(Vec<Part>);
+
+#[derive(Debug)]
+struct Part {
+    dependents: Dependents,
+    newest: Newest,
+    progress: Progress,
+}
+
+/// What a request depends on, beside what all do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Needs {
+    is_admitted: bool,
+    is_on_definitions: bool,
+}
+
+impl Needs {
+    pub(crate) fn of(info: &RequestInfo, catalog: &Catalog) -> Needs {
+        let Some(target) = &info.target else { return Needs { is_admitted: false, is_on_definitions: true } };
+        let served = catalog.find(&target.group, &target.version, &target.resource);
+        Needs {
+            // Connecting to a Pod is admitted whatever its method is.
+            is_admitted: !matches!(info.verb, "get" | "list" | "watch") || target.subresource.is_some(),
+            is_on_definitions: served.is_none_or(|served| served.resource.is_custom()),
+        }
+    }
+
+    fn has(self, dependents: Dependents) -> bool {
+        match dependents {
+            Dependents::Admitted => self.is_admitted,
+            Dependents::All => true,
+            Dependents::OnDefinitions => self.is_on_definitions,
+        }
+    }
+}
+
+impl Compiled {
+    /// Adds a resource. The progress is that of its follower.
+    pub(crate) fn add(&mut self, store: &Store, resource: &GroupResource, dependents: Dependents, progress: &Progress) {
+        self.0.push(Part { dependents, newest: store.newest(resource), progress: progress.clone() });
+    }
+
+    /// Whether a change could be read before now that is not in force yet.
+    pub(crate) fn is_behind(&self, needs: Needs) -> bool {
+        self.behind(needs).next().is_some()
+    }
+
+    /// Waits until everything is in force that could be read before now. What no longer comes into force, because the server stops,
+    /// is not waited for.
+    pub(crate) async fn catch_up(&self, needs: Needs) {
+        for part in self.behind(needs) {
+            part.progress.wait_for(part.newest.revision()).await;
+        }
+    }
+
+    fn behind(&self, needs: Needs) -> impl Iterator<Item = &Part> {
+        let parts = self.0.iter().filter(move |part| needs.has(part.dependents));
+        parts.filter(|part| !part.progress.has_reached(part.newest.revision()))
+    }
+}
