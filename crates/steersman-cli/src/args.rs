@@ -10,6 +10,7 @@ mod served;
 mod services;
 mod serving;
 mod size;
+mod store;
 mod webhooks;
 
 pub(crate) use crate::args::admission::AdmissionOptions;
@@ -22,6 +23,7 @@ pub(crate) use crate::args::codegen::{
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
+pub(crate) use crate::args::store::{CheckOptions, StoreCommand};
 pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
@@ -69,6 +71,9 @@ pub(crate) enum Command {
     RunAsMounted(RunAsMountedOptions),
     /// The control plane alone, with the control loops that belong to it.
     Server(ServerCommand),
+    /// What a server keeps its objects in, while it does not run.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// The control plane with the controllers in the same process.
     Up(UpOptions),
     /// Prints which admission webhooks the server has called since it started, how often, how long and with what outcome.

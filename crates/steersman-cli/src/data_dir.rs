@@ -16,6 +16,9 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
+    /// The directory within it in which the objects are.
+    pub(crate) const STORE: &str = "store";
+
     /// Refuses a directory that another process holds. Changes nothing.
     pub(crate) fn check_free(path: &Path) -> Result<(), Failure> {
         // What is not there, or cannot be read, is for `take` to make or to refuse.
@@ -61,7 +64,7 @@ impl DataDir {
 
     /// Where the objects are.
     pub(crate) fn store(&self) -> PathBuf {
-        self.path.join("store")
+        self.path.join(DataDir::STORE)
     }
 
     /// The kubeconfig of the administrator.

@@ -43,6 +43,7 @@ mod signals;
 mod socket;
 #[cfg(target_os = "linux")]
 mod startup_pages;
+mod store;
 mod tasks;
 mod tls_policy;
 mod unauthenticated;
@@ -119,6 +120,7 @@ fn main() -> ExitCode {
     };
     // Boxed, as the runtime compiles the whole of what it runs several times.
     let outcome = runtime.block_on(Box::pin(async {
+        signals::outlive_file_size_limit();
         match args.command {
             Command::Codegen(command) => codegen::run(command).await.map(done),
             Command::Envtest(options) => envtest::run(&options).map(done),
@@ -128,6 +130,7 @@ fn main() -> ExitCode {
             Command::RunAs(options) => run_as::run(options).await,
             Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),
             Command::Server(options) => up::run(options.into(), Role::Server).await.map(done),
+            Command::Store(command) => store::run(&command),
             Command::Up(options) => up::run(options, Role::Up).await.map(done),
             Command::Webhooks(options) => webhooks::run(options).await.map(done),
         }

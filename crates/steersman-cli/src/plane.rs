@@ -307,7 +307,11 @@ fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
     match Disk::open(&data_dir.store()) {
         Ok(disk) => Ok(Arc::new(disk)),
         Err(
-            error @ (disk::OpenError::Held { .. } | disk::OpenError::Format { .. } | disk::OpenError::Damaged { .. }),
+            error @ (disk::OpenError::Behind { .. }
+            | disk::OpenError::Damaged { .. }
+            | disk::OpenError::Format { .. }
+            | disk::OpenError::Held { .. }
+            | disk::OpenError::Rebuild { .. }),
         ) => Err(Failure::Refused(error.to_string())),
         Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
     }

@@ -1,7 +1,16 @@
-//! SIGTERM, SIGINT and SIGHUP, which a closed terminal sends.
+//! SIGTERM, SIGINT and SIGHUP, which a closed terminal sends; and SIGXFSZ, which a write beyond the limit of file sizes sends.
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error from now on, where it would end the process. To be called within
+/// a runtime.
+pub(crate) fn outlive_file_size_limit() {
+    // The handler stays when what it tells is dropped.
+    if let Err(error) = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())) {
+        tracing::warn!(%error, "SIGXFSZ cannot be handled: a limit of file sizes ends this process when it is reached");
+    }
+}
 
 /// The signals that ask the process to end.
 #[derive(Debug)]

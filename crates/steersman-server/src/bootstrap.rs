@@ -161,7 +161,7 @@ pub(crate) async fn create(
 ) -> Result<(), Failure> {
     let catalog = state.catalog();
     let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
-    if state.get(resource, key).await?.is_some() {
+    if state.get_own(resource, key).await?.is_some() {
         return Ok(());
     }
     let system = Operation::of_system(served, Verb::Create, state.now());

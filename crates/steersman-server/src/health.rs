@@ -1,23 +1,33 @@
 //! `/healthz`, `/livez` and `/readyz`: whether the server lives, and whether it takes requests.
+//!
+//! Stored entries that are damaged do not fail a check, since everything else is served and no restart would help. They are named beside
+//! `storage-integrity`: by resource and revision, not by name, as anybody may ask.
 
 use crate::answer::Answer;
 use crate::query::Query;
 use crate::state::State;
 use std::fmt::Write as _;
+use steersman_storage::Unreadable;
 
 /// One thing that must be well.
 struct Check {
     name: &'static str,
     is_well: fn(&State) -> bool,
+    /// What there is to say though it is well.
+    note: fn(&State) -> Option<String>,
 }
 
-const PING: Check = Check { name: "ping", is_well: |_| true };
-const STORE: Check = Check { name: "store", is_well: |state| state.store.health().is_ok() };
-const SHUTDOWN: Check = Check { name: "shutdown", is_well: |state| !state.is_withdrawn() };
+const PING: Check = Check { name: "ping", is_well: |_| true, note: |_| None };
+const STORE: Check = Check { name: "store", is_well: |state| state.store.health().is_ok(), note: |_| None };
+const INTEGRITY: Check = Check { name: "storage-integrity", is_well: |_| true, note: damage };
+const SHUTDOWN: Check = Check { name: "shutdown", is_well: |state| !state.is_withdrawn(), note: |_| None };
+
+/// The most damaged entries that are named.
+const NAMED_MAX: usize = 20;
 
 /// Answers for one of the roots, or for a single check of it.
 pub(crate) fn answer(state: &State, root: &str, check: &[&str], query: &Query) -> Answer {
-    let checks: &[Check] = if root == "readyz" { &[PING, STORE, SHUTDOWN] } else { &[PING, STORE] };
+    let checks: &[Check] = if root == "readyz" { &[PING, STORE, INTEGRITY, SHUTDOWN] } else { &[PING, STORE] };
     match check {
         [] => all(state, root, checks, query),
         [name] => match checks.iter().find(|check| check.name == *name) {
@@ -34,11 +44,12 @@ pub(crate) fn answer(state: &State, root: &str, check: &[&str], query: &Query) -
 fn all(state: &State, root: &str, checks: &[Check], query: &Query) -> Answer {
     let excluded: Vec<&str> = query.all("exclude").collect();
     let (mut text, mut is_well) = (String::new(), true);
-    for Check { name, is_well: holds } in checks {
+    for Check { name, is_well: holds, note } in checks {
         let line = if excluded.contains(name) {
             format!("[+]{name} excluded: ok\n")
         } else if holds(state) {
-            format!("[+]{name} ok\n")
+            let note = note(state).map(|note| format!(": {note}")).unwrap_or_default();
+            format!("[+]{name} ok{note}\n")
         } else {
             is_well = false;
             format!("[-]{name} failed: reason withheld\n")
@@ -57,6 +68,25 @@ fn all(state: &State, root: &str, checks: &[Check], query: &Query) -> Answer {
     }
     let _ = writeln!(text, "{root} check passed");
     Answer::text(200, text)
+}
+
+/// The stored entries that cannot be read.
+fn damage(state: &State) -> Option<String> {
+    let unreadable = state.store.unreadable();
+    let named = unreadable.iter().take(NAMED_MAX).map(|Unreadable { object, revision }| match object {
+        Some((resource, _)) => format!("{resource} at revision {revision}"),
+        None => format!("an unknown resource at revision {revision}"),
+    });
+    let named: Vec<String> = named.collect();
+    let more = unreadable.len() - named.len();
+    let others = if 0 < more { format!(", and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| {
+        format!(
+            "{} damaged entries, which the log and `steersman store check` name: {}{others}",
+            unreadable.len(),
+            named.join(", ")
+        )
+    })
 }
 
 fn ok() -> Answer {

@@ -75,7 +75,12 @@ pub(crate) struct Delete {
     pub(crate) orphan_dependents: Option<bool>,
     pub(crate) propagation_policy: Option<String>,
     dry_run: Vec<String>,
+    #[serde(rename = "ignoreStoreReadErrorWithClusterBreakingPotential")]
+    ignores_read_error: Option<bool>,
 }
+
+/// The option of deletions that removes what is stored though it cannot be read.
+pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl Delete {
     /// The options of the second half of a deletion, whose first half has stored the object at this revision.
@@ -365,7 +370,11 @@ impl Delete {
             delete.orphan_dependents = Some(query.is_true("orphanDependents"));
         }
         delete.dry_run.extend(query.all("dryRun").map(str::to_owned));
+        if query.first(IGNORE_READ_ERROR).is_some() {
+            delete.ignores_read_error = Some(query.is_true(IGNORE_READ_ERROR));
+        }
         let mut errors = Vec::new();
+        delete.check_read_error(&mut errors);
         let policy_path = Path::new("propagationPolicy");
         match delete.propagation_policy.as_deref() {
             Some(_) if delete.orphan_dependents.is_some() => {
@@ -388,6 +397,27 @@ impl Delete {
 
     pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
+    }
+
+    /// Whether what is stored is to be removed because it cannot be read.
+    pub(crate) fn ignores_read_error(&self) -> bool {
+        self.ignores_read_error == Some(true)
+    }
+
+    /// What the other options ask for cannot be done with an object that cannot be read.
+    fn check_read_error(&self, errors: &mut Vec<Error>) {
+        let Preconditions { uid, resource_version } = &self.preconditions;
+        let others = [
+            (".dryRun", self.is_dry_run()),
+            (".propagationPolicy", self.propagation_policy.is_some()),
+            (".orphanDependents", self.orphan_dependents.is_some()),
+            (".gracePeriodSeconds", self.grace_period_seconds.is_some()),
+            (".preconditions", uid.is_some() || resource_version.is_some()),
+        ];
+        for (other, _) in others.iter().filter(|(_, is_set)| self.ignores_read_error() && *is_set) {
+            let detail = format!("cannot be set together with {other}");
+            errors.push(Error::invalid(&Path::new(IGNORE_READ_ERROR), true, detail));
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_schema::Edition;
-use steersman_storage::{Store, WaitError};
+use steersman_storage::{ReadError, Store, WaitError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -221,6 +221,23 @@ impl State {
     /// An object as it is now, by a linearizable read.
     pub(crate) async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, Failure> {
         self.store.get(resource, key).await.map_err(|error| Failure::of_read(&error))
+    }
+
+    /// An object that the server itself makes: if it cannot be read it is removed, and is to be made anew.
+    pub(crate) async fn get_own(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<Object>>, Failure> {
+        match self.store.get(resource, key).await {
+            Err(error @ ReadError::Unreadable { .. }) => {
+                tracing::warn!(%error, "an object of the server's own is made anew");
+                let removed = self.store.delete_unreadable(resource, key).await;
+                removed.map_err(|error| Failure::of_write(&error, resource, &key.name))?;
+                Ok(None)
+            }
+            found => found.map_err(|error| Failure::of_read(&error)),
+        }
     }
 
     /// Waits until the cache has everything that was committed before the call.

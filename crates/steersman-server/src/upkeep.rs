@@ -148,7 +148,7 @@ fn watcher(state: &State, resource: &GroupResource) -> Option<Watcher> {
 /// Creates an object without a namespace, as a part of the server. One that is there already is fine.
 async fn create(state: &State, served: &Served, manager: &'static str, object: Value) -> Result<(), Failure> {
     let name = str_at(&object, &["metadata", "name"]).unwrap_or_default();
-    if state.get(&served.resource.storage, &ObjectKey::cluster(name)).await?.is_some() {
+    if state.get_own(&served.resource.storage, &ObjectKey::cluster(name)).await?.is_some() {
         return Ok(());
     }
     let mut operation = Operation::of_system(served, Verb::Create, state.now());

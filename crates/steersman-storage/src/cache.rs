@@ -22,8 +22,8 @@ pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
     resources: RwLock<Resources>,
-    /// Stored entries that are not objects, and the revision of each. Readers go on seeing the previous value of the key. No other
-    /// lock is taken while this one is held.
+    /// Stored entries that are damaged or no objects, and the revision of each. Reading one by its key fails. Lists do not have one
+    /// that was there at open; one that came later is shown as it was before. No other lock is taken while this one is held.
     unreadable: Mutex<HashMap<Bytes, Revision>>,
 }
 
@@ -159,6 +159,18 @@ impl Cache {
         self.unreadable.lock().len()
     }
 
+    /// All entries that are no objects.
+    pub(crate) fn unreadable(&self) -> Vec<(Bytes, Revision)> {
+        let mut all: Vec<_> = self.unreadable.lock().iter().map(|(key, revision)| (key.clone(), *revision)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Whether there are entries that are no objects.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        !self.unreadable.lock().is_empty()
+    }
+
     fn readable_again(&self, key: &[u8]) {
         let mut unreadable = self.unreadable.lock();
         if !unreadable.is_empty() {
@@ -229,6 +241,11 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
+    /// Notes an entry that is damaged.
+    pub(crate) fn leave_out(&self, key: Bytes, revision: Revision) {
+        self.unreadable.lock().insert(key, revision);
+    }
+
     /// Adds entries. May run on several threads at once.
     pub(crate) fn take(&self, entries: Vec<kv::Entry>) {
         let mut runs: Vec<(GroupResource, Vec<Arc<Object>>)> = Vec::new();

@@ -1,33 +1,51 @@
 //! The engine on a disk: an append-only log of changes in a redb file, written by one thread in groups.
 //!
 //! A commit is redb's two-phase one, and durable before it is acknowledged or published. It also records the state of redb's
-//! allocator, so that a file that was not closed opens without a walk through it. The file has one log,
-//! `(revision, number) -> change`. An index in memory, built by one scan at open, has the current entry of each key. Each entry
+//! allocator, so that a file that was not closed opens without being repaired. The file has one log,
+//! `(revision, number) -> change`. An index in memory, built at open, has the current entry of each key. Each entry
 //! refers to the previous one of its key, so that history is read and removed in the order of the log. Superseded entries are
 //! removed by compaction, so that no write touches a random page. After a failed write, or a panic of the writer, nothing
 //! more is written until the store is reopened.
+//!
+//! Nothing that is damaged is served. At open every page and every change is compared with its checksum before redb gets the file
+//! (`survey`); a damaged file is written anew without what is lost (`rebuild`), and the keys of that are named until somebody
+//! writes or deletes them. Later reads compare each change with its checksum, and notice changes that are missing.
 
+mod check;
 mod format;
 mod index;
 mod intercepted;
+mod newest;
 mod open;
+mod pages;
+mod rebuild;
+mod sequence;
+mod storage;
+mod survey;
 mod view;
 mod writer;
 
-use crate::disk::format::{EVENTS, FORMAT_OLD, Packed};
+use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
-use crate::disk::open::{damaged, hold, make_dir, opening, private};
+use crate::disk::newest::Newest;
+use crate::disk::open::{behind, damaged, hold, make_dir, opening, private, refused};
+use crate::disk::sequence::Sequence;
+use crate::disk::storage::Storage;
+use crate::disk::survey::Survey;
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{
-    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Remedy, Snapshot, Take,
-    Txn, Volume, Watch,
+    BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Remedy, Snapshot,
+    Take, Txn, Volume, Watch,
 };
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use redb::{Builder, Database, ReadableDatabase, StorageBackend};
+use redb::{Builder, Database, ReadableDatabase, ReadableTableMetadata, StorageBackend};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -36,9 +54,14 @@ use std::thread::JoinHandle;
 use steersman_machinery::Revision;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+pub use crate::disk::check::{Report, check};
 pub use crate::disk::format::FORMAT;
+#[doc(hidden)]
+pub use crate::disk::format::fuzz_change;
 pub use crate::disk::intercepted::{Intercepted, Operation};
 pub use crate::disk::open::OpenError;
+#[doc(hidden)]
+pub use crate::disk::survey::fuzz_file;
 
 /// Most writes that wait for the disk. More are refused with [`Error::Busy`].
 pub const WRITES_QUEUED_MAX: usize = 4_096;
@@ -61,7 +84,11 @@ const HISTORY_CHANGES_MAX: usize = 16_384;
 const VIEW_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 const FILE: &str = "store.redb";
+/// A file that is being made.
 const FILE_NEW: &str = "store.redb.new";
+/// The file as it was before it was written anew because it was damaged.
+const FILE_DAMAGED: &str = "store.redb.damaged";
+const FILE_NEWEST: &str = "store.newest";
 
 /// Keys and values in a directory.
 #[derive(Debug)]
@@ -80,8 +107,12 @@ pub struct Disk {
 struct Shared {
     /// History up to this revision is compacted. Set before entries are removed.
     compacted: AtomicU64,
+    /// The keys whose current changes are not what was written, and what is wrong with those.
+    damaged: Mutex<BTreeMap<Bytes, Malformed>>,
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
+    /// Of a store in a directory.
+    newest: Option<Newest>,
     /// The entries found by the scan at open, for the load that follows it; dropped with the first write.
     opened: Mutex<Option<Stored>>,
     /// The failure after which nothing is written.
@@ -99,6 +130,11 @@ struct Shared {
 #[error("the thread that writes the store panicked")]
 struct WriterPanicked;
 
+/// The cause when redb panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("the library that reads the file panicked: {0}")]
+struct Panicked(String);
+
 /// Poisons the store when its thread unwinds.
 struct Unwinding(Arc<Shared>);
 
@@ -113,7 +149,8 @@ impl Drop for Unwinding {
 // === impl Disk: open ===
 
 impl Disk {
-    /// Opens the store in a directory, or makes one. Blocks for some milliseconds.
+    /// Opens the store in a directory, or makes one. Blocks while it looks through the file. A damaged file is written anew without
+    /// what is lost, which [`Kv::damaged`] names.
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing that was stored has changed then.
@@ -124,61 +161,127 @@ impl Disk {
         };
         make_dir(dir).map_err(at(dir))?;
         let lock = hold(dir)?;
-        let path = dir.join(FILE);
-        let database = match path.try_exists().map_err(at(&path))? {
-            true => Builder::new().set_cache_size(PAGE_CACHE_BYTES).open(&path).map_err(opening(&path))?,
-            false => {
-                // Made under another name: a half-made store is never found under the right one.
-                let new = dir.join(FILE_NEW);
-                match fs::remove_file(&new) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new)(error)),
-                    _ => {}
-                }
-                let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
-                let database =
-                    Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_file(file).map_err(opening(&new))?;
-                format::initialize(&database).map_err(damaged(&new))?;
-                fs::rename(&new, &path).map_err(at(&path))?;
-                File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))?;
-                database
+        let (path, newest_path) = (dir.join(FILE), dir.join(FILE_NEWEST));
+        if !path.try_exists().map_err(at(&path))? {
+            // Of a store that was moved away.
+            remove(&newest_path).map_err(at(&newest_path))?;
+            // Made under another name: a half-made store is never found under the right one.
+            let new = dir.join(FILE_NEW);
+            remove(&new).map_err(at(&new))?;
+            let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
+            let database = Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_file(file).map_err(opening(&new))?;
+            format::initialize(&database).map_err(damaged(&new))?;
+            drop(database);
+            fs::rename(&new, &path).map_err(at(&path))?;
+            File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))?;
+        }
+        let acknowledged = newest::read(&newest_path);
+        let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
+        let mut is_renewed = false;
+        loop {
+            let storage = Storage::file(&path)?;
+            let survey = survey::survey(&storage).map_err(refused(&path))?;
+            let revision = survey.index.revision();
+            if let Some(acknowledged) = acknowledged
+                && revision < acknowledged
+                && !survey.is_meta_lost
+            {
+                return Err(behind(&path, &newest_path, revision, acknowledged));
             }
-        };
-        Disk::start(database, Some(lock), &path)
+            let survey = if survey.faults.is_empty() || is_renewed {
+                match Disk::use_file(storage, survey, &path) {
+                    Ok((database, survey)) => return Disk::start(database, survey, Some((lock, newest)), &path),
+                    Err(Unusable::Never(error)) => return Err(error),
+                    Err(Unusable::AsItIs(error, _)) if is_renewed => return Err(error),
+                    Err(Unusable::AsItIs(error, mut survey)) => {
+                        survey.faults.push(format!("redb cannot use it: {error}"));
+                        *survey
+                    }
+                }
+            } else {
+                survey
+            };
+            rebuild::rebuild(dir, &survey, revision.max(acknowledged.unwrap_or_default()))?;
+            is_renewed = true;
+        }
     }
 
-    /// Opens a store on any storage that redb can use, which is how faults are put below it. `name` is what errors call it.
+    /// Opens a store on any storage that redb can use, which is how faults are put below it. `name` is what errors call it. A damaged
+    /// one is refused.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open_backend(backend: impl StorageBackend, name: &Path) -> Result<Disk, OpenError> {
-        let is_new = backend.len().map_err(|source| OpenError::Io { path: name.to_owned(), source })? == 0;
-        let database =
-            Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_with_backend(backend).map_err(opening(name))?;
-        if is_new {
+        let storage = Storage::new(backend);
+        if storage.len().map_err(|source| OpenError::Io { path: name.to_owned(), source })? == 0 {
+            let database = storage.database().map_err(opening(name))?;
             format::initialize(&database).map_err(damaged(name))?;
         }
-        Disk::start(database, None, name)
+        let survey = survey::survey(&storage).map_err(refused(name))?;
+        if let Some(fault) = survey.faults.first() {
+            return Err(damaged(name)(redb::Error::Corrupted(fault.clone())));
+        }
+        match Disk::use_file(storage, survey, name) {
+            Ok((database, survey)) => Disk::start(database, survey, None, name),
+            Err(Unusable::Never(error) | Unusable::AsItIs(error, _)) => Err(error),
+        }
     }
 
-    fn start(database: Database, lock: Option<File>, path: &Path) -> Result<Disk, OpenError> {
-        let found = format::version(&database).map_err(damaged(path))?;
-        if !(FORMAT_OLD..=FORMAT).contains(&found) {
-            return Err(OpenError::Format { path: path.to_owned(), found, want: FORMAT });
+    /// Has redb open a file that was looked through, and brings it to this format.
+    fn use_file(storage: Storage, mut survey: Survey, path: &Path) -> Result<(Database, Survey), Unusable> {
+        let io = |source| Unusable::Never(OpenError::Io { path: path.to_owned(), source });
+        if survey.is_behind {
+            survey::catch_up(&storage).map_err(io)?;
         }
-        let scan = || {
-            let scanned = index::scan(&database);
-            scanned.map_err(|error| OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) })
+        let opened = guarded(|| {
+            let database = storage.database().map_err(opening(path))?;
+            let transaction = database.begin_read().map_err(damaged(path))?;
+            let n_events = transaction.open_table(EVENTS).map_err(damaged(path))?.len().map_err(damaged(path))?;
+            if n_events != survey.n_events {
+                let what = format!("redb finds {n_events} changes where there are {}", survey.n_events);
+                return Err(damaged(path)(redb::Error::Corrupted(what)));
+            }
+            Ok(database)
+        });
+        let database = match opened {
+            Ok(Ok(database)) => database,
+            Ok(Err(error @ (OpenError::Io { .. } | OpenError::Held { .. }))) => return Err(Unusable::Never(error)),
+            Ok(Err(error)) => return Err(Unusable::AsItIs(error, Box::new(survey))),
+            Err(panicked) => {
+                let error = OpenError::Damaged { path: path.to_owned(), source: Arc::new(panicked) };
+                return Err(Unusable::AsItIs(error, Box::new(survey)));
+            }
         };
-        let mut scanned = scan()?;
-        if found == FORMAT_OLD {
-            format::upgrade(&database, scanned.index.revision(), &scanned.superseded).map_err(damaged(path))?;
-            scanned = scan()?;
+        if survey.format == FORMAT {
+            return Ok((database, survey));
         }
-        let index::Scan { index, stored, .. } = scanned;
+        let newest = survey.index.revision();
+        let upgraded = format::upgrade(&database, newest, &survey.superseded, survey.stored.current());
+        upgraded.map_err(|error| Unusable::Never(damaged(path)(error)))?;
+        drop(database);
+        survey = survey::survey(&storage).map_err(|error| Unusable::Never(refused(path)(error)))?;
+        if survey.format != FORMAT {
+            let error = redb::Error::Corrupted("it keeps its old format".to_owned());
+            return Err(Unusable::Never(damaged(path)(error)));
+        }
+        Disk::use_file(storage, survey, path)
+    }
+
+    fn start(database: Database, survey: Survey, held: Option<(File, Newest)>, path: &Path) -> Result<Disk, OpenError> {
+        let Survey { index, lost, n_unknown, stored, .. } = survey;
+        if 0 < n_unknown {
+            tracing::error!(n_unknown, "changes were lost, and nothing says of which keys");
+        }
+        let lost = lost
+            .into_iter()
+            .map(|lost| (lost.key, Malformed { fault: "its value is lost", revision: Revision(lost.place.0) }));
+        let (lock, newest) = held.unzip();
         let database = Arc::new(database);
         let shared = Arc::new(Shared {
             compacted: AtomicU64::new(index.compacted().0),
+            damaged: Mutex::new(lost.collect()),
             database: Mutex::new(Some(database.clone())),
+            newest,
             opened: Mutex::new(Some(stored)),
             poison: OnceLock::new(),
             queued_bytes: AtomicUsize::new(0),
@@ -186,6 +289,7 @@ impl Disk {
             view: Mutex::new(None),
             volume: Mutex::new(index.volume()),
         });
+        shared.note_newest(index.revision());
         let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let (done, is_done) = oneshot::channel();
         let writer = Writer::new(commands, database, index, shared.clone());
@@ -211,7 +315,7 @@ impl Disk {
     ) -> BoxFuture<'_, Result<T, Error>> {
         let shared = self.shared.clone();
         Box::pin(async {
-            let read = tokio::task::spawn_blocking(move || read(&shared)).await;
+            let read = tokio::task::spawn_blocking(move || shared.guard(|| read(&shared))).await;
             // The runtime is shutting down.
             read.unwrap_or(Err(Error::Closed))
         })
@@ -299,6 +403,32 @@ impl Shared {
         }
     }
 
+    /// Runs a read. If the library below panics, the read fails, and nothing more is written.
+    fn guard<T>(&self, read: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        guarded(read).unwrap_or_else(|panicked| {
+            let source: Cause = Arc::new(panicked);
+            tracing::error!("the store takes no more writes: {source}");
+            Err(Error::Read { source: self.poison.get_or_init(|| source).clone() })
+        })
+    }
+
+    /// Keys that are written or deleted are damaged no longer.
+    fn forget_damage(&self, events: &[Event]) {
+        let mut damaged = self.damaged.lock();
+        if !damaged.is_empty() {
+            events.iter().for_each(|event| drop(damaged.remove(&event.key)));
+        }
+    }
+
+    /// Notes what was acknowledged. Without the note a file that is an older version of itself goes unnoticed, and nothing else.
+    fn note_newest(&self, revision: Revision) {
+        if let Some(newest) = &self.newest
+            && let Err(error) = newest.write(revision)
+        {
+            tracing::warn!("{FILE_NEWEST} cannot be written: {error}");
+        }
+    }
+
     /// Closes the file and ends the watches.
     fn end(&self) {
         self.database.lock().take();
@@ -308,10 +438,14 @@ impl Shared {
     fn load(&self, take: &(dyn Fn(Vec<Entry>) + Send + Sync)) -> Result<Revision, Error> {
         let database = self.database()?;
         let opened = self.opened.lock().take();
-        match opened {
-            Some(stored) => stored.load(take),
-            None => index::scan(&database)?.stored.load(take),
-        }
+        let stored = match opened {
+            Some(stored) => stored,
+            None => index::scan(&database)?,
+        };
+        stored.load(take, &|key, malformed| {
+            tracing::error!(key = %String::from_utf8_lossy(&key), "{malformed}: it is left out");
+            self.damaged.lock().insert(key, malformed);
+        })
     }
 
     fn read(&self) -> Result<Snapshot, Error> {
@@ -345,22 +479,31 @@ impl Shared {
         let transaction = database.begin_read().map_err(unreadable)?;
         self.check_kept(revision)?;
         let table = transaction.open_table(EVENTS).map_err(unreadable)?;
+        let heads = transaction.open_table(HEADS).map_err(unreadable)?;
         let known = self.view.lock().clone();
         let view = match known.filter(|view| view.is_of(revision, &request.prefix)) {
             Some(view) => view,
             None => {
-                let view = Arc::new(View::read(&table, revision, &request.prefix)?);
+                let view = Arc::new(View::read(&heads, revision, &request.prefix)?);
                 // A view is kept only for reads in pages, which come back to it.
                 *self.view.lock() = request.limit.map(|_| view.clone()).filter(|view| view.weight <= VIEW_BYTES_MAX);
                 view
             }
         };
-        let entries = view.behind(request.start_after.as_ref());
-        let n_taken = request.limit.unwrap_or(usize::MAX).min(entries.len());
-        let entry = |(key, place): &(Box<[u8]>, Packed)| entry_at(&table, *place, key.as_ref());
-        let more = n_taken < entries.len();
-        let entries = entries[..n_taken].iter().map(entry).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Part { entries, more, revision })
+        let mut behind = view.behind(request.start_after.as_ref()).iter();
+        let limit = request.limit.unwrap_or(usize::MAX);
+        let mut entries = Vec::with_capacity(limit.min(behind.len()));
+        while entries.len() < limit
+            && let Some((key, place)) = behind.next()
+        {
+            match entry_at(&table, *place, key)? {
+                Ok(entry) => entries.push(entry),
+                Err(malformed) => {
+                    tracing::error!(key = %String::from_utf8_lossy(key), "{malformed}: it is left out of a list");
+                }
+            }
+        }
+        Ok(Part { entries, more: 0 < behind.len(), revision })
     }
 
     fn history(&self, request: &Past) -> Result<Changes, Error> {
@@ -371,6 +514,7 @@ impl Shared {
         let table = transaction.open_table(EVENTS).map_err(unreadable)?;
         let mut changes: Vec<Change> = Vec::new();
         let mut reached = request.after;
+        let mut sequence = Sequence::after(request.after);
         let entries = table.range((request.after.0 + 1, 0)..=(through.0, u32::MAX)).map_err(unreadable)?;
         for (n_seen, entry) in entries.enumerate() {
             let (at, stored) = entry.map_err(unreadable)?;
@@ -380,49 +524,80 @@ impl Shared {
                 return Ok(Changes { changes, progress: reached });
             }
             reached = revision;
-            let parts = format::split(revision, stored.value())?;
-            if parts.key.starts_with(&request.prefix) {
-                let event = format::decode(revision, stored.value())?;
-                let previous = parts.previous.map(|place| entry_at(&table, place, parts.key)).transpose()?;
+            let head = format::split(at.value(), stored.value())?.head;
+            sequence.next(at.value(), head.is_last)?;
+            if head.key.starts_with(&request.prefix) {
+                let event = format::decode(at.value(), stored.value())?;
+                let previous = match head.previous {
+                    Some(place) => Some(entry_at(&table, place, head.key)??),
+                    None => None,
+                };
                 changes.push(Change { event, previous });
             }
         }
+        sequence.end(through)?;
         Ok(Changes { changes, progress: through.max(request.after) })
     }
 
     /// Changes from the file: whole transactions after a revision.
     fn log(&self, after: Revision) -> Result<Vec<Event>, Error> {
+        let newest = self.tail.revision();
         let database = self.database()?;
         let transaction = database.begin_read().map_err(unreadable)?;
         self.check_kept(after)?;
         let table = transaction.open_table(EVENTS).map_err(unreadable)?;
         let mut events: Vec<Event> = Vec::new();
+        let mut sequence = Sequence::after(after);
         for entry in table.range((after.0 + 1, 0)..).map_err(unreadable)? {
             let (at, stored) = entry.map_err(unreadable)?;
             let revision = Revision(at.value().0);
             if PULL_EVENTS_MAX <= events.len() && events.last().is_some_and(|last| last.revision != revision) {
-                break;
+                return Ok(events);
             }
-            events.push(format::decode(revision, stored.value())?);
+            sequence.next(at.value(), format::split(at.value(), stored.value())?.head.is_last)?;
+            events.push(format::decode(at.value(), stored.value())?);
         }
+        sequence.end(newest)?;
         Ok(events)
     }
 }
 
 impl Older for Arc<Shared> {
     fn older(&self, after: Revision, _floor: Revision) -> Result<Vec<Event>, Error> {
-        self.log(after)
+        self.guard(|| self.log(after))
+    }
+}
+
+/// Why a file that was looked through is not used.
+enum Unusable {
+    /// It can be written anew.
+    AsItIs(OpenError, Box<Survey>),
+    Never(OpenError),
+}
+
+/// Runs what may panic below.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Panicked(text.unwrap_or("it said nothing").to_owned())
+    })
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
 /// What every write gets after one failed.
 fn poisoned(source: &Cause) -> Error {
-    let is_full = |error: &io::Error| {
-        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
-    };
     let remedy = match source.downcast_ref::<redb::Error>() {
-        Some(redb::Error::Io(error)) if is_full(error) => Remedy::MakeRoom,
+        Some(redb::Error::Io(error)) => match error.kind() {
+            io::ErrorKind::FileTooLarge => Remedy::RaiseLimit,
+            io::ErrorKind::QuotaExceeded | io::ErrorKind::StorageFull => Remedy::MakeRoom,
+            _ => Remedy::Restart,
+        },
         _ => Remedy::Restart,
     };
     Error::Poisoned { remedy, source: source.clone() }
@@ -459,6 +634,16 @@ impl Kv for Disk {
 
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(std::future::ready(Ok(Revision(self.shared.compacted.load(Ordering::Acquire)))))
+    }
+
+    fn damaged(&self) -> Vec<Damaged> {
+        let damaged = self.shared.damaged.lock();
+        let all = damaged.iter().map(|(key, malformed)| Damaged {
+            key: key.clone(),
+            revision: malformed.revision,
+            fault: malformed.fault.to_owned(),
+        });
+        all.collect()
     }
 
     fn volume(&self) -> Volume {

@@ -57,6 +57,12 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// each key held before: whole transactions, about `limit` of them.
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>>;
 
+    /// The keys that hold something which is not what was written. They hold nothing that can be read, and are free again when they
+    /// are written or deleted at the revision that is given here. Complete after a [`Kv::load`].
+    fn damaged(&self) -> Vec<Damaged> {
+        Vec::new()
+    }
+
     /// How much is held, and how much was superseded so far.
     fn volume(&self) -> Volume;
 
@@ -156,6 +162,17 @@ pub struct Change {
     pub event: Event,
     /// What the key held before.
     pub previous: Option<Entry>,
+}
+
+/// A key that holds something which is not what was written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Damaged {
+    /// The key.
+    pub key: Bytes,
+    /// The revision that wrote it.
+    pub revision: Revision,
+    /// What is wrong.
+    pub fault: String,
 }
 
 /// How much an engine holds, about, in bytes as they are stored.
@@ -267,6 +284,8 @@ pub enum Outcome {
 pub enum Remedy {
     /// The disk was full.
     MakeRoom,
+    /// The file has reached the largest size that the process may write.
+    RaiseLimit,
     /// The cause says what else is to be done.
     Restart,
 }
@@ -327,6 +346,9 @@ impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Remedy::MakeRoom => "its disk is full, so make room and restart to recover",
+            Remedy::RaiseLimit => {
+                "its file has reached the process's limit of file sizes, so raise that (ulimit -f) and restart to recover"
+            }
             Remedy::Restart => "restart to recover",
         })
     }

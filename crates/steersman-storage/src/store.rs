@@ -6,6 +6,7 @@
 mod error;
 
 use crate::cache::{Cache, Loading};
+use crate::check::unreadable_at;
 use crate::feeder::{Feeder, Retention};
 use crate::interest::Interest;
 use crate::key;
@@ -65,8 +66,17 @@ pub struct Stats {
     pub oldest: Revision,
     /// The newest revision in the cache.
     pub revision: Revision,
-    /// Stored entries that are not objects: they are skipped, and each is logged once.
+    /// Stored entries that are damaged or no objects: they are skipped, and each is logged once.
     pub unreadable: usize,
+}
+
+/// A stored entry that is damaged or no object.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unreadable {
+    /// Its resource and key; `None` if it is under a key that no object has.
+    pub object: Option<(GroupResource, ObjectKey)>,
+    /// The revision that wrote it.
+    pub revision: Revision,
 }
 
 /// The objects. Cheap to clone; all clones are one store.
@@ -125,6 +135,10 @@ impl Store {
         let loading = Arc::new(Loading::default());
         let take = loading.clone();
         let revision = kv.load(Arc::new(move |entries| take.take(entries))).await.map_err(OpenError::Kv)?;
+        for kv::Damaged { key, revision, fault } in kv.damaged() {
+            tracing::error!(key = %String::from_utf8_lossy(&key), %revision, "a stored entry is damaged: {fault}");
+            loading.leave_out(key, revision);
+        }
         let oldest = Arc::new(AtomicU64::new(kv.oldest().await.map_err(OpenError::Kv)?.0));
         let decoded = tokio::task::spawn_blocking(move || Cache::new(&loading, revision, options.ring)).await;
         // Only a runtime that is shutting down drops its blocking work.
@@ -151,6 +165,11 @@ impl Store {
             revision: self.revision(),
             unreadable: cache.count_unreadable(),
         }
+    }
+
+    /// The stored entries that are damaged or no objects.
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        self.0.cache.unreadable().iter().map(|(key, revision)| unreadable_at(key, *revision)).collect()
     }
 
     fn oldest(&self) -> Revision {
@@ -296,6 +315,32 @@ impl Store {
         }
     }
 
+    /// Removes what is stored under a key if it cannot be read: the key is free again. Returns the revision of the deletion, or `None`
+    /// if there is nothing that cannot be read.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn delete_unreadable(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+    ) -> Result<Option<Revision>, WriteError> {
+        let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
+        self.sync().await?;
+        let Some(revision) = self.0.cache.unreadable_at(&stored_key) else { return Ok(None) };
+        match self.0.kv.txn(Txn::single(Expect::At(revision), Op::Delete { key: stored_key })).await? {
+            Outcome::Committed { revision } => {
+                self.reach(revision).await?;
+                Ok(Some(revision))
+            }
+            // Somebody else has written or deleted it.
+            Outcome::Failed { revision, .. } => {
+                self.reach(revision).await?;
+                Ok(None)
+            }
+        }
+    }
+
     /// Writes, or returns the revision at which the condition on the object's own key did not hold.
     async fn put(
         &self,
@@ -385,9 +430,15 @@ impl Store {
     /// An object as of now: every write acknowledged before the call is seen.
     ///
     /// # Errors
-    /// When the engine fails or the store is closed.
+    /// When the engine fails or the store is closed; `Unreadable` when what is stored is damaged or no object.
     pub async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, ReadError> {
         self.sync().await?;
+        if self.0.cache.has_unreadable()
+            && let Ok(stored_key) = key::encode(resource, key)
+            && let Some(revision) = self.0.cache.unreadable_at(&stored_key)
+        {
+            return Err(ReadError::Unreadable { key: key.clone(), revision });
+        }
         Ok(self.get_cached(resource, key))
     }
 

@@ -36,6 +36,7 @@ mod recovery;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod store;
 mod streams;
 #[cfg(test)]
 mod tour;

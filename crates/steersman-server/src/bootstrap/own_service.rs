@@ -182,7 +182,7 @@ fn slice_of(ip: IpAddr, port: u16) -> Value {
 async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
     let catalog = state.catalog();
     let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
-    if state.get(resource, key).await?.is_none() {
+    if state.get_own(resource, key).await?.is_none() {
         return Ok(());
     }
     let system = Operation::of_system(served, Verb::Delete, state.now());

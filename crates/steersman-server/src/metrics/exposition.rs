@@ -16,7 +16,7 @@
 //! | `apiserver_audit_event_total`, `apiserver_audit_error_total`, `apiserver_audit_level_total` | counter | events of the audit log, those that were lost, requests by level; with a log only |
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
 //! | `steersman_store_healthy` | gauge | whether the store accepts writes |
-//! | `steersman_store_unreadable_entries` | gauge | stored entries that are not objects and are skipped |
+//! | `steersman_store_unreadable_entries` | gauge | stored entries that are damaged or no objects and are skipped |
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, ... | | what the process takes (`process`) |
 
 use crate::audit;

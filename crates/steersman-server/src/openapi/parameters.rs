@@ -42,6 +42,7 @@ pub(super) const WRITE: &[Parameter] =
 pub(super) const DELETE: &[Parameter] = &[
     query("dryRun", "string"),
     query("gracePeriodSeconds", "integer"),
+    query("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
     query("orphanDependents", "boolean"),
     query("propagationPolicy", "string"),
 ];

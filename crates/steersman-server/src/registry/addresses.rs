@@ -115,7 +115,7 @@ async fn create(state: &State, served: &Served, address: IpAddr, service: &Objec
 
 async fn remove(state: &State, address: IpAddr, service: &ObjectKey) -> Result<(), Failure> {
     let key = ObjectKey::cluster(&*address.to_string());
-    let Some(object) = state.get(&resource(), &key).await? else { return Ok(()) };
+    let Some(object) = state.get_own(&resource(), &key).await? else { return Ok(()) };
     if !is_of(&conversion::parse(&object)?, service) {
         return Ok(());
     }

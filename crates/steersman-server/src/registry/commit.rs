@@ -147,6 +147,13 @@ async fn create(
         }
         // The namespace has changed since admission read it.
         Err(WriteError::Guard { .. }) => return Ok(Attempt::Again),
+        // What the server itself makes is what it was: it is made anew in place of what is damaged.
+        Err(error @ WriteError::Unreadable { .. }) if operation.is_of_system() => {
+            tracing::warn!(%error, "an object of the server's own is made anew");
+            let removed = state.store.delete_unreadable(operation.storage(), &key).await;
+            removed.map_err(|error| Failure::of_write(&error, &operation.group_resource(), name))?;
+            return Ok(Attempt::Again);
+        }
         Err(error) => return Err(Failure::of_write(&error, &operation.group_resource(), name)),
     };
     allocation::stored(state, operation, reservation, &stored).await?;

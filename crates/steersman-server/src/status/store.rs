@@ -1,7 +1,9 @@
 //! The failures for errors of the store.
 
+use crate::options::IGNORE_READ_ERROR;
 use crate::status::Failure;
 use steersman_machinery::GroupResource;
+use steersman_machinery::status::Details;
 use steersman_storage::{ReadError, WriteError, kv};
 
 impl Failure {
@@ -11,6 +13,7 @@ impl Failure {
             ReadError::Compacted { .. } => Failure::expired("The resourceVersion for the provided list is too old."),
             ReadError::TooLarge { requested, current } => Failure::version_too_large(requested, current),
             ReadError::Closed => Failure::unavailable("the server is shutting down"),
+            ReadError::Unreadable { key, .. } => Failure::unreadable(&key.name, &error.to_string()),
             ReadError::Kv(_) => {
                 tracing::error!(error = %chain(error), "a read failed");
                 Failure::internal(error.to_string())
@@ -26,6 +29,7 @@ impl Failure {
             WriteError::Busy => Failure::too_many_requests("the store's write queue is full; try again", 1),
             WriteError::TooLarge { .. } => Failure::too_large(error.to_string()),
             WriteError::Closed => Failure::unavailable("the server is shutting down"),
+            WriteError::Unreadable { .. } => Failure::unreadable(name, &error.to_string()),
             // Its text names the way out, which the one around it does not.
             WriteError::Kv(poisoned @ kv::Error::Poisoned { .. }) => {
                 tracing::error!(error = %chain(error), "a write failed");
@@ -36,6 +40,15 @@ impl Failure {
                 Failure::internal(error.to_string())
             }
         }
+    }
+}
+
+impl Failure {
+    /// 500 for an object whose stored form is damaged, with the way out.
+    fn unreadable(name: &str, why: &str) -> Failure {
+        let why = format!("{why} (DELETE with the parameter {IGNORE_READ_ERROR}=true)");
+        let details = Details { name: name.to_owned(), ..Details::default() };
+        Failure::about(500, "StorageReadError", why, details)
     }
 }
 

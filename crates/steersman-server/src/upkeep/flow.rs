@@ -41,7 +41,7 @@ pub(super) async fn pass(state: &State) -> Result<(), Failure> {
 async fn keep(state: &State, catalog: &Catalog, plural: &str, wanted: &Bootstrap) -> Result<(), Failure> {
     let Some(served) = catalog.find(GROUP, "v1", plural) else { return Ok(()) };
     let key = ObjectKey::cluster(wanted.name);
-    let Some(found) = state.get(&served.resource.storage, &key).await? else {
+    let Some(found) = state.get_own(&served.resource.storage, &key).await? else {
         return make_one(state, served, wanted).await;
     };
     let found = conversion::parse(&found)?;

@@ -21,7 +21,7 @@ pub(super) async fn pass(state: &State) -> Result<(), Failure> {
     let config_maps = GroupResource::new("", "configmaps");
     let key = ObjectKey::namespaced("kube-system", NAME);
     let today = state.now().to_zoned(TimeZone::UTC).date().to_string();
-    let Some(stored) = state.get(&config_maps, &key).await? else {
+    let Some(stored) = state.get_own(&config_maps, &key).await? else {
         let config_map = json!({
             "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": NAME, "namespace": "kube-system"},
             "data": {"since": today},

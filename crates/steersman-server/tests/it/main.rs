@@ -17,6 +17,7 @@ mod certificates;
 mod classes;
 mod concurrency;
 mod conversion;
+mod damage;
 mod definitions;
 mod embedding;
 mod engine;

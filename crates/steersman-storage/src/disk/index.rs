@@ -1,10 +1,10 @@
-//! Which entry of the log is each key's current one. In memory; one scan of the log makes it.
+//! Which entry of the log is each key's current one. In memory; made of what a look through the file finds at open (`survey`).
 //!
 //! A key is known by two hashes of it, each under a random key of this process: 24 bytes for a key, however long it is. Two keys
 //! of a store with a billion of them have all 120 bits in common once in 10^18 stores, and nobody outside can look for such keys.
 //! The byte that is left has about the size of the entry, so that history is weighed without reading it.
 
-use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Place, VERSION};
+use crate::disk::format::{self, COMPACTED, EVENTS, META, Malformed, Packed, Place};
 use crate::disk::unreadable;
 use crate::kv::{Entry, Error, Volume};
 use crate::parallel;
@@ -86,80 +86,43 @@ const SCAN_PART_REVISIONS_MIN: u64 = 1_024;
 
 type Events = ReadOnlyTable<Place, &'static [u8]>;
 
-/// What a scan of the log finds.
-pub(super) struct Scan {
-    pub(super) index: Index,
-    /// Only for a file of format 1: the places of all entries that are not current, each deletion behind what it deletes.
-    pub(super) superseded: Vec<Place>,
-    pub(super) stored: Stored,
-}
-
-/// What a part of the log holds, for the index to take up.
+/// What a part of the log holds.
 struct ScannedPart {
-    changes: Vec<ScannedChange>,
+    changes: Vec<Change>,
     stored: Stored,
 }
 
-struct ScannedChange {
+/// A change of the log, for the index to take up.
+pub(super) struct Change {
     hashes: Hashes,
-    is_deletion: bool,
-    place: Packed,
+    pub(super) is_deletion: bool,
+    pub(super) place: Packed,
     size: Size,
 }
 
-/// Reads the whole log once, its parts on several threads.
-pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
+/// Reads the whole log through redb, its parts on several threads: what the keys hold now.
+pub(super) fn scan(database: &Database) -> Result<Stored, Error> {
     let transaction = database.begin_read().map_err(unreadable)?;
-    let meta = transaction.open_table(META).map_err(unreadable)?;
-    let number = |name| Ok(meta.get(name).map_err(unreadable)?.map_or(0, |number| number.value()));
-    // The newest entries may have been compacted away; the counter does not go back.
-    let compacted = Revision(number(COMPACTED)?);
-    let is_old = number(VERSION)? == format::FORMAT_OLD;
     let events = transaction.open_table(EVENTS).map_err(unreadable)?;
-    let mut index = Index {
-        collected: Revision(number(COLLECTED)?),
-        compacted,
-        current: HashTable::new(),
-        hashers: [RandomState::new(), RandomState::new()],
-        live: 0,
-        revision: compacted,
-        superseded: 0,
-    };
+    let meta = transaction.open_table(META).map_err(unreadable)?;
+    // The newest entries may have been compacted away; the counter does not go back.
+    let compacted = meta.get(COMPACTED).map_err(unreadable)?.map_or(0, |compacted| compacted.value());
+    let mut index = Index::new(Revision(compacted), Revision(compacted));
     let ranges = ranges(&events)?;
     let parts: Vec<OnceLock<ScannedPart>> = ranges.iter().map(|_| OnceLock::new()).collect();
     parallel::try_each(ranges.into_iter().zip(&parts).collect(), |(range, part)| {
         let scanned = scan_part(&events, range, &index)?;
         part.get_or_init(|| scanned);
-        Ok(())
+        Ok::<(), Error>(())
     })?;
-    let parts: Vec<ScannedPart> = parts.into_iter().filter_map(OnceLock::into_inner).collect();
-    let mut superseded = Vec::new();
     let mut stored = Stored::default();
-    let n_changes: usize = parts.iter().map(|part| part.changes.len()).sum();
-    index.current.reserve(n_changes, |slot| slot.hash);
-    for ScannedPart { changes, stored: part } in parts {
-        stored.append(part);
-        for ScannedChange { hashes, is_deletion, place, size } in changes {
-            index.revision = index.revision.max(place.revision());
-            let previous =
-                if is_deletion { index.delete_hashed(hashes, size) } else { index.put_hashed(hashes, place, size) };
-            if place.revision() <= compacted {
-                // It is compacted already, and only waits to be removed.
-                index.superseded = 0;
-            }
-            if let Some(previous) = previous {
-                stored.forget(previous);
-            }
-            if is_old {
-                superseded.extend(previous.map(Packed::place));
-                superseded.extend(is_deletion.then(|| place.place()));
-            }
-        }
+    let mut changes = Vec::new();
+    for part in parts.into_iter().filter_map(OnceLock::into_inner) {
+        stored.append(part.stored);
+        changes.extend(part.changes);
     }
-    // Room for the history is not needed any more.
-    index.current.shrink_to_fit(|slot| slot.hash);
-    stored.revision = index.revision;
-    Ok(Scan { index, superseded, stored })
+    index.take_up(changes, &mut stored);
+    Ok(stored)
 }
 
 /// Parts of the log of about as many revisions each, in order.
@@ -190,14 +153,13 @@ fn scan_part(events: &Events, range: RangeInclusive<Place>, index: &Index) -> Re
     let mut part = ScannedPart { changes: Vec::new(), stored: Stored::default() };
     for entry in events.range::<Place>(range).map_err(unreadable)? {
         let (place, bytes) = entry.map_err(unreadable)?;
-        let place = place.value();
-        let parts = format::split(Revision(place.0), bytes.value())?;
-        let (is_deletion, place) = (parts.is_deletion(), Packed::new(place));
-        let size = Size::of(bytes.value().len());
-        part.changes.push(ScannedChange { hashes: index.hash(parts.key), is_deletion, place, size });
-        if !is_deletion {
-            part.stored.push(bytes.value(), place);
+        let (place, bytes) = (place.value(), bytes.value());
+        let head = format::split(place, bytes)?.head;
+        let change = index.change(head.key, place, head.is_deletion(), bytes.len());
+        if !change.is_deletion {
+            part.stored.push(bytes, change.place);
         }
+        part.changes.push(change);
     }
     Ok(part)
 }
@@ -205,6 +167,55 @@ fn scan_part(events: &Events, range: RangeInclusive<Place>, index: &Index) -> Re
 // === impl Index ===
 
 impl Index {
+    /// Of a log without changes.
+    pub(super) fn new(compacted: Revision, collected: Revision) -> Index {
+        Index {
+            collected,
+            compacted,
+            current: HashTable::new(),
+            hashers: [RandomState::new(), RandomState::new()],
+            live: 0,
+            revision: compacted,
+            superseded: 0,
+        }
+    }
+
+    /// A change of a key, in an entry of so many bytes, for [`Index::take_up`].
+    pub(super) fn change(&self, key: &[u8], place: Place, is_deletion: bool, bytes: usize) -> Change {
+        Change { hashes: self.hash(key), is_deletion, place: Packed::new(place), size: Size::of(bytes) }
+    }
+
+    /// Takes up the whole log, in order, and takes what is not current out of what is stored. Returns the places of what is not
+    /// current, each deletion behind what it deletes.
+    pub(super) fn take_up(&mut self, changes: Vec<Change>, stored: &mut Stored) -> Vec<Place> {
+        let mut superseded = Vec::new();
+        self.current.reserve(changes.len(), |slot| slot.hash);
+        for Change { hashes, is_deletion, place, size } in changes {
+            self.revision = self.revision.max(place.revision());
+            let previous =
+                if is_deletion { self.delete_hashed(hashes, size) } else { self.put_hashed(hashes, place, size) };
+            if place.revision() <= self.compacted {
+                // It is compacted already, and only waits to be removed.
+                self.superseded = 0;
+            }
+            if let Some(previous) = previous {
+                stored.forget(previous);
+            }
+            superseded.extend(previous.map(Packed::place));
+            superseded.extend(is_deletion.then(|| place.place()));
+        }
+        // Room for the history is not needed any more.
+        self.current.shrink_to_fit(|slot| slot.hash);
+        stored.revision = self.revision;
+        superseded
+    }
+
+    /// Whether the change at a place is the current one of a key.
+    pub(super) fn is_at(&self, key: &[u8], place: Place) -> bool {
+        let hashes = self.hash(key);
+        self.current.find(hashes.0, |slot| slot.is_of(hashes)).is_some_and(|slot| slot.place == Packed::new(place))
+    }
+
     pub(super) fn revision(&self) -> Revision {
         self.revision
     }
@@ -322,7 +333,7 @@ impl Size {
 // === impl Stored ===
 
 impl Stored {
-    fn push(&mut self, bytes: &[u8], place: Packed) {
+    pub(super) fn push(&mut self, bytes: &[u8], place: Packed) {
         if self.bytes.last().is_none_or(|piece| piece.capacity() < piece.len() + bytes.len()) {
             self.bytes.push(Vec::with_capacity(PIECE_BYTES.max(bytes.len())));
         }
@@ -340,7 +351,7 @@ impl Stored {
     }
 
     /// Takes over what lies behind all that is here.
-    fn append(&mut self, mut part: Stored) {
+    pub(super) fn append(&mut self, mut part: Stored) {
         let n_pieces = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.bytes.append(&mut part.bytes);
         self.entries
@@ -353,14 +364,33 @@ impl Stored {
         }
     }
 
-    /// Hands over the contents in parts, from several threads. Each piece is freed when all that is in it has been handed over, so
-    /// that what is made of the contents takes its place, and not as much memory again.
-    pub(super) fn load(mut self, take: &(dyn Fn(Vec<Entry>) + Send + Sync)) -> Result<Revision, Error> {
+    /// Puts the entries in the order of the log.
+    pub(super) fn sort(&mut self) {
+        self.entries.sort_by_key(|entry| entry.place);
+    }
+
+    /// The entries that are current, as they are in the file.
+    pub(super) fn current(&self) -> impl Iterator<Item = (Place, &[u8])> {
+        let current = self.entries.iter().filter(|entry| 0 < entry.length);
+        current.map(|entry| {
+            let bytes = &self.bytes[entry.piece as usize][entry.start as usize..][..entry.length as usize];
+            (entry.place.place(), bytes)
+        })
+    }
+
+    /// Hands over the contents in parts, from several threads, and names the keys whose values are not what was written. Each piece
+    /// is freed when all that is in it has been handed over, so that what is made of the contents takes its place, and not as much
+    /// memory again.
+    pub(super) fn load(
+        mut self,
+        take: &(dyn Fn(Vec<Entry>) + Send + Sync),
+        damaged: &(dyn Fn(Bytes, Malformed) + Send + Sync),
+    ) -> Result<Revision, Error> {
         self.entries.retain(|entry| 0 < entry.length);
         let Stored { bytes, entries, revision } = self;
         parallel::try_each(Part::all(bytes, &entries), |part| {
-            take(part.unpack()?);
-            Ok(())
+            take(part.unpack(damaged)?);
+            Ok::<(), Error>(())
         })?;
         Ok(revision)
     }
@@ -380,15 +410,19 @@ impl<'a> Part<'a> {
     }
 
     /// Decodes the entries. The piece is freed with its last part.
-    fn unpack(self) -> Result<Vec<Entry>, Error> {
-        let unpack = |entry: &StoredEntry| {
+    fn unpack(self, damaged: &(dyn Fn(Bytes, Malformed) + Send + Sync)) -> Result<Vec<Entry>, Error> {
+        let mut unpacked = Vec::with_capacity(self.entries.len());
+        for entry in self.entries {
             let bytes = &self.piece[entry.start as usize..][..entry.length as usize];
             let revision = entry.place.revision();
-            let parts = format::split(revision, bytes)?;
-            let value = parts.value(revision)?.unwrap_or_default();
-            Ok(Entry { key: Bytes::copy_from_slice(parts.key), revision, value })
-        };
-        self.entries.iter().map(unpack).collect()
+            let parts = format::split(entry.place.place(), bytes)?;
+            let key = Bytes::copy_from_slice(parts.head.key);
+            match parts.value(revision) {
+                Ok(value) => unpacked.push(Entry { key, revision, value: value.unwrap_or_default() }),
+                Err(malformed) => damaged(key, malformed),
+            }
+        }
+        Ok(unpacked)
     }
 }
 
@@ -404,7 +438,9 @@ mod tests {
         for n in 0..3 {
             let mut piece = Stored::default();
             for n in n * per_piece..(n + 1) * per_piece {
-                piece.push(&format::encode(b"key", Some(b"value")), Packed::new((n, 0)));
+                let mut stored = format::encode(b"key", Some(b"value"));
+                format::seal(&mut stored, (n, 0), None, format::Position::Last);
+                piece.push(&stored, Packed::new((n, 0)));
             }
             stored.append(piece);
         }
@@ -413,7 +449,7 @@ mod tests {
         let mut n_held = Vec::new();
         for part in parts {
             n_held.push(pieces.iter().filter(|piece| piece.strong_count() > 0).count());
-            assert!(part.unpack().unwrap().iter().all(|entry| &*entry.value == b"value"));
+            assert!(part.unpack(&|key, _| panic!("{key:?}")).unwrap().iter().all(|entry| &*entry.value == b"value"));
         }
         // Two parts of each piece.
         assert_eq!(n_held, [6, 6, 4, 4, 2, 2]);

@@ -1,19 +1,40 @@
 //! Locking a directory, opening its files, and the errors of that.
 
+use crate::disk::format::FORMAT;
+use crate::disk::survey::SurveyError;
 use crate::kv::Cause;
 use redb::DatabaseError;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use steersman_machinery::Revision;
 
 const LOCK: &str = "store.lock";
 
 /// Why a directory could not be opened as a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// Changes that were acknowledged are not in the file, which is an older version of itself.
+    #[error(
+        "{path:?} ends at revision {found}, but revision {acknowledged} was acknowledged: restore a copy that is not older, or \
+         remove {newest:?} to go on without the changes in between"
+    )]
+    Behind {
+        /// The file.
+        path: PathBuf,
+        /// Its newest revision.
+        found: Revision,
+        /// The newest revision that was acknowledged.
+        acknowledged: Revision,
+        /// The file that says so.
+        newest: PathBuf,
+    },
     /// The file is not one of ours, or damaged.
-    #[error("{path:?} is damaged or no store of Steersman: move it away to start anew, or restore it from a copy")]
+    #[error(
+        "{path:?} is damaged or no store of Steersman: restore it from a copy, or move it away to start anew; \
+         `steersman store check` says what is damaged"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -36,6 +57,15 @@ pub enum OpenError {
     Held {
         /// The directory.
         dir: PathBuf,
+    },
+    /// The file is damaged and could not be written anew, of which there must be room for a second file.
+    #[error("{path:?} is damaged and cannot be written anew beside itself: make room, or restore it from a copy")]
+    Rebuild {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
     },
     /// A file could not be read or made.
     #[error("cannot open {path:?}")]
@@ -81,6 +111,21 @@ pub(super) fn damaged<E: Into<redb::Error>>(path: &Path) -> impl Fn(E) -> OpenEr
     move |error| {
         let error: redb::Error = error.into();
         OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
+    }
+}
+
+pub(super) fn behind(path: &Path, newest: &Path, found: Revision, acknowledged: Revision) -> OpenError {
+    OpenError::Behind { path: path.to_owned(), found, acknowledged, newest: newest.to_owned() }
+}
+
+/// The error for a file that was looked through and cannot be used.
+pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
+    move |error| match error {
+        SurveyError::Format { found } => OpenError::Format { path: path.to_owned(), found, want: FORMAT },
+        SurveyError::Io(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
+            OpenError::Io { path: path.to_owned(), source }
+        }
+        error => OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) },
     }
 }
 

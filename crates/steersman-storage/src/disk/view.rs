@@ -1,12 +1,11 @@
 //! The keys of a prefix as they were at a revision, found in the log: where each one's entry is, in the order of the keys.
 
-use crate::disk::format::{self, Packed, Place};
+use crate::disk::format::{self, Malformed, Packed, Place};
 use crate::disk::unreadable;
 use crate::kv::{Entry, Error};
 use bytes::Bytes;
 use redb::ReadOnlyTable;
 use std::collections::HashMap;
-use std::sync::Arc;
 use steersman_machinery::Revision;
 
 type Events = ReadOnlyTable<Place, &'static [u8]>;
@@ -20,28 +19,21 @@ pub(super) struct View {
     pub(super) weight: usize,
 }
 
-/// An entry that the log does not have though another one names it.
-#[derive(Debug, thiserror::Error)]
-#[error("the change at revision {revision} is missing from the log")]
-struct Missing {
-    revision: Revision,
-}
-
 impl View {
-    /// Goes through the log up to a revision once. The values are not looked at.
-    pub(super) fn read(table: &Events, at: Revision, prefix: &Bytes) -> Result<View, Error> {
+    /// Goes through the heads of the log up to a revision once.
+    pub(super) fn read(heads: &Events, at: Revision, prefix: &Bytes) -> Result<View, Error> {
         let mut held: HashMap<Box<[u8]>, Packed> = HashMap::new();
-        for entry in table.range(..=(at.0, u32::MAX)).map_err(unreadable)? {
-            let (place, stored) = entry.map_err(unreadable)?;
+        for entry in heads.range(..=(at.0, u32::MAX)).map_err(unreadable)? {
+            let (place, head) = entry.map_err(unreadable)?;
             let place = place.value();
-            let parts = format::split(Revision(place.0), stored.value())?;
-            if !parts.key.starts_with(prefix) {
+            let (head, _) = format::split_head(place, head.value())?;
+            if !head.key.starts_with(prefix) {
                 continue;
             }
-            if parts.is_deletion() {
-                held.remove(parts.key);
+            if head.is_deletion() {
+                held.remove(head.key);
             } else {
-                held.insert(parts.key.into(), Packed::new(place));
+                held.insert(head.key.into(), Packed::new(place));
             }
         }
         let mut entries: Vec<(Box<[u8]>, Packed)> = held.into_iter().collect();
@@ -61,11 +53,21 @@ impl View {
     }
 }
 
-/// The entry at a place of the log.
-pub(super) fn entry_at(table: &Events, place: Packed, key: &[u8]) -> Result<Entry, Error> {
+/// The entry at a place of the log, or why it is not what was written.
+pub(super) fn entry_at(table: &Events, place: Packed, key: &[u8]) -> Result<Result<Entry, Malformed>, Error> {
     let revision = place.revision();
-    let missing = || Error::Read { source: Arc::new(Missing { revision }) };
-    let stored = table.get(place.place()).map_err(unreadable)?.ok_or_else(missing)?;
-    let value = format::split(revision, stored.value())?.value(revision)?.ok_or_else(missing)?;
+    let Some(stored) = table.get(place.place()).map_err(unreadable)? else {
+        return Ok(Err(Malformed { fault: "it is missing", revision }));
+    };
+    Ok(decode(place, key, stored.value()))
+}
+
+fn decode(place: Packed, key: &[u8], stored: &[u8]) -> Result<Entry, Malformed> {
+    let revision = place.revision();
+    let parts = format::split(place.place(), stored)?;
+    if parts.head.key != key {
+        return Err(Malformed { fault: "it is of another key", revision });
+    }
+    let value = parts.value(revision)?.ok_or(Malformed { fault: "it is a deletion", revision })?;
     Ok(Entry { key: Bytes::copy_from_slice(key), revision, value })
 }

@@ -3,7 +3,7 @@
 //! Compaction rides along: each commit also removes a bounded number of entries that are history, so no write waits for a
 //! long one.
 
-use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Place};
+use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, HEADS, META, Packed, Place, Position};
 use crate::disk::index::Index;
 use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
@@ -131,9 +131,10 @@ impl Writer {
             return Outcome::Failed { revision: before, found };
         }
         let revision = before.next();
-        let mut number = 0;
-        for Change { key, mut stored, value } in write.changes {
-            let place = (revision.0, number);
+        let start = batch.stored.len();
+        let mut sealing = Vec::new();
+        for Change { key, stored, value } in write.changes {
+            let place = (revision.0, (batch.stored.len() - start) as u32);
             let previous = match &value {
                 Some(_) => self.index.put(&key, place, stored.len()),
                 None => match self.index.delete(&key, place, stored.len()) {
@@ -141,10 +142,14 @@ impl Writer {
                     previous => previous,
                 },
             };
-            format::set_previous(&mut stored, previous);
-            number += 1;
+            sealing.push(previous);
             batch.stored.push((place, stored));
             batch.events.push(Event { key, revision, value });
+        }
+        let n_changes = sealing.len();
+        for (n, ((place, stored), previous)) in batch.stored[start..].iter_mut().zip(sealing).enumerate() {
+            let position = if n + 1 == n_changes { Position::Last } else { Position::Before };
+            format::seal(stored, *place, previous, position);
         }
         Outcome::Committed { revision: self.index.revision() }
     }
@@ -161,6 +166,8 @@ impl Writer {
         if done.is_ok() {
             // Before they are published, so that who has seen a revision finds it in the figures.
             *self.shared.volume.lock() = self.index.volume();
+            self.shared.forget_damage(&batch.events);
+            self.shared.note_newest(self.index.revision());
             self.shared.tail.shrink(TAIL_EVENTS_MAX, TAIL_BYTES_MAX);
             self.shared.tail.publish(batch.events);
             if let Some(compacted) = batch.compacted {
@@ -180,8 +187,10 @@ impl Writer {
         let transaction = format::begin(&self.database)?;
         {
             let mut events = transaction.open_table(EVENTS)?;
+            let mut heads = transaction.open_table(HEADS)?;
             for (place, stored) in &batch.stored {
                 events.insert(place, stored.as_slice())?;
+                heads.insert(place, format::head_of(stored))?;
             }
             let mut meta = transaction.open_table(META)?;
             if let Some(compacted) = batch.compacted {
@@ -189,7 +198,7 @@ impl Writer {
                 meta.insert(COMPACTED, compacted.0)?;
             }
             if self.index.has_garbage() {
-                let collected = collect(&mut events, self.index.collected(), self.index.compacted())?;
+                let collected = collect(&mut events, &mut heads, self.index.collected(), self.index.compacted())?;
                 meta.insert(COLLECTED, collected.0)?;
                 self.index.set_collected(collected);
             }
@@ -216,29 +225,31 @@ impl Batch {
 /// failure in between leaves the same current state.
 fn collect(
     events: &mut redb::Table<'_, Place, &[u8]>,
+    heads: &mut redb::Table<'_, Place, &[u8]>,
     collected: Revision,
     compacted: Revision,
 ) -> Result<Revision, redb::Error> {
     let mut removals = Vec::new();
     let (mut reached, mut n_looked_at) = (compacted, 0);
-    for entry in events.range((collected.0 + 1, 0)..=(compacted.0, u32::MAX))? {
-        let (place, stored) = entry?;
+    for entry in heads.range((collected.0 + 1, 0)..=(compacted.0, u32::MAX))? {
+        let (place, head) = entry?;
         let place = place.value();
         if COLLECTED_MAX <= n_looked_at && Revision(place.0) != reached {
             break;
         }
         reached = Revision(place.0);
         n_looked_at += 1;
-        let parts = format::split(reached, stored.value());
-        let parts = parts.map_err(|error| redb::Error::Corrupted(error.to_string()))?;
-        removals.extend(parts.previous.map(Packed::place));
-        removals.extend(parts.is_deletion().then_some(place));
+        let head = format::split_head(place, head.value());
+        let (head, _) = head.map_err(|error| redb::Error::Corrupted(error.to_string()))?;
+        removals.extend(head.previous.map(Packed::place));
+        removals.extend(head.is_deletion().then_some(place));
     }
     if n_looked_at < COLLECTED_MAX {
         reached = compacted;
     }
     for place in removals {
         events.remove(place)?;
+        heads.remove(place)?;
     }
     Ok(reached)
 }

@@ -64,8 +64,10 @@ pub enum WriteError {
         /// The largest size taken.
         max: usize,
     },
-    /// What is stored under the key is no object, so it is not known what would be overwritten.
-    #[error("what is stored as {key} since revision {revision} is no object")]
+    /// What is stored under the key is damaged or no object, so it is not known what would be overwritten.
+    #[error(
+        "what is stored as {key} since revision {revision} cannot be read: delete it, or restore it from a copy of the store"
+    )]
     Unreadable {
         /// The key.
         key: ObjectKey,
@@ -91,6 +93,16 @@ pub enum ReadError {
     /// The engine failed.
     #[error("the store cannot be read")]
     Kv(#[source] kv::Error),
+    /// What is stored under the key is damaged or no object.
+    #[error(
+        "what is stored as {key} since revision {revision} cannot be read: delete it, or restore it from a copy of the store"
+    )]
+    Unreadable {
+        /// The key.
+        key: ObjectKey,
+        /// The revision that wrote it.
+        revision: Revision,
+    },
     /// The revision is of the future. Wait for it first.
     #[error("revision {requested} is of the future (current is {current})")]
     TooLarge {
@@ -132,6 +144,7 @@ impl From<ReadError> for WriteError {
     fn from(error: ReadError) -> WriteError {
         match error {
             ReadError::Kv(error) => error.into(),
+            ReadError::Unreadable { key, revision } => WriteError::Unreadable { key, revision },
             // What a write reads is the present, which is neither compacted nor of the future.
             ReadError::Closed | ReadError::Compacted { .. } | ReadError::TooLarge { .. } => WriteError::Closed,
         }

@@ -9,8 +9,8 @@ use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::disk::{Intercepted, Operation};
 use steersman_storage::kv::{self, Expect, Kv, Op, Outcome, Txn};
 use steersman_storage::{
-    At, Compactor, Disk, HistorySize, Kind, Memory, Options, Page, Scope, Stats, Store, WatchError, WriteError,
-    conformance, disk,
+    At, Compactor, Disk, HistorySize, Kind, Memory, Options, Page, ReadError, Scope, Stats, Store, WatchError,
+    WriteError, conformance, disk,
 };
 
 #[tokio::test]
@@ -89,11 +89,11 @@ async fn a_file_of_another_format_is_refused_by_number() {
     let path = scratch.path().join("store.redb");
     let database = redb::Database::open(&path).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(redb::TableDefinition::<&str, u64>::new("meta")).unwrap().insert("format", 3).unwrap();
+    transaction.open_table(redb::TableDefinition::<&str, u64>::new("meta")).unwrap().insert("format", 4).unwrap();
     transaction.commit().unwrap();
     drop(database);
     let error = Disk::open(scratch.path()).unwrap_err();
-    assert!(matches!(error, disk::OpenError::Format { found: 3, want: disk::FORMAT, .. }), "{error}");
+    assert!(matches!(error, disk::OpenError::Format { found: 4, want: disk::FORMAT, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -311,7 +311,9 @@ async fn what_is_no_object_is_left_out_and_the_rest_lives_on(kv: Arc<dyn Kv>) {
     write_raw(&*kv, "/pods/a/db", "\u{1}").await;
     let more = store.create(&pods, &ObjectKey::namespaced("a", "more"), json()).await.unwrap();
     assert!(store.get(&pods, &more.key).await.unwrap().is_some());
-    assert!(store.get(&pods, &db).await.unwrap().is_some(), "what was there before is still shown");
+    let read = store.get(&pods, &db).await;
+    assert!(matches!(&read, Err(ReadError::Unreadable { key, .. }) if *key == db), "{read:?}");
+    assert!(store.get_cached(&pods, &db).is_some(), "what was there before is still shown in lists");
     assert_eq!(store.stats().unreadable, 3);
     assert!(store.health().is_ok());
     // A good version makes it an object again.
@@ -319,6 +321,11 @@ async fn what_is_no_object_is_left_out_and_the_rest_lives_on(kv: Arc<dyn Kv>) {
     assert_eq!(store.get(&pods, &web).await.unwrap().unwrap().revision, good);
     assert_eq!(store.stats().unreadable, 2);
     store.update(&pods, &web, good, json()).await.unwrap();
+    // Deleting it makes room for a new one.
+    assert!(store.delete_unreadable(&pods, &web).await.unwrap().is_none(), "it can be read");
+    assert!(store.delete_unreadable(&pods, &db).await.unwrap().is_some());
+    assert_eq!((store.stats().unreadable, store.get(&pods, &db).await.unwrap().is_none()), (1, true));
+    store.create(&pods, &db, json()).await.unwrap();
     store.close().await.unwrap();
 }
 
@@ -617,8 +624,8 @@ async fn the_engine_is_compacted_by_age() {
     assert_eq!(kv.oldest().await.unwrap(), Revision(4));
 }
 
-fn copy_of_format_1(scratch: &std::path::Path) -> String {
-    let testdata = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/format-1");
+fn copy_of_format(format: u64, scratch: &std::path::Path) -> String {
+    let testdata = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("testdata/format-{format}"));
     std::fs::copy(testdata.join("store.redb"), scratch.join("store.redb")).unwrap();
     std::fs::read_to_string(testdata.join("expected.txt")).unwrap()
 }
@@ -634,9 +641,17 @@ fn print(snapshot: &kv::Snapshot) -> String {
 }
 
 #[tokio::test]
-async fn a_file_of_format_1_is_read_and_is_of_this_format_from_then_on() {
+async fn a_file_of_an_older_format_is_read_and_is_of_this_format_from_then_on() {
+    for format in 1..disk::FORMAT {
+        a_file_of_a_format_is_read_and_is_of_this_format_from_then_on(format).await;
+    }
+}
+
+async fn a_file_of_a_format_is_read_and_is_of_this_format_from_then_on(format: u64) {
     let scratch = tempfile::tempdir().unwrap();
-    let want = copy_of_format_1(scratch.path());
+    let want = copy_of_format(format, scratch.path());
+    let report = disk::check(scratch.path(), |_| {}).unwrap();
+    assert_eq!((report.format, report.faults.len(), report.damaged.len()), (format, 0, 0));
     let disk = Disk::open(scratch.path()).unwrap();
     let before = disk.read().await.unwrap();
     assert_eq!(print(&before), want);
@@ -671,8 +686,14 @@ async fn a_file_of_format_1_is_read_and_is_of_this_format_from_then_on() {
 
 #[tokio::test]
 async fn an_upgrade_that_loses_power_is_done_again() {
+    for format in 1..disk::FORMAT {
+        an_upgrade_of_a_format_that_loses_power_is_done_again(format).await;
+    }
+}
+
+async fn an_upgrade_of_a_format_that_loses_power_is_done_again(format: u64) {
     let scratch = tempfile::tempdir().unwrap();
-    let want = copy_of_format_1(scratch.path());
+    let want = copy_of_format(format, scratch.path());
     let image = std::fs::read(scratch.path().join("store.redb")).unwrap();
     let calm = Faulty::new(image.clone(), Fault::None);
     drop(Disk::open_backend(calm.clone(), std::path::Path::new("calm")).unwrap());
@@ -683,6 +704,27 @@ async fn an_upgrade_that_loses_power_is_done_again() {
         let disk = Disk::open_backend(after, std::path::Path::new("after")).unwrap();
         assert_eq!(print(&disk.read().await.unwrap()), want, "power lost at operation {at_operation}");
     }
+}
+
+#[test]
+fn a_damaged_file_of_an_older_format_is_refused_since_it_has_no_checksums() {
+    let scratch = tempfile::tempdir().unwrap();
+    copy_of_format(2, scratch.path());
+    let path = scratch.path().join("store.redb");
+    let image = std::fs::read(&path).unwrap();
+    // In the value of a Secret.
+    let at = image.windows(10).rposition(|bytes| bytes == b"\"kind\":\"Se").unwrap();
+    let mut damaged = image.clone();
+    damaged[at + 40] ^= 4;
+    std::fs::write(&path, &damaged).unwrap();
+    let error = Disk::open(scratch.path()).unwrap_err();
+    assert!(matches!(error, disk::OpenError::Damaged { .. }), "{error:?}");
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(
+        source.starts_with("it is of an older format, whose changes have no checksums: the page at byte"),
+        "{source}"
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), damaged);
 }
 
 #[cfg(unix)]

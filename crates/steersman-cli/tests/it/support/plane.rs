@@ -15,9 +15,21 @@ pub(crate) struct Plane {
     pub(crate) ready: Value,
 }
 
+/// `steersman`, in a shell that has limited the size of files to so many KiB.
+fn limited(home: &Path, file_kib_max: u64) -> Command {
+    let mut command = apart(Command::new("bash"), home);
+    command.arg("-c").arg(format!("ulimit -f {file_kib_max} && exec \"$0\" \"$@\""));
+    command.arg(env!("CARGO_BIN_EXE_steersman"));
+    command
+}
+
 /// `steersman`, without the cloud, the cluster and the home of whoever runs the tests.
 pub(crate) fn steersman(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
+    apart(Command::new(env!("CARGO_BIN_EXE_steersman")), home)
+}
+
+/// Keeps a command apart from whoever runs the tests.
+fn apart(mut command: Command, home: &Path) -> Command {
     command.current_dir(home).env("HOME", home).env_remove("KUBECONFIG").env_remove("XDG_CONFIG_HOME");
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
@@ -58,9 +70,19 @@ impl Plane {
         Plane::start_at(home, role, "127.0.0.1:0", extra)
     }
 
+    /// As [`Plane::server`], with files of no more than so many KiB.
+    #[track_caller]
+    pub(crate) fn server_limited(home: &Path, file_kib_max: u64) -> Plane {
+        Plane::start_as(limited(home, file_kib_max), home, "server", "127.0.0.1:0", &[])
+    }
+
     #[track_caller]
     fn start_at(home: &Path, role: &str, listen: &str, extra: &[&str]) -> Plane {
-        let mut command = steersman(home);
+        Plane::start_as(steersman(home), home, role, listen, extra)
+    }
+
+    #[track_caller]
+    fn start_as(mut command: Command, home: &Path, role: &str, listen: &str, extra: &[&str]) -> Plane {
         command.arg(role).arg("--data-dir").arg(home.join("data"));
         command.args(["--listen", listen, "--output", "json"]).args(extra);
         let mut process = Process::start(&mut command);

@@ -1,19 +1,24 @@
 //! POST, PUT, PATCH and DELETE of one object: makes a change of the request, and an answer of the outcome.
 
 use crate::answer::Answer;
+use crate::authz::{self, Attributes, ResourceAttributes};
 use crate::catalog::Verb;
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::creation::Creation;
 use crate::initializers::figures::Waiting;
 use crate::negotiate::{Encoding, Shape};
-use crate::options::Delete;
+use crate::options::{Delete, IGNORE_READ_ERROR};
 use crate::payload::Payload;
 use crate::registry::{self, Body, Change, Outcome, Patch};
 use crate::representation::Representation;
 use crate::status::Failure;
 use bytes::Bytes;
-use steersman_machinery::Object;
+use steersman_machinery::field::{Error, Path};
 use steersman_machinery::status::{Details, Status};
+use steersman_machinery::{GroupKind, Object};
+
+/// The verb that removing an unreadable object takes.
+const UNSAFE_DELETE: &str = "unsafe-delete-ignore-read-errors";
 
 pub(super) async fn create(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
@@ -42,7 +47,38 @@ pub(super) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, 
 pub(super) async fn delete(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     let options = delete_options(cx, &bytes)?;
+    if options.ignores_read_error() {
+        return delete_unreadable(cx, representation.encoding()).await;
+    }
     write(cx, &Change::Delete(&options), &representation).await
+}
+
+/// Removes what is stored though it cannot be read: nothing in it, finalizers included, can be heeded. As upstream, that takes a verb of
+/// its own beside `delete`.
+async fn delete_unreadable(cx: &Context<'_>, encoding: Encoding) -> Result<Answer, Failure> {
+    let operation = &cx.operation;
+    let (resource, name) = (operation.group_resource(), operation.name());
+    let attributes = ResourceAttributes { verb: UNSAFE_DELETE, ..operation.attributes };
+    let verdict = authz::verdict(&*cx.state.authorizer, operation.user, &Attributes::Resource(attributes)).await;
+    if !verdict.is_allowed() {
+        let why = format!("not permitted to do {UNSAFE_DELETE:?}, which {IGNORE_READ_ERROR} takes");
+        return Err(Failure::forbidden(&resource, name, &why));
+    }
+    let key = operation.key(name);
+    let removed = cx.state.store.delete_unreadable(operation.storage(), &key).await;
+    match removed.map_err(|error| Failure::of_write(&error, &resource, name))? {
+        Some(revision) => {
+            tracing::warn!(%resource, %key, %revision, "what could not be read is removed");
+            let details =
+                Details { name: name.to_owned(), group: resource.group, kind: resource.resource, ..Details::default() };
+            Ok(Answer::status(200, &Status::success().with_details(details), encoding))
+        }
+        None => {
+            let detail = "is exclusively used to delete corrupt object(s), try again by removing this option";
+            let error = Error::invalid(&Path::new(IGNORE_READ_ERROR), true, detail);
+            Err(Failure::invalid(&GroupKind::new(resource.group, resource.resource), name, &[error]))
+        }
+    }
 }
 
 /// The options of a deletion, from its body or its query.

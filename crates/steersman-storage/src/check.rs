@@ -1,0 +1,44 @@
+//! Looks through a store on a disk that nobody has open: the engine's checksums, and whether each entry is an object.
+
+use crate::disk::{self, OpenError, Report};
+use crate::key;
+use crate::kv;
+use crate::store::Unreadable;
+use bytes::Bytes;
+use std::path::Path;
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+
+/// What a store holds.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// Of the engine.
+    pub report: Report,
+    /// Objects that can be read.
+    pub n_objects: usize,
+    /// What is damaged or no object.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Looks through the store in a directory, and changes nothing.
+///
+/// # Errors
+/// When it is open, is none, or is so damaged that it is not known what is lost.
+pub fn check(dir: &Path) -> Result<Check, OpenError> {
+    let (mut n_objects, mut unreadable) = (0, Vec::new());
+    let report = disk::check(dir, |kv::Entry { key, revision, value }| match locate(&key) {
+        Some((_, object)) if Object::decode(object.clone(), revision, &value).is_ok() => n_objects += 1,
+        object => unreadable.push(Unreadable { object, revision }),
+    })?;
+    unreadable.extend(report.damaged.iter().map(|damaged| unreadable_at(&damaged.key, damaged.revision)));
+    Ok(Check { report, n_objects, unreadable })
+}
+
+/// What an entry is called that cannot be read.
+pub(crate) fn unreadable_at(key: &Bytes, revision: Revision) -> Unreadable {
+    Unreadable { object: locate(key), revision }
+}
+
+fn locate(key: &[u8]) -> Option<(GroupResource, ObjectKey)> {
+    let (group, resource, key) = key::split(key)?;
+    Some((GroupResource::new(group, resource), ObjectKey::parse(key)))
+}

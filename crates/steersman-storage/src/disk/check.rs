@@ -1,0 +1,72 @@
+//! Looks through the store in a directory that nobody has open, and changes nothing.
+
+use crate::disk::format::{self, FORMAT, old};
+use crate::disk::open::{OpenError, hold, refused};
+use crate::disk::storage::Storage;
+use crate::disk::survey::{self, Survey};
+use crate::disk::{FILE, FILE_NEWEST, newest};
+use crate::kv::{Damaged, Entry};
+use bytes::Bytes;
+use std::path::Path;
+use steersman_machinery::Revision;
+
+/// What a store's file holds.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The newest revision that was acknowledged, if the file ends before it.
+    pub acknowledged: Option<Revision>,
+    /// The keys whose values are lost, in their order.
+    pub damaged: Vec<Damaged>,
+    /// What else in the file is not as it was written. A server that starts writes such a file anew.
+    pub faults: Vec<String>,
+    /// The file's format.
+    pub format: u64,
+    /// Lost changes of which not even the key is known.
+    pub n_unknown: u64,
+    /// The newest revision.
+    pub revision: Revision,
+}
+
+/// Looks through the store in a directory and passes on what its keys hold.
+///
+/// # Errors
+/// When it is open, is none, or is so damaged that it is not known what is lost.
+pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenError> {
+    let path = dir.join(FILE);
+    if let Err(source) = std::fs::metadata(&path) {
+        return Err(OpenError::Io { path, source });
+    }
+    let _lock = hold(dir)?;
+    let storage = Storage::file(&path)?;
+    let Survey { faults, format, index, lost, n_unknown, stored, .. } =
+        survey::survey(&storage).map_err(refused(&path))?;
+    let lost = lost.into_iter().map(|lost| Damaged {
+        key: lost.key,
+        revision: Revision(lost.place.0),
+        fault: "its value is lost".to_owned(),
+    });
+    let mut damaged: Vec<Damaged> = lost.collect();
+    for (place, bytes) in stored.current() {
+        let revision = Revision(place.0);
+        let (key, value) = if format == FORMAT {
+            match format::split(place, bytes) {
+                Ok(parts) => (parts.head.key, parts.value(revision)),
+                Err(malformed) => (&[][..], Err(malformed)),
+            }
+        } else {
+            match old::split(revision, bytes) {
+                Ok(parts) => (parts.key, parts.value(revision)),
+                Err(malformed) => (&[][..], Err(malformed)),
+            }
+        };
+        let key = Bytes::copy_from_slice(key);
+        match value {
+            Ok(value) => take(Entry { key, revision, value: value.unwrap_or_default() }),
+            Err(malformed) => damaged.push(Damaged { key, revision, fault: malformed.fault.to_owned() }),
+        }
+    }
+    damaged.sort_by(|a, b| a.key.cmp(&b.key));
+    let revision = index.revision();
+    let acknowledged = newest::read(&dir.join(FILE_NEWEST)).filter(|acknowledged| revision < *acknowledged);
+    Ok(Report { acknowledged, damaged, faults, format, n_unknown, revision })
+}

@@ -1,0 +1,381 @@
+//! The pages of redb's file, read without redb: which of them are as they were written.
+//!
+//! redb keeps a checksum of each page in the page above it, up to the header, and looks at none of them when it reads. It takes
+//! what a page says for granted and panics, or finds nothing, when that is nonsense. So the file is looked through here before
+//! redb gets it: every page that the newest commit leads to. Nothing here panics, whatever the bytes are. The layout is the one of
+//! redb's file format 3, which redb documents in `docs/design.md`.
+
+use redb::StorageBackend;
+use std::io;
+use twox_hash::XxHash3_128;
+
+/// Size of the smallest page. Others are a power of two larger.
+pub(super) const PAGE: usize = 4_096;
+const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
+/// The byte that says which slot is in force.
+const GOD_BYTE: u64 = 9;
+const PRIMARY: u8 = 1;
+/// Set while the file is open: what the header says of its length need not be true then, and redb does not use it.
+const UNCLEAN: u8 = 2;
+const SLOTS: [usize; 2] = [64, 192];
+const SLOT: usize = 128;
+const SLOT_CHECKSUM: usize = SLOT - 16;
+const VERSION: u8 = 3;
+/// Most data pages of a region: an index within it has 20 bits.
+const REGION_PAGES: u64 = 1 << 20;
+/// No page is larger than a region.
+const ORDER_MAX: u32 = 20;
+pub(super) const LEAF: u8 = 1;
+const BRANCH: u8 = 2;
+/// A tree of pages that is deeper is none: branches have two children at least.
+const DEPTH_MAX: usize = 64;
+/// The kind of table that is no multimap.
+const NORMAL: u8 = 3;
+
+/// A file of redb.
+pub(super) struct Pages<'a> {
+    length: u64,
+    storage: &'a dyn StorageBackend,
+}
+
+/// What the file's first page says.
+#[derive(Debug)]
+pub(super) struct Header {
+    god_byte: u8,
+    is_magic: bool,
+    /// How long the file is, as far as the header says.
+    length: Option<u64>,
+    /// Those whose checksums hold.
+    slots: [Option<Slot>; 2],
+}
+
+/// A commit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) system: Option<Root>,
+    transaction: u64,
+    pub(super) user: Option<Root>,
+}
+
+/// A page and the checksum that it shall have; of a tree, also its number of entries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Root {
+    checksum: u128,
+    pub(super) length: u64,
+    page: u64,
+}
+
+/// A table of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) name: String,
+    pub(super) root: Option<Root>,
+    pub(super) widths: Widths,
+}
+
+/// How many bytes each key and each value takes; `None` where they differ.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Widths {
+    pub(super) key: Option<usize>,
+    pub(super) value: Option<usize>,
+}
+
+/// What a walk through a tree comes by.
+pub(super) enum Found<'p> {
+    /// A page of entries, as it was written.
+    Leaf(&'p [u8]),
+    /// A page that is not as it was written, and what of it could be read: whatever is below it is not visited.
+    Damaged(Fault, &'p [u8]),
+}
+
+/// A page that is not as it was written.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the page at byte {offset} is damaged: {what}")]
+pub(super) struct Fault {
+    pub(super) offset: u64,
+    pub(super) what: &'static str,
+}
+
+/// Names and values, which differ in length.
+const TABLES: Widths = Widths { key: None, value: None };
+
+impl<'a> Pages<'a> {
+    pub(super) fn new(storage: &'a dyn StorageBackend) -> io::Result<Pages<'a>> {
+        Ok(Pages { length: storage.len()?, storage })
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The first page; `None` if the file is shorter.
+    pub(super) fn header(&self) -> io::Result<Option<Header>> {
+        if self.length < PAGE as u64 {
+            return Ok(None);
+        }
+        let mut page = vec![0; PAGE];
+        self.storage.read(0, &mut page)?;
+        Ok(Some(Header::parse(&page)))
+    }
+
+    /// Makes the other slot the one in force, durably.
+    pub(super) fn swap_slots(&self, header: &Header) -> io::Result<()> {
+        self.storage.write(GOD_BYTE, &[header.god_byte ^ PRIMARY])?;
+        self.storage.sync_data()
+    }
+
+    /// The tables that a commit has, or what is damaged.
+    pub(super) fn tables(&self, root: Option<Root>) -> io::Result<Result<Vec<Table>, Fault>> {
+        let mut tables = Ok(Vec::new());
+        if let Some(root) = root {
+            self.walk(root, TABLES, &mut |found| match found {
+                Found::Leaf(page) => {
+                    if let Ok(tables) = &mut tables {
+                        tables.extend(pairs(page, TABLES).filter_map(|(name, value)| Table::parse(name, value)));
+                    }
+                }
+                Found::Damaged(fault, _) => tables = Err(fault),
+            })?;
+        }
+        Ok(tables)
+    }
+
+    /// Parts of a tree, in order, which are walked through one by one: enough of them to be shared among threads.
+    pub(super) fn parts(&self, root: Root, widths: Widths, n_wanted: usize) -> io::Result<Vec<Root>> {
+        let mut parts = vec![root];
+        for _ in 0..DEPTH_MAX {
+            if n_wanted <= parts.len() {
+                break;
+            }
+            let mut below = Vec::new();
+            for part in &parts {
+                match self.read(*part, widths)? {
+                    Ok(page) if page[0] == BRANCH => below.extend(children(&page)),
+                    // The walk comes by it again.
+                    Ok(_) | Err(_) => below.push(*part),
+                }
+            }
+            if below.len() == parts.len() {
+                break;
+            }
+            parts = below;
+        }
+        Ok(parts)
+    }
+
+    /// Visits the pages of entries below a page, in order.
+    pub(super) fn walk(&self, root: Root, widths: Widths, visit: &mut dyn FnMut(Found<'_>)) -> io::Result<()> {
+        self.walk_below(root, widths, DEPTH_MAX, visit)
+    }
+
+    fn walk_below(&self, root: Root, widths: Widths, depth: usize, visit: &mut dyn FnMut(Found<'_>)) -> io::Result<()> {
+        match self.read(root, widths)? {
+            Err((fault, page)) => visit(Found::Damaged(fault, &page)),
+            Ok(page) if page[0] == LEAF => visit(Found::Leaf(&page)),
+            Ok(page) => {
+                // Each page contains the checksums of those below it, so there is no circle.
+                for child in children(&page).into_iter().filter(|_| 0 < depth) {
+                    self.walk_below(child, widths, depth - 1, visit)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a page, if they are those that were written, or what is in its place.
+    fn read(&self, root: Root, widths: Widths) -> io::Result<Result<Vec<u8>, (Fault, Vec<u8>)>> {
+        let Some((offset, length)) = self.place(root.page) else {
+            return Ok(Err((Fault { offset: 0, what: "it leads beyond the end of the file" }, Vec::new())));
+        };
+        let mut page = vec![0; length];
+        self.storage.read(offset, &mut page)?;
+        let end = match page[0] {
+            LEAF => leaf_end(&page, widths),
+            BRANCH => branch_end(&page, widths),
+            _ => None,
+        };
+        let is_sound =
+            end.and_then(|end| page.get(..end)).is_some_and(|part| XxHash3_128::oneshot(part) == root.checksum);
+        let fault = Fault { offset, what: "its bytes are not those that were written" };
+        Ok(if is_sound { Ok(page) } else { Err((fault, page)) })
+    }
+
+    /// Where a page is, and its length; `None` if it is beyond the end of the file.
+    fn place(&self, page: u64) -> Option<(u64, usize)> {
+        let order = (page >> 59) as u32;
+        if ORDER_MAX < order {
+            return None;
+        }
+        let index = page & (0x000f_ffff >> order);
+        let region = (page >> 20) & 0x000f_ffff;
+        let length = PAGE << order;
+        let offset = PAGE as u64 + region * REGION_PAGES * PAGE as u64 + index * length as u64;
+        (offset.checked_add(length as u64)? <= self.length).then_some((offset, length))
+    }
+
+    /// Bytes of the file, as many as there are up to `length`.
+    pub(super) fn bytes(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(length);
+        let mut bytes = vec![0; length];
+        if 0 < length {
+            self.storage.read(offset, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Header {
+    fn parse(page: &[u8]) -> Header {
+        let slot = |at: usize| page.get(at..at + SLOT).and_then(Slot::parse);
+        let number = |at: usize| half(page, at).map(|number| number as u64);
+        let is_usual = (number(12), number(16), number(20)) == (Some(PAGE as u64), Some(0), Some(REGION_PAGES));
+        let length = match (number(24), number(28)) {
+            (Some(full), Some(rest)) if is_usual => Some(PAGE as u64 * (1 + full * REGION_PAGES + rest)),
+            _ => None,
+        };
+        Header { god_byte: page[9], is_magic: page.starts_with(&MAGIC), length, slots: SLOTS.map(slot) }
+    }
+
+    /// What is wrong with the part of the page that has no checksum, for a file of this length.
+    pub(super) fn fault(&self, length: u64) -> Option<Fault> {
+        let is_unclean = self.god_byte & UNCLEAN != 0;
+        let what = match self.length {
+            _ if !self.is_magic => "it does not begin as a store does",
+            None => "it has pages of another size",
+            Some(told) if told != length && !is_unclean => "it is of a file of another length",
+            Some(_) => return None,
+        };
+        Some(Fault { offset: 0, what })
+    }
+
+    /// The commit in force.
+    pub(super) fn primary(&self) -> Option<Slot> {
+        self.slots[usize::from(self.god_byte & PRIMARY)]
+    }
+
+    /// The other one, if it is newer.
+    pub(super) fn newer(&self) -> Option<Slot> {
+        let other = self.slots[usize::from(self.god_byte & PRIMARY ^ PRIMARY)]?;
+        // If the one in force is damaged, nothing says that the other one is not older.
+        (self.primary()?.transaction < other.transaction).then_some(other)
+    }
+}
+
+impl Slot {
+    fn parse(bytes: &[u8]) -> Option<Slot> {
+        let checksum = u128::from_le_bytes(*bytes.get(SLOT_CHECKSUM..)?.first_chunk()?);
+        if bytes[0] != VERSION || XxHash3_128::oneshot(&bytes[..SLOT_CHECKSUM]) != checksum {
+            return None;
+        }
+        let root = |is_there: u8, at: usize| if is_there == 0 { None } else { Root::parse(bytes.get(at..)?) };
+        Some(Slot { user: root(bytes[1], 8), system: root(bytes[2], 40), transaction: number(bytes, 104)? })
+    }
+}
+
+impl Root {
+    const BYTES: usize = 32;
+
+    fn parse(bytes: &[u8]) -> Option<Root> {
+        let checksum = u128::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
+        Some(Root { page: number(bytes, 0)?, checksum, length: number(bytes, 24)? })
+    }
+}
+
+impl Table {
+    /// kind u8 | length u64 | root's presence u8 | root | key width's presence u8, u32 | value width's presence u8, u32 | types
+    fn parse(name: &[u8], value: &[u8]) -> Option<Table> {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let root = match value.get(9)? {
+            0 => None,
+            _ => Root::parse(value.get(10..)?),
+        };
+        let width = |at: usize| -> Option<Option<usize>> {
+            let width = u32::from_le_bytes(*value.get(at + 1..)?.first_chunk()?);
+            Some((*value.get(at)? != 0).then_some(width as usize))
+        };
+        let at = 10 + Root::BYTES;
+        let widths = Widths { key: width(at)?, value: width(at + 5)? };
+        (value[0] == NORMAL).then_some(Table { name, root, widths })
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize)
+}
+
+fn count(page: &[u8]) -> usize {
+    page.get(2..4).map_or(0, |count| usize::from(u16::from_le_bytes([count[0], count[1]])))
+}
+
+/// The pages below a branch page.
+fn children(page: &[u8]) -> Vec<Root> {
+    let n_children = count(page) + 1;
+    let child = |n: usize| {
+        let checksum = u128::from_le_bytes(*page.get(8 + 16 * n..)?.first_chunk()?);
+        Some(Root { page: number(page, 8 + 16 * n_children + 8 * n)?, checksum, length: 0 })
+    };
+    (0..n_children).map_while(child).collect()
+}
+
+/// Where the part of a branch page ends that its checksum is of.
+fn branch_end(page: &[u8], widths: Widths) -> Option<usize> {
+    let n_keys = count(page);
+    let last = n_keys.checked_sub(1)?;
+    let behind = 8 + 24 * (n_keys + 1);
+    match widths.key {
+        Some(width) => Some(behind + width * n_keys),
+        None => half(page, behind + 4 * last),
+    }
+}
+
+/// Where the part of a leaf page ends that its checksum is of.
+pub(super) fn leaf_end(page: &[u8], widths: Widths) -> Option<usize> {
+    let n_pairs = count(page);
+    Leaf { n_pairs, page, widths }.value_end(n_pairs.checked_sub(1)?)
+}
+
+/// The keys and values of a page, as far as they are within it. A page that is damaged may have any.
+pub(super) fn pairs(page: &[u8], widths: Widths) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let n_pairs = if page.first() == Some(&LEAF) { count(page) } else { 0 };
+    let leaf = Leaf { n_pairs, page, widths };
+    (0..n_pairs).filter_map(move |n| leaf.pair(n))
+}
+
+#[derive(Clone, Copy)]
+struct Leaf<'p> {
+    n_pairs: usize,
+    page: &'p [u8],
+    widths: Widths,
+}
+
+impl<'p> Leaf<'p> {
+    fn pair(self, n: usize) -> Option<(&'p [u8], &'p [u8])> {
+        let key_start = if n == 0 { self.keys_start() } else { self.key_end(n - 1)? };
+        let value_start = if n == 0 { self.key_end(self.n_pairs - 1)? } else { self.value_end(n - 1)? };
+        Some((self.page.get(key_start..self.key_end(n)?)?, self.page.get(value_start..self.value_end(n)?)?))
+    }
+
+    fn keys_start(self) -> usize {
+        let n_ends = usize::from(self.widths.key.is_none()) + usize::from(self.widths.value.is_none());
+        4 + 4 * n_ends * self.n_pairs
+    }
+
+    fn key_end(self, n: usize) -> Option<usize> {
+        match self.widths.key {
+            Some(width) => self.keys_start().checked_add(width.checked_mul(n + 1)?),
+            None => half(self.page, 4 + 4 * n),
+        }
+    }
+
+    fn value_end(self, n: usize) -> Option<usize> {
+        match self.widths.value {
+            Some(width) => self.key_end(self.n_pairs.checked_sub(1)?)?.checked_add(width.checked_mul(n + 1)?),
+            None if self.widths.key.is_none() => half(self.page, 4 + 4 * (self.n_pairs + n)),
+            None => half(self.page, 4 + 4 * n),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Notices changes that are missing from the log. Revisions that are not compacted follow on each other, and so do the changes of each,
+//! up to the one that is marked as the last.
+
+use crate::disk::format::{Malformed, Place};
+use steersman_machinery::Revision;
+
+pub(super) struct Sequence {
+    expected: Place,
+}
+
+impl Sequence {
+    /// The changes after a revision.
+    pub(super) fn after(revision: Revision) -> Sequence {
+        Sequence { expected: (revision.0 + 1, 0) }
+    }
+
+    /// The next change that was found.
+    pub(super) fn next(&mut self, place: Place, is_last: bool) -> Result<(), Malformed> {
+        if place != self.expected {
+            return Err(self.missing());
+        }
+        self.expected = if is_last { (place.0 + 1, 0) } else { (place.0, place.1 + 1) };
+        Ok(())
+    }
+
+    /// Nothing more was found up to a revision.
+    pub(super) fn end(&self, through: Revision) -> Result<(), Malformed> {
+        if self.expected.0 <= through.0 { Err(self.missing()) } else { Ok(()) }
+    }
+
+    fn missing(&self) -> Malformed {
+        Malformed { fault: "it is missing", revision: Revision(self.expected.0) }
+    }
+}

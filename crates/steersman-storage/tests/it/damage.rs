@@ -1,0 +1,512 @@
+//! Damage to the file: any bit flipped, any page torn. Nothing is served that was not written, nothing panics, every key that is not
+//! served is named, and every other one is served.
+//!
+//! Some hundred cases from a seed; with `STEERSMAN_LONG=1` in the environment 10,000 bits and 1,000 pages.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use redb::StorageBackend;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use steersman_machinery::{GroupResource, ObjectKey, Revision};
+use steersman_storage::disk::{self, OpenError};
+use steersman_storage::kv::{Kv, Op, Past, Range, Txn};
+use steersman_storage::{At, Disk, Options, Page, ReadError, Scope, Store, WriteError};
+
+const PAGE: usize = 4_096;
+
+fn is_long() -> bool {
+    std::env::var_os("STEERSMAN_LONG").is_some()
+}
+
+/// A store's files and what was acknowledged of it.
+struct Made {
+    /// The file after a clean close, and as a crash leaves it.
+    images: [Vec<u8>; 2],
+    /// What the file was before.
+    older: Vec<Vec<u8>>,
+    /// The files beside it, after a clean close.
+    newest: Vec<u8>,
+    /// What each key holds.
+    held: BTreeMap<Bytes, (Revision, Bytes)>,
+    /// Every change there was.
+    changes: BTreeMap<(Revision, Bytes), Option<Bytes>>,
+    revision: Revision,
+}
+
+/// What became of the damaged files.
+#[derive(Debug, Default)]
+struct Outcomes {
+    n_no_effect: usize,
+    n_refused: usize,
+    /// Written anew without a loss.
+    n_repaired: usize,
+    /// Some keys lost.
+    n_with_loss: usize,
+    n_keys_lost: usize,
+    /// Why files were refused.
+    refusals: BTreeMap<String, usize>,
+}
+
+fn text(random: &mut StdRng, length: usize) -> String {
+    (0..length).map(|_| char::from(random.random_range(b'A'..=b'Z'))).collect()
+}
+
+/// Any kind of object, large or small, and of a value that lz4 shortens or does not.
+fn object(random: &mut StdRng, kind: &str, name: &str) -> Bytes {
+    let length = match random.random_range(0..40) {
+        0 => 120_000,
+        1..4 => 5_000,
+        4..10 => 800,
+        _ => 60,
+    };
+    let text = if random.random_bool(0.5) { text(random, length) } else { "a text that repeats ".repeat(length / 20) };
+    let labels = format!(r#"{{"n":"{}","app":"damage"}}"#, random.random_range(0..9));
+    format!(
+        r#"{{"apiVersion":"v1","kind":"{kind}","metadata":{{"name":"{name}","namespace":"default","labels":{labels}}},"data":{{"text":"{text}"}}}}"#
+    )
+    .into()
+}
+
+/// A store that has every kind of entry: new, changed, deleted, compacted, of many resources, in transactions of one and of many.
+async fn make(n_rounds: usize) -> Made {
+    const KINDS: [(&str, &str, &str); 7] = [
+        ("", "configmaps", "ConfigMap"),
+        ("", "pods", "Pod"),
+        ("", "secrets", "Secret"),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
+        ("coordination.k8s.io", "leases", "Lease"),
+        ("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"),
+        ("samplecrd.k8s.io", "networks", "Network"),
+    ];
+    let mut random = StdRng::seed_from_u64(7);
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Disk::open(scratch.path()).unwrap());
+    let store = Store::open(disk.clone(), Options::default()).await.unwrap();
+    let path = scratch.path().join("store.redb");
+    let (mut held, mut changes, mut older) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let stored = |group: &str, resource: &str, name: &str| Bytes::from(format!("{group}/{resource}/default/{name}"));
+    for round in 0..n_rounds {
+        for (group, resource, kind) in KINDS {
+            for n in 0..6 {
+                let name = format!("object-{n}");
+                let (names, key) =
+                    (GroupResource::new(group, resource), ObjectKey::namespaced("default", name.as_str()));
+                let json = object(&mut random, kind, &name);
+                let current = store.get(&names, &key).await.unwrap();
+                match current {
+                    None => drop(store.create(&names, &key, json).await.unwrap()),
+                    Some(current) if random.random_bool(0.2) => {
+                        store.delete(&names, &key, current.revision).await.unwrap();
+                    }
+                    Some(current) if random.random_bool(0.5) => {
+                        drop(store.update(&names, &key, current.revision, json).await.unwrap());
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        let ops = (0..5).map(|n| match random.random_bool(0.2) {
+            true => Op::Delete { key: stored("", "events", &format!("event-{n}")) },
+            false => Op::Put {
+                key: stored("", "events", &format!("event-{n}")),
+                value: object(&mut random, "Event", &format!("event-{n}")),
+            },
+        });
+        let txn = Txn { compares: Vec::new(), ops: ops.collect() };
+        disk.txn(txn).await.unwrap();
+        note(&disk, &mut changes).await;
+        if round * 4 / n_rounds != (round + 1) * 4 / n_rounds {
+            older.push(std::fs::read(&path).unwrap());
+        }
+        if round % 3 == 1 {
+            let newest = disk.revision().await.unwrap();
+            disk.compact(Revision(newest.0.saturating_sub(30))).await.unwrap();
+        }
+    }
+    let snapshot = disk.read().await.unwrap();
+    for entry in snapshot.entries {
+        held.insert(entry.key, (entry.revision, entry.value));
+    }
+    // What is read is what was acknowledged.
+    let mut acknowledged = BTreeMap::new();
+    for ((revision, key), value) in &changes {
+        match value {
+            Some(value) => acknowledged.insert(key.clone(), (*revision, value.clone())),
+            None => acknowledged.remove(key),
+        };
+    }
+    assert!(held == acknowledged);
+    let crashed = std::fs::read(&path).unwrap();
+    store.close().await.unwrap();
+    let newest = std::fs::read(scratch.path().join("store.newest")).unwrap();
+    Made { images: [std::fs::read(&path).unwrap(), crashed], older, newest, held, changes, revision: snapshot.revision }
+}
+
+/// Notes the changes that were not noted yet.
+async fn note(disk: &Disk, changes: &mut BTreeMap<(Revision, Bytes), Option<Bytes>>) {
+    let noted = changes.keys().next_back().map_or(Revision::ZERO, |(revision, _)| *revision);
+    let through = disk.revision().await.unwrap();
+    let past = Past { after: noted, limit: usize::MAX, prefix: Bytes::new(), through };
+    for change in disk.history(past).await.unwrap().changes {
+        changes.insert((change.event.revision, change.event.key), change.event.value);
+    }
+}
+
+/// Opens a damaged file and holds what is served against what was acknowledged.
+async fn hold(made: &Made, dir: &Path, image: &[u8], context: &str, outcomes: &mut Outcomes) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    std::fs::write(dir.join("store.redb"), image).unwrap();
+    std::fs::write(dir.join("store.newest"), &made.newest).unwrap();
+    let disk = match Disk::open(dir) {
+        Ok(disk) => disk,
+        Err(error @ (OpenError::Behind { .. } | OpenError::Damaged { .. } | OpenError::Format { .. })) => {
+            assert!(error.to_string().contains("store.redb"), "{context}: {error}");
+            assert_eq!(std::fs::read(dir.join("store.redb")).unwrap(), image, "{context}: refused and changed");
+            outcomes.n_refused += 1;
+            let why = std::error::Error::source(&error).map_or_else(|| "it is behind".to_owned(), ToString::to_string);
+            let why = why.chars().filter(|c| !c.is_ascii_digit()).collect();
+            *outcomes.refusals.entry(why).or_default() += 1;
+            return;
+        }
+        Err(error) => panic!("{context}: {error:?}"),
+    };
+    assert_eq!(disk.revision().await.unwrap(), made.revision, "{context}");
+    let n_lost = compare(made, &disk, context).await;
+    let is_renewed = dir.join("store.redb.damaged").exists();
+    match (is_renewed, n_lost) {
+        (false, 0) => outcomes.n_no_effect += 1,
+        (true, 0) => outcomes.n_repaired += 1,
+        (_, _) => outcomes.n_with_loss += 1,
+    }
+    outcomes.n_keys_lost += n_lost;
+    let oldest = disk.oldest().await.unwrap();
+    let past = Past { after: oldest, limit: usize::MAX, prefix: Bytes::new(), through: made.revision };
+    for change in disk.history(past).await.unwrap().changes {
+        let want = made.changes.get(&(change.event.revision, change.event.key.clone()));
+        assert_eq!(Some(&change.event.value), want, "{context}: history");
+    }
+    disk.close().await.unwrap();
+    drop(disk);
+    // What was lost stays named.
+    if is_renewed {
+        let disk = Disk::open(dir).unwrap();
+        assert_eq!(compare(made, &disk, context).await, n_lost, "{context}: after another start");
+        disk.close().await.unwrap();
+    }
+}
+
+/// Every entry is one that was acknowledged, and every other key is named. Returns the number of those.
+async fn compare(made: &Made, disk: &Disk, context: &str) -> usize {
+    let snapshot = disk.read().await.unwrap();
+    let mut missing: BTreeSet<&Bytes> = made.held.keys().collect();
+    for entry in &snapshot.entries {
+        let want = made.held.get(&entry.key);
+        assert_eq!(Some(&(entry.revision, entry.value.clone())), want, "{context}: {:?} is served", entry.key);
+        missing.remove(&entry.key);
+    }
+    let damaged = disk.damaged();
+    let named: BTreeSet<&Bytes> = damaged.iter().map(|damaged| &damaged.key).collect();
+    assert_eq!(named, missing, "{context}: what is not served is named, and nothing else");
+    for damaged in &damaged {
+        assert_eq!(damaged.revision, made.held[&damaged.key].0, "{context}");
+    }
+    missing.len()
+}
+
+/// A page as a torn write, a lost one, or one to the wrong place leaves it.
+fn tear(made: &Made, image: &mut [u8], random: &mut StdRng) -> String {
+    let n_pages = image.len() / PAGE;
+    let page = random.random_range(0..n_pages);
+    let at = page * PAGE;
+    let other = random.random_range(0..n_pages) * PAGE;
+    let half = PAGE / 2;
+    match random.random_range(0..5) {
+        0 => {
+            image[at..at + PAGE].fill(0);
+            format!("page {page} is zeroed")
+        }
+        1 => {
+            image[at + half..at + PAGE].fill(0);
+            format!("page {page} is half written")
+        }
+        2 => {
+            let copy = image[other..other + PAGE].to_vec();
+            let page_bytes = image[at..at + PAGE].to_vec();
+            image[other..other + PAGE].copy_from_slice(&page_bytes);
+            image[at..at + PAGE].copy_from_slice(&copy);
+            format!("page {page} and the one at byte {other} are swapped")
+        }
+        n => {
+            let older = made.older.choose(random).unwrap();
+            let length = if n == 3 { PAGE } else { half };
+            if let Some(bytes) = older.get(at..at + length) {
+                image[at..at + length].copy_from_slice(bytes);
+            }
+            format!("{length} bytes of page {page} are of an older version")
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_damaged_is_served_and_everything_else_is() {
+    let (n_rounds, n_bits, n_torn) = if is_long() { (24, 10_000, 1_000) } else { (4, 120, 80) };
+    let made = make(n_rounds).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let started = tokio::time::Instant::now();
+    let (mut bits, mut torn) = (Outcomes::default(), Outcomes::default());
+    for seed in 0..n_bits {
+        let mut random = StdRng::seed_from_u64(seed);
+        let crashed = usize::from(random.random_bool(0.3));
+        let mut image = made.images[crashed].clone();
+        let bit = random.random_range(0..image.len() * 8);
+        image[bit / 8] ^= 1 << (bit % 8);
+        let context = format!("seed {seed}, image {crashed}: bit {} of byte {} is flipped", bit % 8, bit / 8);
+        hold(&made, scratch.path(), &image, &context, &mut bits).await;
+    }
+    for seed in 0..n_torn {
+        let mut random = StdRng::seed_from_u64(seed);
+        let crashed = usize::from(random.random_bool(0.3));
+        let mut image = made.images[crashed].clone();
+        let what = tear(&made, &mut image, &mut random);
+        hold(&made, scratch.path(), &image, &format!("seed {seed}, image {crashed}: {what}"), &mut torn).await;
+    }
+    let (n_keys, n_kib) = (made.held.len(), made.images[0].len() / 1024);
+    println!("{n_keys} keys in {n_kib} KiB, {} s", started.elapsed().as_secs());
+    println!("{n_bits} bits: {bits:#?}\n{n_torn} torn pages: {torn:#?}");
+    assert!(0 < bits.n_repaired + torn.n_repaired && 0 < bits.n_with_loss + torn.n_with_loss);
+}
+
+#[tokio::test]
+async fn a_damaged_header_is_repaired_or_refused() {
+    let made = make(3).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let mut outcomes = Outcomes::default();
+    let step = if is_long() { 1 } else { 29 };
+    for bit in (0..320 * 8).step_by(step) {
+        let mut image = made.images[bit % 2].clone();
+        image[bit / 8] ^= 1 << (bit % 8);
+        let context = format!("image {}: bit {} of byte {} is flipped", bit % 2, bit % 8, bit / 8);
+        hold(&made, scratch.path(), &image, &context, &mut outcomes).await;
+    }
+    println!("{outcomes:#?}");
+}
+
+#[tokio::test]
+async fn a_first_page_that_is_an_older_version_of_itself_is_refused_or_noticed_in_the_pages() {
+    let made = make(8).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let mut outcomes = Outcomes::default();
+    for (n, older) in made.older.iter().enumerate() {
+        let mut image = made.images[0].clone();
+        image[..PAGE].copy_from_slice(&older[..PAGE]);
+        hold(&made, scratch.path(), &image, &format!("the first page of version {n}"), &mut outcomes).await;
+    }
+    // A whole file that is older is a store without a fault. The revision that was acknowledged tells.
+    let older = made.older.first().unwrap();
+    std::fs::write(scratch.path().join("store.redb"), older).unwrap();
+    std::fs::write(scratch.path().join("store.newest"), &made.newest).unwrap();
+    let error = Disk::open(scratch.path()).unwrap_err();
+    assert!(matches!(error, OpenError::Behind { acknowledged, .. } if acknowledged == made.revision), "{error:?}");
+    std::fs::remove_file(scratch.path().join("store.newest")).unwrap();
+    Disk::open(scratch.path()).unwrap();
+}
+
+#[tokio::test]
+async fn a_page_that_is_an_older_version_of_itself_is_noticed_wherever_it_is() {
+    let made = make(if is_long() { 24 } else { 4 }).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let mut outcomes = Outcomes::default();
+    for (n, older) in made.older.iter().enumerate() {
+        for at in (PAGE..older.len().min(made.images[0].len())).step_by(PAGE) {
+            let mut image = made.images[0].clone();
+            if image[at..at + PAGE] == older[at..at + PAGE] {
+                continue;
+            }
+            image[at..at + PAGE].copy_from_slice(&older[at..at + PAGE]);
+            let context = format!("the page at byte {at} is of version {n}");
+            hold(&made, scratch.path(), &image, &context, &mut outcomes).await;
+        }
+    }
+    println!("{outcomes:#?}");
+}
+
+#[tokio::test]
+async fn two_pages_that_are_in_each_others_places_are_noticed_wherever_they_are() {
+    let made = make(if is_long() { 12 } else { 3 }).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let mut outcomes = Outcomes::default();
+    let image = &made.images[0];
+    // Pages of trees: the rest is free, or the middle of a large value.
+    let trees: Vec<usize> = (PAGE..image.len()).step_by(PAGE).filter(|at| (1..3).contains(&image[*at])).collect();
+    let step = if is_long() { 1 } else { 3 };
+    for (n, first) in trees.iter().enumerate() {
+        for second in trees[n + 1..].iter().skip(n % step).step_by(step * if image[*first] == 2 { 1 } else { 40 }) {
+            let mut image = image.clone();
+            let page = image[*first..first + PAGE].to_vec();
+            image.copy_within(*second..second + PAGE, *first);
+            image[*second..second + PAGE].copy_from_slice(&page);
+            let context = format!("the pages at bytes {first} and {second} are swapped");
+            hold(&made, scratch.path(), &image, &context, &mut outcomes).await;
+        }
+    }
+    println!("{outcomes:#?}");
+}
+
+/// Flips a bit in the value of a key of which lz4 has left the text as it is.
+fn flip_value(image: &mut [u8], text: &str) {
+    let at = image.windows(text.len()).rposition(|bytes| bytes == text.as_bytes()).unwrap();
+    image[at + 2] ^= 2;
+}
+
+#[tokio::test]
+async fn an_object_whose_value_is_damaged_is_an_error_by_name_and_left_out_of_lists_until_it_is_deleted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let secrets = GroupResource::new("", "secrets");
+    let key = |name: &str| ObjectKey::namespaced("default", name);
+    let json = |name: &str, text: &str| {
+        Bytes::from(format!(r#"{{"metadata":{{"name":"{name}","namespace":"default"}},"data":{{"text":"{text}"}}}}"#))
+    };
+    let text = text(&mut StdRng::seed_from_u64(1), 300);
+    let store = Store::open(Arc::new(Disk::open(scratch.path()).unwrap()), Options::default()).await.unwrap();
+    for name in ["one", "three"] {
+        store.create(&secrets, &key(name), json(name, "short")).await.unwrap();
+    }
+    // A value that is not damaged is in the log before the one that is.
+    let first = store.create(&secrets, &key("two"), json("two", "short")).await.unwrap();
+    let last = store.update(&secrets, &key("two"), first.revision, json("two", &text)).await.unwrap();
+    store.close().await.unwrap();
+    drop(store);
+    let path = scratch.path().join("store.redb");
+    let mut image = std::fs::read(&path).unwrap();
+    flip_value(&mut image, &text);
+    std::fs::write(&path, image).unwrap();
+
+    let report = disk::check(scratch.path(), |_| {}).unwrap();
+    assert_eq!(report.damaged.len(), 1);
+    assert_eq!((&*report.damaged[0].key, report.damaged[0].revision), (&b"/secrets/default/two"[..], last.revision));
+    assert!(report.faults[0].starts_with("the page at byte "), "{:?}", report.faults);
+    let store = Store::open(Arc::new(Disk::open(scratch.path()).unwrap()), Options::default()).await.unwrap();
+    let read = store.get(&secrets, &key("two")).await;
+    assert!(matches!(&read, Err(ReadError::Unreadable { revision, .. }) if *revision == last.revision), "{read:?}");
+    let list = store.list(&secrets, &Scope::All, At::Latest, Page::ALL).unwrap();
+    assert_eq!(list.objects.iter().map(|object| &*object.key.name).collect::<Vec<_>>(), ["one", "three"]);
+    assert_eq!(store.stats().unreadable, 1);
+    assert_eq!(store.unreadable()[0].object, Some((secrets.clone(), key("two"))));
+    let refused = store.create(&secrets, &key("two"), json("two", "new")).await;
+    assert!(matches!(refused, Err(WriteError::Unreadable { .. })), "{refused:?}");
+    let refused = store.update(&secrets, &key("two"), first.revision, json("two", "new")).await;
+    assert!(matches!(refused, Err(WriteError::Unreadable { .. })), "{refused:?}");
+    let refused = store.delete(&secrets, &key("two"), first.revision).await;
+    assert!(matches!(refused, Err(WriteError::Unreadable { .. })), "{refused:?}");
+    store.delete_unreadable(&secrets, &key("two")).await.unwrap().unwrap();
+    assert!(store.get(&secrets, &key("two")).await.unwrap().is_none());
+    store.create(&secrets, &key("two"), json("two", "new")).await.unwrap();
+    store.close().await.unwrap();
+    drop(store);
+    let report = disk::check(scratch.path(), |_| {}).unwrap();
+    assert_eq!((report.damaged.len(), report.faults.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_check_changes_nothing() {
+    let made = make(2).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("store.redb");
+    for seed in 0..20 {
+        let mut image = made.images[seed % 2].clone();
+        let bit = StdRng::seed_from_u64(seed as u64).random_range(0..image.len() * 8);
+        image[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &image).unwrap();
+        drop(disk::check(scratch.path(), |_| {}));
+        assert_eq!(std::fs::read(&path).unwrap(), image, "bit {bit}");
+    }
+}
+
+/// A storage in memory, of which a bit is read wrong from some moment on.
+#[derive(Clone, Debug, Default)]
+struct Rotten(Arc<Mutex<(Vec<u8>, Option<usize>)>>);
+
+impl StorageBackend for Rotten {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().0.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.0.lock();
+        let offset = offset as usize;
+        out.copy_from_slice(state.0.get(offset..offset + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
+        if let Some(bit) = state.1
+            && let Some(byte) = (bit / 8).checked_sub(offset).and_then(|at| out.get_mut(at))
+        {
+            *byte ^= 1 << (bit % 8);
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.lock().0.resize(length as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.lock().0[offset as usize..][..data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_goes_bad_while_the_store_is_open_is_not_served_from_the_past_either() {
+    let made = make(4).await;
+    let n_seeds = if is_long() { 3_000 } else { 100 };
+    let (mut n_refused, mut n_answered) = (0, 0);
+    for seed in 0..n_seeds {
+        let mut random = StdRng::seed_from_u64(seed);
+        let storage = Rotten::default();
+        storage.0.lock().0 = made.images[0].clone();
+        let disk = Disk::open_backend(storage.clone(), Path::new("rotten")).unwrap();
+        let bit = random.random_range(0..made.images[0].len() * 8);
+        storage.0.lock().1 = Some(bit);
+        let oldest = disk.oldest().await.unwrap();
+        let at = Revision(random.random_range(oldest.0..=made.revision.0));
+        match disk.range(Range { at: Some(at), ..Range::default() }).await {
+            Ok(part) => {
+                n_answered += 1;
+                for entry in part.entries {
+                    let want = made.changes.get(&(entry.revision, entry.key.clone()));
+                    assert_eq!(Some(&Some(entry.value)), want, "seed {seed}, bit {bit}: {:?}", entry.key);
+                }
+            }
+            Err(_) => n_refused += 1,
+        }
+        let past = Past { after: oldest, limit: usize::MAX, prefix: Bytes::new(), through: made.revision };
+        match disk.history(past).await {
+            Ok(past) => {
+                let found: Vec<_> = past.changes.into_iter().map(|change| change.event).collect();
+                let want = made.changes.iter().filter(|((revision, _), _)| oldest < *revision);
+                assert_eq!(found.len(), want.count(), "seed {seed}, bit {bit}");
+                for event in found {
+                    let want = made.changes.get(&(event.revision, event.key));
+                    assert_eq!(Some(&event.value), want, "seed {seed}, bit {bit}");
+                }
+            }
+            Err(_) => n_refused += 1,
+        }
+        // It may fail and poison the store, but not end the process.
+        drop(disk.compact(made.revision).await);
+        drop(disk.close().await);
+    }
+    println!("{n_answered} lists of the past answered, {n_refused} reads refused");
+    assert!(0 < n_answered);
+}
