@@ -32,6 +32,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let kubectl = report.set_up("kubectl 1.35", || tools::kubectl(workspace));
     let neutron = report.set_up("Neutron", || tools::neutron(workspace));
     let oidc = report.set_up("an OpenID Connect provider", || tools::oidc_provider(workspace));
+    let celgo = report.set_up("cel-go", || tools::celgo(workspace));
     let extent = if options.long { tools::Extent::Whole } else { tools::Extent::Short };
     let corpus = report.set_up("public definitions", || tools::corpus(workspace, extent));
     let python = report.set_up("python3", || tools::program("python3"));
@@ -59,6 +60,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
     if let Some(modules) = &oidc {
         command.env(tools::OIDC_VARIABLE, modules);
+    }
+    if let Some(celgo) = &celgo {
+        command.env(tools::CELGO_VARIABLE, celgo);
     }
     if let Some(cache) = &corpus {
         command.env(tools::CORPUS_VARIABLE, cache);

@@ -49,11 +49,26 @@ pub(crate) enum Extent {
     Whole,
 }
 
+/// The program that evaluates expressions by Kubernetes' own rules, below the root of the workspace.
+const CELGO_DIRECTORY: &str = "tests/celgo";
+/// Where tests look for that program.
+pub(crate) const CELGO_VARIABLE: &str = "STEERSMAN_CELGO";
+
+/// Builds the program that evaluates expressions on cel-go.
+pub(crate) fn celgo(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let path = workspace.tools().join("celgo");
+    let mut command = Command::new(program("go")?);
+    command.args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&path).arg(".");
+    capture(command.current_dir(workspace.root.join(CELGO_DIRECTORY)))?;
+    Ok(path)
+}
+
 /// Prints shell lines that set the variables.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     println!("export {KUBECTL_VARIABLE}='{}'", kubectl(workspace)?.display());
     println!("export {NEUTRON_VARIABLE}='{}'", neutron(workspace)?.display());
     println!("export {OIDC_VARIABLE}='{}'", oidc_provider(workspace)?.display());
+    println!("export {CELGO_VARIABLE}='{}'", celgo(workspace)?.display());
     println!("export {CORPUS_VARIABLE}='{}'", corpus(workspace, Extent::Short)?.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -234,14 +234,8 @@ impl<'c> Checker<'c> {
         let target = self.unifier.substitute(target, false);
         match &target {
             Type::Dyn | Type::Error | Type::Param(_) => Type::Dyn,
-            Type::Map(key, value) => {
-                if !matches!(&**key, Type::String | Type::Dyn | Type::Param(_)) {
-                    let found = self.shown(&target);
-                    self.fault(position, format!("type '{found}' does not support field selection"));
-                    return Type::Error;
-                }
-                (**value).clone()
-            }
+            // Upstream does not ask of what type the keys are: nothing is found then.
+            Type::Map(_, value) => (**value).clone(),
             Type::Object(object) => match self.object_field(object, field) {
                 Some(of) => of,
                 None => {

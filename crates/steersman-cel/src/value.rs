@@ -212,7 +212,15 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The name of its type, as `type(x)` gives it.
+    /// The name of its type, as `type(x)` gives it: what is read of an object is a map to upstream, whatever was declared.
+    pub(crate) fn dynamic_type_name(&self) -> &str {
+        match self {
+            Value::Object(Object(Fields::Json(..))) => "map",
+            _ => self.type_name(),
+        }
+    }
+
+    /// The name of its type, as errors give it.
     pub(crate) fn type_name(&self) -> &str {
         match self {
             Value::Bool(_) => "bool",

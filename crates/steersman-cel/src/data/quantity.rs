@@ -38,7 +38,8 @@ pub(crate) fn parse(text: &str) -> Result<Quantity, EvalError> {
     let whole_digits = number.split('.').next().map_or(0, |whole| whole.trim_start_matches('0').len());
     // What is too large for a whole number of 64 bits is kept as a decimal number.
     let is_large = 0 < whole_digits && 19 < shift.saturating_add(i64::try_from(whole_digits).unwrap_or(i64::MAX));
-    let has_fraction = shift < i64::try_from(digits).unwrap_or(i64::MAX) || is_large;
+    let is_beyond = suffix.is_empty() && number.parse::<i128>().is_ok_and(|whole| i64::try_from(whole).is_err());
+    let has_fraction = shift < i64::try_from(digits).unwrap_or(i64::MAX) || is_large || is_beyond;
     Ok(Quantity { nanos: amount.nanos(), has_fraction })
 }
 

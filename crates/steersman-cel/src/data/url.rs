@@ -29,6 +29,8 @@ pub(crate) fn parse(text: &str) -> Option<Url> {
         Some(end) if text[end..].starts_with(':') => (text[..end].to_ascii_lowercase(), &text[end + 1..]),
         _ => (String::new(), text),
     };
+    // A fragment is cut off, of which no function tells.
+    let (rest, _) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = match rest.strip_prefix("//") {
         Some(behind) if !scheme.is_empty() || !rest.starts_with("///") => {

@@ -146,7 +146,7 @@ pub(crate) fn scalar_text(value: &Value<'_>) -> Option<String> {
     })
 }
 
-/// A number as Go prints it: the shortest digits, with an exponent below 1e-4 and from 1e21 on.
+/// A number as Go prints it: the shortest digits, with an exponent below 1e-4 and from 1e6 on.
 pub(crate) fn double_text(double: f64) -> String {
     if double.is_nan() {
         return "NaN".to_owned();
@@ -155,7 +155,7 @@ pub(crate) fn double_text(double: f64) -> String {
         return if double > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() };
     }
     let size = double.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+    if size != 0.0 && !(1e-4..1e6).contains(&size) {
         let text = format!("{double:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (sign, exponent) = match exponent.strip_prefix('-') {

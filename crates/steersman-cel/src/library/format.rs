@@ -4,7 +4,7 @@ use crate::error::EvalError;
 use crate::library::{convert, strings};
 use crate::meter::Meter;
 use crate::outcome::Outcome;
-use crate::value::{List, Value};
+use crate::value::{Fields, List, Object, Value};
 use std::fmt::Write;
 
 /// How many digits a number has behind the point unless the clause says.
@@ -258,7 +258,7 @@ fn write_value(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
         Value::Bytes(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
         Value::Null => out.push_str("null"),
         Value::Type(name) => out.push_str(name),
-        Value::List(_) | Value::Map(_) => return write_inner(meter, out, value),
+        Value::List(_) | Value::Map(_) | Value::Object(_) => return write_inner(meter, out, value),
         _ => match convert::scalar_text(value) {
             Some(text) => out.push_str(&text),
             None => {
@@ -266,6 +266,16 @@ fn write_value(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
             }
         },
     }
+    Ok(())
+}
+
+fn write_entries(meter: &mut Meter, out: &mut String, entries: &[(String, Value<'_>)]) -> Result<(), EvalError> {
+    out.push('{');
+    for (at, (key, value)) in entries.iter().enumerate() {
+        put!(out, "{}{key}:", if at > 0 { ", " } else { "" });
+        write_inner(meter, out, value)?;
+    }
+    out.push('}');
     Ok(())
 }
 
@@ -289,12 +299,20 @@ fn write_inner(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
                 entries.push((key_text, value?));
             }
             entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-            out.push('{');
-            for (at, (key, value)) in entries.iter().enumerate() {
-                put!(out, "{}{key}:", if at > 0 { ", " } else { "" });
-                write_inner(meter, out, value)?;
+            write_entries(meter, out, &entries)?;
+        }
+        // To upstream, what is read of an object is a map.
+        Value::Object(object @ Object(Fields::Json(map, _))) => {
+            let mut entries = Vec::with_capacity(map.len());
+            for name in map.keys() {
+                let mut key_text = String::new();
+                quoted(&mut key_text, name);
+                if let Some(value) = object.get(name) {
+                    entries.push((key_text, value?));
+                }
             }
-            out.push('}');
+            entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+            write_entries(meter, out, &entries)?;
         }
         Value::String(text) => quoted(out, text),
         Value::Bytes(bytes) => {

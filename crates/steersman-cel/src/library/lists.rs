@@ -181,15 +181,14 @@ pub(super) fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>], last: bool) ->
 
 fn range<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     let [Value::Int(count)] = args else { return None };
-    if *count < 0 {
-        return Some(Err(EvalError::new(format!("lists.range: size must be non-negative, got {count}"))));
-    }
-    if *count > RANGE_MAX {
+    // There is nothing below a number that is not above zero.
+    let count = (*count).max(0);
+    if count > RANGE_MAX {
         let message = format!("lists.range: size {count} exceeds maximum allowed ({RANGE_MAX})");
         return Some(Err(EvalError::new(message)));
     }
-    let amount = usize::try_from(*count).unwrap_or(usize::MAX).saturating_mul(ITEM);
-    Some(meter.work(amount).map(|()| Value::list((0..*count).map(Value::Int).collect())))
+    let amount = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(ITEM);
+    Some(meter.work(amount).map(|()| Value::list((0..count).map(Value::Int).collect())))
 }
 
 fn slice<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {

@@ -57,7 +57,7 @@ pub(super) fn implementation(name: &str) -> Option<Implementation> {
             _ => None,
         },
         "dyn" => |_, args| args.first().cloned().map(Ok),
-        "type" => |_, args| args.first().map(|value| Ok(Value::Type(value.type_name().into()))),
+        "type" => |_, args| args.first().map(|value| Ok(Value::Type(value.dynamic_type_name().into()))),
         _ => return None,
     })
 }

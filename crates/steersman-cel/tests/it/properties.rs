@@ -7,7 +7,7 @@ use steersman_schema::structural;
 
 const LENGTH: usize = 12;
 
-fn schema() -> Json {
+pub(crate) fn schema() -> Json {
     json!({"type": "object", "properties": {
         "i": {"type": "integer"}, "f": {"type": "number"}, "b": {"type": "boolean"},
         "s": {"type": "string", "maxLength": LENGTH},
@@ -36,7 +36,7 @@ fn value() -> impl Strategy<Value = Json> {
 }
 
 /// Expressions that are often well typed, and often not.
-fn expression() -> impl Strategy<Value = String> {
+pub(crate) fn expression() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         proptest::sample::select(vec![
             "self.i",

@@ -44,6 +44,18 @@ fn refused(text: &str, wanted: &str) {
 }
 
 #[test]
+fn what_cel_go_prints_counts_and_reads_is_the_same_here() {
+    check("string(1000000.0)", json!("1e+06"));
+    check("'%s'.format([double(9223372036854775807)])", json!("9.223372036854776e+18"));
+    check("string(123456.5)", json!("123456.5"));
+    check("lists.range(-1)", json!([]));
+    check("quantity('9223372036854775808').isInteger()", json!(false));
+    check("quantity('9223372036854775807').isInteger()", json!(true));
+    check("url('https://a.example/b?c=d&c=e#f').getQuery()", json!({"c": ["d", "e"]}));
+    check("has({0: 3}.n)", json!(false));
+}
+
+#[test]
 fn arithmetic_overflows_into_errors() {
     check("7 / -2", json!(-3));
     check("7 % -2", json!(1));
