@@ -3,6 +3,7 @@
 mod cel;
 mod envtest;
 mod figure;
+mod hostile;
 mod loops;
 mod runtime;
 mod server;
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     Cel(cel::Options),
     /// Milliseconds from the start of a control plane to its end, from Go by envtest and from a shell, alone and twenty at once
     Envtest(envtest::Options),
+    /// What others notice while two users with few rights attack the API server; --help lists the flags
+    Hostile(hostile::Options),
     /// The control loops of steersman up: 1,000 Pods made, 10,000 dependents collected, a namespace ended, and what rest takes
     Loops(loops::Options),
     /// The library beside kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
@@ -32,6 +35,7 @@ pub(crate) fn run(workspace: &Workspace, command: &Command) -> anyhow::Result<Ex
     match command {
         Command::Cel(options) => cel::run(workspace, options),
         Command::Envtest(options) => envtest::run(workspace, options),
+        Command::Hostile(options) => hostile::run(workspace, options),
         Command::Loops(options) => loops::run(workspace, options),
         Command::Runtime(options) => runtime::run(workspace, options),
         Command::Server(options) => server::run(workspace, options),

@@ -83,10 +83,7 @@ pub(crate) async fn serve(
         match taken {
             Ok((stream, permit)) => {
                 let shared = shared.clone();
-                tasks.execute(async move {
-                    let _permit = permit;
-                    shared.serve(stream).await;
-                });
+                tasks.execute(shared.serve(stream, Arc::new(permit)));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
@@ -112,15 +109,20 @@ async fn take(
 }
 
 impl Shared {
-    /// Serves one connection to its end.
-    async fn serve(self, stream: TcpStream) {
+    /// Serves one connection to its end. A WebSocket that it becomes keeps its permit.
+    async fn serve(self, stream: TcpStream, permit: Arc<OwnedSemaphorePermit>) {
         // In boxes, so that a connection does not keep the room that its handshake took.
-        let Some(connection) = Box::pin(self.open(stream)).await else { return };
+        let Some(connection) = Box::pin(self.open(stream, permit.clone())).await else { return };
         connection.await;
+        drop(permit);
     }
 
     /// The connection after its handshake; `None` if that failed, took too long or had to give way.
-    async fn open(self, stream: TcpStream) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    async fn open(
+        self,
+        stream: TcpStream,
+        permit: Arc<OwnedSemaphorePermit>,
+    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let mut place = Some(self.unauthenticated.enter());
         let peer_address = stream.peer_addr().ok();
         let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, shake(&self.acceptor, stream));
@@ -141,7 +143,7 @@ impl Shared {
         let source = peer_address.map(|address| address.ip().to_canonical());
         let service = service.with_peer(peer).with_source(source);
         let service = AccessLog::layer(access_log, peer_address, service);
-        let service = WebSockets::new(TowerToHyperService::new(service), streams.clone());
+        let service = WebSockets::new(TowerToHyperService::new(service), streams.clone(), permit);
         let connection = Connection { protocol, activity, unauthenticated, streams, stop };
         Some(Box::pin(connection.serve(stream, service)))
     }

@@ -3,9 +3,17 @@
 //! As with kube-apiserver, each event is a message of its own, in text. What the peer sends is not looked at; when it closes,
 //! the watch ends, and when the watch ends, the socket is closed. Requests that are no watch are answered as if they had not
 //! asked for a WebSocket.
+//!
+//! A socket holds no copy of an event. The bytes, which watches share, are written as the peer takes them, and the watch is
+//! asked for more only when all of them are written. So a peer that does not read costs what it costs over HTTP, and is cut off
+//! after the same time.
 
+mod lines;
+
+use crate::activity::WRITE_TIMEOUT;
 use crate::tasks::Tasks;
-use bytes::{Buf as _, BytesMut};
+use crate::websocket::lines::{Line, Lines};
+use bytes::{Buf as _, Bytes};
 use futures::future::{BoxFuture, Either, FutureExt as _, MapOk, TryFutureExt as _};
 use futures::{SinkExt as _, StreamExt as _};
 use http::header::{
@@ -20,21 +28,26 @@ use hyper::service::Service as HyperService;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, interval_at};
+use std::{fmt, io};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{self, Message};
 
 /// Silence after which a peer is asked for a sign of life; without one until the next time its watch ends.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a peer may take to receive a message.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most bytes of a message of a peer, who has nothing to say.
 const RECEIVED_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes of pings, pongs and the close that wait for the peer; with more of them the socket is closed. The next message
+/// of the peer is read when they are sent, so that it takes a faulty peer to get there.
+const CONTROL_BYTES_MAX: usize = 4096;
 
 /// A service whose watches may be had over WebSocket.
 #[derive(Clone, Debug)]
@@ -42,6 +55,16 @@ pub(crate) struct WebSockets<S> {
     service: S,
     /// Where the sockets are served once their connections are theirs.
     tasks: Tasks,
+    /// The place of the connection among those that the server serves at a time, which its WebSocket keeps.
+    place: Arc<OwnedSemaphorePermit>,
+}
+
+/// What a peer asked for, and the connection that it asked on.
+struct Handshake {
+    key: HeaderValue,
+    protocol: Option<HeaderValue>,
+    upgrade: OnUpgrade,
+    place: Arc<OwnedSemaphorePermit>,
 }
 
 type Answer<B> = Response<EitherBody<B, Empty<<B as Body>::Data>>>;
@@ -49,8 +72,8 @@ type Answer<B> = Response<EitherBody<B, Empty<<B as Body>::Data>>>;
 // === impl WebSockets ===
 
 impl<S> WebSockets<S> {
-    pub(crate) fn new(service: S, tasks: Tasks) -> WebSockets<S> {
-        WebSockets { service, tasks }
+    pub(crate) fn new(service: S, tasks: Tasks, place: Arc<OwnedSemaphorePermit>) -> WebSockets<S> {
+        WebSockets { service, tasks, place }
     }
 }
 
@@ -76,19 +99,14 @@ where
             return Either::Left(self.service.call(request).map_ok(plain));
         };
         let protocol = only_protocol(request.headers());
-        let (answer, tasks) = (self.service.call(request), self.tasks.clone());
-        Either::Right(answer.map_ok(move |answer| switch(answer, key, protocol, upgrade, &tasks)).boxed())
+        let (answer, tasks, place) = (self.service.call(request), self.tasks.clone(), self.place.clone());
+        let handshake = Handshake { key, protocol, upgrade, place };
+        Either::Right(answer.map_ok(move |answer| switch(answer, handshake, &tasks)).boxed())
     }
 }
 
 /// Answers 101 and has the events sent as messages, if the answer is a watch in JSON.
-fn switch<B>(
-    answer: Response<B>,
-    key: HeaderValue,
-    protocol: Option<HeaderValue>,
-    upgrade: OnUpgrade,
-    tasks: &Tasks,
-) -> Answer<B>
+fn switch<B>(answer: Response<B>, handshake: Handshake, tasks: &Tasks) -> Answer<B>
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
@@ -99,7 +117,9 @@ where
         return answer.map(EitherBody::Left);
     }
     let (mut head, events) = answer.into_parts();
+    let Handshake { key, protocol, upgrade, place } = handshake;
     tasks.execute(async move {
+        let _place = place;
         match upgrade.await {
             Ok(stream) => send(TokioIo::new(stream), events).await,
             Err(error) => tracing::debug!(%error, "a connection did not become a WebSocket"),
@@ -117,7 +137,7 @@ where
 }
 
 /// Sends each line as a message, until there are no more or the peer has gone.
-async fn send<T, B>(stream: T, mut lines: B)
+async fn send<T, B>(stream: T, mut body: B)
 where
     T: AsyncRead + AsyncWrite + Unpin,
     B: Body + Unpin,
@@ -125,28 +145,31 @@ where
 {
     let config = WebSocketConfig::default()
         .read_buffer_size(4096)
+        .write_buffer_size(0)
+        .max_write_buffer_size(CONTROL_BYTES_MAX)
         .max_message_size(Some(RECEIVED_BYTES_MAX))
         .max_frame_size(Some(RECEIVED_BYTES_MAX));
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
     let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
+    // A peer that takes long for a message gets the whole interval to answer the ping after it.
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_alive = true;
-    let mut rest = BytesMut::new();
+    let mut lines = Lines::default();
     loop {
-        let mut messages = Vec::new();
+        let mut control = None;
         // Each arm is cancel-safe: a frame, a message and a tick that are not taken stay where they are.
         tokio::select! {
-            frame = lines.frame() => match frame {
+            frame = body.frame() => match frame {
                 Some(Ok(frame)) => {
                     if let Ok(mut data) = frame.into_data() {
-                        rest.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+                        lines.push(data.copy_to_bytes(data.remaining()));
                     }
-                    messages.extend(whole_lines(&mut rest));
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "a watch over WebSocket ended with an error");
-                    messages.push(Message::Close(None));
+                    control = Some(Message::Close(None));
                 }
-                None => messages.push(Message::Close(None)),
+                None => control = Some(Message::Close(None)),
             },
             received = socket.next() => match received {
                 Some(Ok(Message::Close(_))) | Some(Err(_)) | None => return,
@@ -156,33 +179,64 @@ where
                 if !std::mem::replace(&mut is_alive, false) {
                     return tracing::debug!("the peer of a WebSocket gives no sign of life");
                 }
-                messages.push(Message::Ping(bytes::Bytes::new()));
+                control = Some(Message::Ping(Bytes::new()));
             }
         }
-        let is_end = matches!(messages.last(), Some(Message::Close(_)));
-        let sending = async {
-            for message in messages {
-                socket.feed(message).await?;
-            }
-            // Also what the library has to say by itself: it answers pings.
-            socket.flush().await
-        };
-        match tokio::time::timeout(SEND_TIMEOUT, sending).await {
-            Ok(Ok(())) if !is_end => {}
-            _ => return,
+        let is_end = matches!(control, Some(Message::Close(_)));
+        if let Err(error) = send_next(&mut socket, &mut lines, control).await {
+            return tracing::debug!(%error, "a WebSocket is closed");
+        }
+        if is_end {
+            return;
         }
     }
 }
 
-/// Takes the lines that have ended, each as a message. What is not text cannot be one and is left out; JSON is.
-fn whole_lines(rest: &mut BytesMut) -> Vec<Message> {
-    let mut messages = Vec::new();
-    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-        let mut line = rest.split_to(end + 1);
-        line.truncate(end);
-        messages.extend(Utf8Bytes::try_from(line.freeze()).ok().map(Message::Text));
+/// Sends the lines that have ended, a control frame, and what the library has to say by itself: it answers pings.
+async fn send_next<T>(
+    socket: &mut WebSocketStream<T>,
+    lines: &mut Lines,
+    control: Option<Message>,
+) -> Result<(), tungstenite::Error>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let controls = async {
+        if let Some(message) = control {
+            socket.feed(message).await?;
+        }
+        // After this nothing is left in the buffer of the library, and frames may be written past it.
+        socket.flush().await
+    };
+    tokio::time::timeout(WRITE_TIMEOUT, controls).await.map_err(|_| unread())??;
+    while let Some(line) = lines.next() {
+        write_message(socket.get_mut(), line).await?;
     }
-    messages
+    Ok(())
+}
+
+/// Writes a line as one message of one frame: some clients take the frame of a message for the whole. Each piece leaves this
+/// process as the peer takes it.
+async fn write_message<T: AsyncWrite + Unpin>(stream: &mut T, line: Line) -> Result<(), tungstenite::Error> {
+    let mut header = Vec::new();
+    let kind = FrameHeader { opcode: OpCode::Data(Data::Text), ..FrameHeader::default() };
+    kind.format(line.bytes() as u64, &mut header)?;
+    for mut piece in std::iter::once(Bytes::from(header)).chain(line.pieces) {
+        while !piece.is_empty() {
+            let written = tokio::time::timeout(WRITE_TIMEOUT, stream.write(&piece)).await.map_err(|_| unread())??;
+            if written == 0 {
+                return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+            }
+            piece.advance(written);
+        }
+    }
+    tokio::time::timeout(WRITE_TIMEOUT, stream.flush()).await.map_err(|_| unread())??;
+    Ok(())
+}
+
+/// The same rule as for answers over HTTP (`activity`).
+fn unread() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the peer has taken nothing for a minute")
 }
 
 /// What proves to a peer that its handshake was understood; `None` if the request is none for a watch over WebSocket.
@@ -231,9 +285,11 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
     use std::sync::Mutex;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::io::{AsyncReadExt as _, DuplexStream};
+    use tokio::sync::Semaphore;
     use tokio_tungstenite::client_async;
     use tokio_tungstenite::tungstenite::Error as WebSocketError;
+    use tokio_tungstenite::tungstenite::protocol::frame::Frame as WebSocketFrame;
 
     type Events = mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>;
 
@@ -241,6 +297,12 @@ mod tests {
 
     /// A connection to a service that answers everything with this status and what is sent as events.
     fn connect(status: StatusCode) -> (DuplexStream, Events) {
+        let (stream, events, _) = connect_with_places(status);
+        (stream, events)
+    }
+
+    /// The same, with the only place that there is for connections.
+    fn connect_with_places(status: StatusCode) -> (DuplexStream, Events, Arc<Semaphore>) {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (events, body) = mpsc::unbounded();
         let body = Arc::new(Mutex::new(Some(body)));
@@ -249,10 +311,12 @@ mod tests {
             let answer = Response::builder().status(status).header(CONTENT_TYPE, "application/json");
             async move { Ok::<_, Infallible>(answer.body(StreamBody::new(body)).unwrap()) }
         });
-        let service = WebSockets::new(service, Tasks::default());
+        let places = Arc::new(Semaphore::new(1));
+        let place = Arc::new(places.clone().try_acquire_owned().unwrap());
+        let service = WebSockets::new(service, Tasks::default(), place);
         let connection = http1::Builder::new().serve_connection(TokioIo::new(near), service).with_upgrades();
         tokio::spawn(async move { connection.await.unwrap() });
-        (far, events)
+        (far, events, places)
     }
 
     fn tell(events: &Events, bytes: &'static str) {
@@ -303,6 +367,97 @@ mod tests {
         }
         assert!((PING_INTERVAL..PING_INTERVAL * 3).contains(&began.elapsed()), "{:?}", began.elapsed());
         drop(socket);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_read_holds_no_copy_of_an_event_and_is_cut_off_in_time() {
+        let (stream, events) = connect(StatusCode::OK);
+        let (socket, _) = client_async(WATCH, stream).await.unwrap();
+        let mut event = vec![b'x'; 1 << 20];
+        event.push(b'\n');
+        let event = Bytes::from(event);
+        let began = Instant::now();
+        for _ in 0..3 {
+            events.unbounded_send(Ok(Frame::data(event.clone()))).unwrap();
+        }
+        while !events.is_closed() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let lasted = began.elapsed();
+        assert!((WRITE_TIMEOUT..WRITE_TIMEOUT + Duration::from_secs(2)).contains(&lasted), "{lasted:?}");
+        drop((events, socket));
+        // Nothing else holds the bytes that all watches share.
+        assert!(event.try_into_mut().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_slowly_has_a_large_event_as_one_message_after_minutes() {
+        let (mut stream, events) = connect(StatusCode::OK);
+        let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
+        let head = format!(
+            "GET {} HTTP/1.1\r\nHost: a\r\n{upgrade}Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            "/a?watch=1"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        const EVENT_BYTES: usize = 400_000;
+        for piece in [vec![b'x'; EVENT_BYTES - 10], vec![b'y'; 10], vec![b'\n']] {
+            events.unbounded_send(Ok(Frame::data(Bytes::from(piece)))).unwrap();
+        }
+        let (mut read, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
+        let began = Instant::now();
+        let whole = loop {
+            tokio::time::sleep(WRITE_TIMEOUT / 2).await;
+            let n = stream.read(&mut chunk).await.unwrap();
+            assert_ne!(n, 0, "the connection ended after {} bytes", read.len());
+            read.extend_from_slice(&chunk[..n]);
+            let begins = read.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(read.len()) + 4;
+            if read.len() > begins + EVENT_BYTES {
+                break read.split_off(begins);
+            }
+        };
+        assert!(began.elapsed() > WRITE_TIMEOUT, "{:?}", began.elapsed());
+        // A final text frame with a length of eight bytes.
+        assert_eq!(whole[..2], [0x81, 127]);
+        assert_eq!(whole[2..10], (EVENT_BYTES as u64).to_be_bytes());
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_says_too_much_in_a_message_loses_its_watch() {
+        let fragment = |length: usize, opcode, is_final| {
+            Message::Frame(WebSocketFrame::message(vec![b'x'; length], OpCode::Data(opcode), is_final))
+        };
+        let half = RECEIVED_BYTES_MAX / 2 + 1;
+        for messages in [
+            vec![Message::binary(vec![0; RECEIVED_BYTES_MAX + 1])],
+            vec![fragment(half, Data::Text, false), fragment(half, Data::Continue, true)],
+        ] {
+            let (stream, events) = connect(StatusCode::OK);
+            let (mut socket, _) = client_async(WATCH, stream).await.unwrap();
+            // A message within the limit changes nothing, whatever it is.
+            socket.send(Message::binary(vec![0; 100])).await.unwrap();
+            tell(&events, "{}\n");
+            assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("{}"));
+            for message in messages {
+                let _ = socket.send(message).await;
+            }
+            while let Some(Ok(_)) = socket.next().await {}
+            assert!(events.is_closed());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_keeps_the_place_of_its_connection_until_it_ends() {
+        let (stream, events, places) = connect_with_places(StatusCode::OK);
+        let (mut socket, _) = client_async(WATCH, stream).await.unwrap();
+        for _ in 0..2 {
+            tell(&events, "{}\n");
+            assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("{}"));
+        }
+        assert_eq!(places.available_permits(), 0);
+        drop(events);
+        assert_eq!(socket.next().await.unwrap().unwrap(), Message::Close(None));
+        drop(socket);
+        assert!(places.acquire().await.is_ok());
     }
 
     #[tokio::test]

@@ -9,6 +9,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::json;
 use steersman_machinery::Value;
 
+/// Objects with at least this many bytes of JSON are not copied into the frames of one watch.
+const SHARED_BYTES_MIN: usize = 16 * 1024;
+
 /// The type of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Word {
@@ -99,6 +102,21 @@ impl Representation {
             Form::Table => self.table_of_one(payload, has_columns)?,
         };
         self.frame_of(word.as_str(), &json)
+    }
+
+    /// The frame of an event, in pieces where the object is large: its JSON is then the stored bytes themselves, which all that send
+    /// the object share.
+    ///
+    /// # Errors
+    /// When a stored object is not readable.
+    pub(crate) fn frame_pieces(&self, word: Word, payload: &Payload, has_columns: bool) -> Result<Vec<Bytes>, Failure> {
+        let is_large = matches!(payload, Payload::Stored(object) if SHARED_BYTES_MIN <= object.json().len());
+        if !is_large || self.form != Form::Object || self.protobuf.is_some() {
+            return Ok(vec![self.frame(word, payload, has_columns)?]);
+        }
+        let json = self.whole(payload)?;
+        let head = format!("{{\"type\":\"{}\",\"object\":", word.as_str());
+        Ok(vec![head.into(), json, Bytes::from_static(b"}\n")])
     }
 
     /// The frame of a bookmark, an object with nothing but metadata.

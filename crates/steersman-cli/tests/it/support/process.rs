@@ -61,6 +61,11 @@ impl Process {
         }
     }
 
+    /// Its number, by which the kernel knows it.
+    pub(crate) fn id(&self) -> u32 {
+        self.id.parse().unwrap()
+    }
+
     /// Sends a signal by its short name: `TERM`, `INT`, `KILL`, `STOP`.
     pub(crate) fn signal(&self, signal: &str) {
         assert!(self.ended.is_none(), "{} has ended", self.name);

@@ -4,12 +4,14 @@
 //! delays no other; if it falls behind the ring it gets an ERROR event instead of silently missing something. A frame that is
 //! the same for several watches is encoded once and shared.
 
+mod pending;
 mod signals;
 
 use crate::answer::Answer;
 use crate::body::{Body, CHUNK_BYTES, Chunks, Error};
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
+use crate::endpoint::stored::watch::pending::{Chunk, Pending};
 use crate::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::metrics::{Labels, OpenWatch};
 use crate::negotiate::{Form, Shape};
@@ -18,7 +20,7 @@ use crate::payload::Payload;
 use crate::representation::{Representation, Word, error_frame};
 use crate::state::State;
 use crate::status::Failure;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::Stream;
 use rand::Rng;
@@ -65,7 +67,7 @@ struct WatchStream {
     /// Events taken from the ring that are not frames yet.
     events: VecDeque<Arc<Event>>,
     /// Frames to send.
-    pending: Vec<Bytes>,
+    pending: Pending,
     wants_bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
@@ -181,7 +183,7 @@ async fn begin(
         initial: initial.into(),
         announces_end: options.sends_initial_events == Some(true) && options.wants_bookmarks,
         events: VecDeque::new(),
-        pending: Vec::new(),
+        pending: Pending::default(),
         wants_bookmarks: options.wants_bookmarks,
         deadline: now + timeout,
         next_bookmark: now + BOOKMARK_INTERVAL,
@@ -274,39 +276,31 @@ impl WatchStream {
 
     /// Makes frames of the objects and events at hand, until they fill a chunk.
     async fn make_chunk(&mut self) -> Option<Bytes> {
-        let mut bytes: usize = self.pending.iter().map(Bytes::len).sum();
-        while bytes < CHUNK_BYTES && !self.is_over {
+        while self.pending.bytes < CHUNK_BYTES && !self.is_over {
             // Yields to other tasks now and then.
             tokio::task::coop::consume_budget().await;
             let made = if !self.initial.is_empty() {
                 self.make_initial().await
             } else if std::mem::take(&mut self.announces_end) {
-                self.bookmark(true).map(|frame| vec![frame])
+                self.bookmark(true).map(|frame| self.pending.push(vec![frame]))
             } else if let Some(event) = self.events.pop_front() {
                 self.revision = event.revision;
-                self.event_frame(&event).await.map(|frame| frame.into_iter().collect())
+                self.event_frame(&event).await.map(|frame| self.pending.push(frame.into_iter().collect()))
             } else {
                 break;
             };
-            match made {
-                Ok(frames) => {
-                    bytes += frames.iter().map(Bytes::len).sum::<usize>();
-                    self.pending.extend(frames);
-                }
-                // Leaving the object out would give the client a wrong state, so the watch ends.
-                Err(failure) => {
-                    self.push_error(&failure);
-                    self.is_over = true;
-                }
+            // Leaving the object out would give the client a wrong state, so the watch ends.
+            if let Err(failure) = made {
+                self.push_error(&failure);
+                self.is_over = true;
             }
         }
-        let frames = self.pending.len();
-        let chunk = join(&mut self.pending)?;
-        self.open.sent(frames - self.pending.len(), chunk.len());
-        Some(chunk)
+        let Chunk { bytes, frames } = self.pending.take()?;
+        self.open.sent(frames, bytes.len());
+        Some(bytes)
     }
 
-    async fn make_initial(&mut self) -> Result<Vec<Bytes>, Failure> {
+    async fn make_initial(&mut self) -> Result<(), Failure> {
         let mut bytes = 0;
         let fitting = self.initial.iter().take(INITIAL_BATCH).take_while(|object| {
             let has_room = bytes < CHUNK_BYTES;
@@ -316,11 +310,11 @@ impl WatchStream {
         let batch = fitting.count();
         let objects: Vec<_> = self.initial.drain(..batch).collect();
         let objects = self.representation.convert(objects).await?;
-        let frame = |payload| {
+        for payload in objects {
             let has_columns = !std::mem::replace(&mut self.has_sent_columns, true);
-            self.representation.frame(Word::Added, &payload, has_columns)
-        };
-        objects.into_iter().map(frame).collect()
+            self.pending.push(self.representation.frame_pieces(Word::Added, &payload, has_columns)?);
+        }
+        Ok(())
     }
 
     fn take(&mut self, batch: Result<Vec<Arc<Event>>, WatchError>) {
@@ -407,7 +401,7 @@ impl WatchStream {
         self.watcher.advance();
         self.revision = self.revision.max(self.watcher.progress());
         match self.bookmark(false) {
-            Ok(frame) => self.pending.push(frame),
+            Ok(frame) => self.pending.push(vec![frame]),
             Err(failure) => {
                 self.push_error(&failure);
                 self.is_over = true;
@@ -425,7 +419,7 @@ impl WatchStream {
     }
 
     fn push_error(&mut self, failure: &Failure) {
-        self.pending.push(error_frame(failure, self.representation.encoding()));
+        self.pending.push(vec![error_frame(failure, self.representation.encoding())]);
     }
 
     /// Whether the kind is still served as it was when the watch began. After a change of the definition objects are pruned and
@@ -438,28 +432,16 @@ impl WatchStream {
     }
 }
 
-/// Joins frames into one chunk. A single frame is not copied.
-fn join(frames: &mut Vec<Bytes>) -> Option<Bytes> {
-    if frames.len() <= 1 {
-        return frames.pop();
-    }
-    let mut chunk = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
-    for frame in frames.drain(..) {
-        chunk.put_slice(&frame);
-    }
-    Some(chunk.freeze())
-}
-
 /// A watch as the body of an answer.
 struct WatchChunks {
-    stream: Pin<Box<dyn Stream<Item = Chunk> + Send>>,
+    stream: Pin<Box<dyn Stream<Item = Part> + Send>>,
     has_initial: bool,
     /// The task that holds the permit of the request while the initial objects are sent, for [`HOLD_MAX`] at most.
     held: Option<AbortOnDropHandle<()>>,
 }
 
 /// Bytes of a watch.
-struct Chunk {
+struct Part {
     bytes: Bytes,
     /// Whether initial objects are still to come.
     has_initial: bool,
@@ -471,7 +453,7 @@ impl WatchChunks {
         let has_initial = !stream.initial.is_empty();
         let chunks = futures::stream::unfold(stream, |mut stream| async move {
             let bytes = stream.next().await?;
-            Some((Chunk { bytes, has_initial: !stream.initial.is_empty() }, stream))
+            Some((Part { bytes, has_initial: !stream.initial.is_empty() }, stream))
         });
         WatchChunks { stream: Box::pin(chunks), has_initial, held: None }
     }
