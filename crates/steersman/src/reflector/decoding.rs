@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_time_at_the_end_of_the_year_9999_wedges_no_object() {
         let json = br#"{"metadata": {"name": "a"}, "status": {"startTime": "9999-12-31T23:59:59Z"}}"#;
-        for mode in [CacheMode::Typed, CacheMode::Compact] {
+        for mode in [CacheMode::Typed, CacheMode::Compact { decoded_max: 1 }] {
             let target = Target::of::<Pod>(&(), Scope::All.into());
             let mut decoding = Decoding::<Pod>::new(&target, &ReflectorOptions::default().cache(mode), Indexer::new());
             let Decoded::Entry(entry) = decoding.object(json, Reuse::Never) else { panic!("this is a Pod") };
