@@ -3,7 +3,7 @@
 use crate::support::plane::{Plane, run};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ErrorResponse, GroupVersionKind};
+use kube::core::{GroupVersionKind, Status};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn config_map(name: &str, text: &str) -> DynamicObject {
     DynamicObject::new(name, &config_maps()).within("default").data(json!({"data": {"text": text}}))
 }
 
-fn refusal(error: kube::Error) -> Box<ErrorResponse> {
+fn refusal(error: kube::Error) -> Box<Status> {
     match error {
         kube::Error::Api(response) => response,
         error => panic!("{error:?}"),
