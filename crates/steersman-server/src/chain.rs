@@ -260,7 +260,10 @@ impl Chain {
             if deadline <= Instant::now() {
                 return Err(compute::too_late());
             }
-            let job = Job { user: user.clone(), deadline, load: Load::of_request(body.len(), interrupt.clone()) };
+            let content_type =
+                parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let load = Load::of_request(compute::body_bytes(content_type, &body), interrupt.clone());
+            let job = Job { user: user.clone(), deadline, load };
             // A dry run changes nothing, so it ends when its client has gone. What only reads is dropped.
             let _interrupts = query.first("dryRun").map(|_| job.load.clone().interrupting());
             let entered = Entered { user, body, _memory: memory, deadline, load: job.load.clone(), permit, abandoned };

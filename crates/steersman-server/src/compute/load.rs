@@ -10,6 +10,19 @@ use steersman_machinery::budget::Interrupt;
 /// a hundred times as long as it takes to hand the request to another thread.
 const HEAVY_BYTES: usize = 64 * 1024;
 
+/// The bytes of JSON that a byte of protobuf may stand for: an empty message takes two bytes, and what it means a few dozen.
+const PROTOBUF_FACTOR: usize = 16;
+
+/// About how many bytes of JSON a body stands for.
+pub(crate) fn body_bytes(content_type: &str, body: &[u8]) -> usize {
+    if content_type.contains("protobuf") {
+        return body.len().saturating_mul(PROTOBUF_FACTOR);
+    }
+    // A few aliases of aliases stand for as much as the budget allows.
+    let has_aliases = content_type.contains("yaml") && memchr::memchr(b'&', body).is_some() && body.contains(&b'*');
+    if has_aliases { body.len().max(HEAVY_BYTES) } else { body.len() }
+}
+
 /// The work of one request; clones share it. The default belongs to no request: the server's own work is done where it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load(Option<Arc<Shared>>);
@@ -103,5 +116,19 @@ impl Drop for Interrupts {
         if let Some(load) = &self.0 {
             load.interrupt();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_counts_as_much_as_it_may_stand_for() {
+        let yaml = "application/apply-patch+yaml";
+        assert_eq!(body_bytes("application/json", b"{\"a\": \"&*\"}"), 11);
+        assert_eq!(body_bytes(yaml, b"a: b"), 4);
+        assert_eq!(body_bytes(yaml, b"{a: &a [1], b: *a}"), HEAVY_BYTES);
+        assert_eq!(body_bytes("application/vnd.kubernetes.protobuf", &[0; 5_000]), 80_000);
     }
 }
