@@ -71,7 +71,7 @@ pub(crate) enum Command {
     RunAsMounted(RunAsMountedOptions),
     /// The control plane alone, with the control loops that belong to it.
     Server(ServerCommand),
-    /// What a server keeps its objects in, while it does not run.
+    /// Commands on the store of a server that does not run.
     #[command(subcommand)]
     Store(StoreCommand),
     /// The control plane with the controllers in the same process.

@@ -36,7 +36,7 @@ impl ComputeThreads {
     /// How the server is to compute large requests.
     pub(crate) fn compute(&self) -> Compute {
         let compute = Compute::default().freed(give_back);
-        match self.0.as_ref().map(Runtime::handle).map(Handle::clone) {
+        match self.0.as_ref().map(Runtime::handle).cloned() {
             Some(threads) => compute.on(threads),
             None => compute,
         }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use steersman_storage::disk;
 use steersman_storage::{Check, Unreadable};
 
-/// What is printed.
+/// The result as it is printed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
@@ -24,7 +24,7 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     acknowledged: Option<u64>,
     damaged: Vec<Damaged>,
-    /// What is damaged in the file beside that, or the cause of it.
+    /// Damage of the file itself, mostly the cause of the above.
     faults: Vec<String>,
     /// Lost entries of which not even the key is known.
     unknown: u64,

@@ -13,7 +13,7 @@ use steersman_storage::Unreadable;
 struct Check {
     name: &'static str,
     is_well: fn(&State) -> bool,
-    /// What there is to say though it is well.
+    /// A remark beside a check that is well.
     note: fn(&State) -> Option<String>,
 }
 

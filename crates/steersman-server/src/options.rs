@@ -404,7 +404,7 @@ impl Delete {
         self.ignores_read_error == Some(true)
     }
 
-    /// What the other options ask for cannot be done with an object that cannot be read.
+    /// Refuses options that would have to be compared with, or kept in, an object that cannot be read.
     fn check_read_error(&self, errors: &mut Vec<Error>) {
         let Preconditions { uid, resource_version } = &self.preconditions;
         let others = [

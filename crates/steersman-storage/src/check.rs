@@ -3,19 +3,27 @@
 use crate::disk::{self, OpenError, Report};
 use crate::key;
 use crate::kv;
-use crate::store::Unreadable;
 use bytes::Bytes;
 use std::path::Path;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 
-/// What a store holds.
+/// A stored entry that is damaged or no object.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unreadable {
+    /// Its resource and key; `None` if it is under a key that no object has.
+    pub object: Option<(GroupResource, ObjectKey)>,
+    /// The revision that wrote it.
+    pub revision: Revision,
+}
+
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Of the engine.
+    /// The result of the engine's check.
     pub report: Report,
     /// Objects that can be read.
     pub n_objects: usize,
-    /// What is damaged or no object.
+    /// Entries that are damaged or no objects.
     pub unreadable: Vec<Unreadable>,
 }
 
@@ -33,7 +41,7 @@ pub fn check(dir: &Path) -> Result<Check, OpenError> {
     Ok(Check { report, n_objects, unreadable })
 }
 
-/// What an entry is called that cannot be read.
+/// Names an entry that cannot be read.
 pub(crate) fn unreadable_at(key: &Bytes, revision: Revision) -> Unreadable {
     Unreadable { object: locate(key), revision }
 }

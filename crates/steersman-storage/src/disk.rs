@@ -111,7 +111,7 @@ struct Shared {
     damaged: Mutex<BTreeMap<Bytes, Malformed>>,
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
-    /// Of a store in a directory.
+    /// `None` for a store that is not in a directory.
     newest: Option<Newest>,
     /// The entries found by the scan at open, for the load that follows it; dropped with the first write.
     opened: Mutex<Option<Stored>>,
@@ -163,7 +163,7 @@ impl Disk {
         let lock = hold(dir)?;
         let (path, newest_path) = (dir.join(FILE), dir.join(FILE_NEWEST));
         if !path.try_exists().map_err(at(&path))? {
-            // Of a store that was moved away.
+            // It belongs to a store that was moved away.
             remove(&newest_path).map_err(at(&newest_path))?;
             // Made under another name: a half-made store is never found under the right one.
             let new = dir.join(FILE_NEW);
@@ -416,7 +416,9 @@ impl Shared {
     fn forget_damage(&self, events: &[Event]) {
         let mut damaged = self.damaged.lock();
         if !damaged.is_empty() {
-            events.iter().for_each(|event| drop(damaged.remove(&event.key)));
+            for event in events {
+                damaged.remove(&event.key);
+            }
         }
     }
 

@@ -171,7 +171,7 @@ pub struct Damaged {
     pub key: Bytes,
     /// The revision that wrote it.
     pub revision: Revision,
-    /// What is wrong.
+    /// The fault.
     pub fault: String,
 }
 

@@ -32,7 +32,7 @@ mod store;
 mod tail;
 mod watcher;
 
-pub use crate::check::{Check, check};
+pub use crate::check::{Check, Unreadable, check};
 pub use crate::disk::Disk;
 pub use crate::event::{Event, Kind};
 pub use crate::interest::Interest;
@@ -41,7 +41,6 @@ pub use crate::memory::Memory;
 pub use crate::resource_cache::{At, List, Newest, Page, Scope, Visibility};
 pub use crate::ring::Limits;
 pub use crate::store::{
-    Compactor, Deleted, Guard, HistorySize, OpenError, Options, ReadError, Stats, Store, Unreadable, WaitError,
-    WriteError,
+    Compactor, Deleted, Guard, HistorySize, OpenError, Options, ReadError, Stats, Store, WaitError, WriteError,
 };
 pub use crate::watcher::{WatchError, Watcher};

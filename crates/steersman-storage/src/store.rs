@@ -6,7 +6,7 @@
 mod error;
 
 use crate::cache::{Cache, Loading};
-use crate::check::unreadable_at;
+use crate::check::{Unreadable, unreadable_at};
 use crate::feeder::{Feeder, Retention};
 use crate::interest::Interest;
 use crate::key;
@@ -68,15 +68,6 @@ pub struct Stats {
     pub revision: Revision,
     /// Stored entries that are damaged or no objects: they are skipped, and each is logged once.
     pub unreadable: usize,
-}
-
-/// A stored entry that is damaged or no object.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Unreadable {
-    /// Its resource and key; `None` if it is under a key that no object has.
-    pub object: Option<(GroupResource, ObjectKey)>,
-    /// The revision that wrote it.
-    pub revision: Revision,
 }
 
 /// The objects. Cheap to clone; all clones are one store.

@@ -1,4 +1,4 @@
-//! Of the store's own commands.
+//! Options of the commands on the store.
 
 use crate::args::Output;
 use clap::{Args as ClapArgs, Subcommand};

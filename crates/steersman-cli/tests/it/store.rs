@@ -14,7 +14,9 @@ fn config_maps() -> ApiResource {
 
 async fn client(plane: &Plane) -> Client {
     let kubeconfig = Kubeconfig::read_from(plane.kubeconfig()).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    // A refusal is looked at, not retried.
+    config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn yaml_aliases(material: &mut Material<'_>) -> Request {
     );
     for level in 1..material.rng.random_range(4..12) {
         let below = format!("*a{}", level - 1);
-        let _ = writeln!(body, "  - &a{level} [{}]", vec![below.as_str(); 10].join(","));
+        let _ = writeln!(body, "  - &a{level} [{}]", [below.as_str(); 10].join(","));
     }
     Request::new("", "POST", format!("{}?dryRun=All", material.core("configmaps")), YAML, body)
 }
@@ -95,7 +95,7 @@ pub(crate) fn yaml_aliases(material: &mut Material<'_>) -> Request {
 pub(crate) fn yaml_blocks(material: &mut Material<'_>) -> Request {
     let mut body = String::from("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hostile}\ndata:\n");
     for index in 0..material.rng.random_range(1..100_000) {
-        let _ = writeln!(body, "  k{index}: |-\n    {}\n", "x");
+        let _ = writeln!(body, "  k{index}: |-\n    x\n");
     }
     let _ = writeln!(body, "  last: >\n{}", "    a\n\n".repeat(100_000));
     Request::new("", "POST", format!("{}?dryRun=All", material.core("configmaps")), YAML, body)

@@ -147,7 +147,7 @@ async fn create(
         }
         // The namespace has changed since admission read it.
         Err(WriteError::Guard { .. }) => return Ok(Attempt::Again),
-        // What the server itself makes is what it was: it is made anew in place of what is damaged.
+        // The server makes the same object again, so that nothing is lost when it replaces the damaged one.
         Err(error @ WriteError::Unreadable { .. }) if operation.is_of_system() => {
             tracing::warn!(%error, "an object of the server's own is made anew");
             let removed = state.store.delete_unreadable(operation.storage(), &key).await;

@@ -17,7 +17,7 @@ const WAITING_OF_USER_MAX: usize = 128;
 /// A server that computes large requests one at a time, on a thread behind a gate.
 struct Gated {
     world: World,
-    gate: Option<mpsc::Sender<()>>,
+    gate: Option<mpsc::SyncSender<()>>,
     runtime: Option<Runtime>,
 }
 
@@ -31,7 +31,7 @@ impl Gated {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let compute = Compute::default().on(runtime.handle().clone()).slots(NonZeroUsize::MIN);
         let world = World::of(store.clone(), Options { compute, ..options(&store, allow_all()) }).await;
-        let (gate, opened) = mpsc::channel();
+        let (gate, opened) = mpsc::sync_channel(0);
         runtime.spawn_blocking(move || opened.recv());
         Gated { world, gate: Some(gate), runtime: Some(runtime) }
     }

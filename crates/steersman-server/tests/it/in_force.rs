@@ -23,7 +23,7 @@ enum State {
 /// Returns as soon as somebody can read that an object is there or gone.
 async fn seen(http: &Http, collection: &str, name: &str, state: State, seed: u64) {
     let path = format!("{collection}/{name}");
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         let want = if state == State::There { 200 } else { 404 };
         while http.get(&path).await.code != want {}
         return;

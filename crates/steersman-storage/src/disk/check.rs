@@ -10,14 +10,14 @@ use bytes::Bytes;
 use std::path::Path;
 use steersman_machinery::Revision;
 
-/// What a store's file holds.
+/// The result of a check of a store's file.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The newest revision that was acknowledged, if the file ends before it.
     pub acknowledged: Option<Revision>,
     /// The keys whose values are lost, in their order.
     pub damaged: Vec<Damaged>,
-    /// What else in the file is not as it was written. A server that starts writes such a file anew.
+    /// Other damage in the file. A server that starts writes such a file anew.
     pub faults: Vec<String>,
     /// The file's format.
     pub format: u64,

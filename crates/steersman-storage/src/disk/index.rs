@@ -86,7 +86,7 @@ const SCAN_PART_REVISIONS_MIN: u64 = 1_024;
 
 type Events = ReadOnlyTable<Place, &'static [u8]>;
 
-/// What a part of the log holds.
+/// The changes of a part of the log.
 struct ScannedPart {
     changes: Vec<Change>,
     stored: Stored,
@@ -167,7 +167,7 @@ fn scan_part(events: &Events, range: RangeInclusive<Place>, index: &Index) -> Re
 // === impl Index ===
 
 impl Index {
-    /// Of a log without changes.
+    /// An index of a log without changes.
     pub(super) fn new(compacted: Revision, collected: Revision) -> Index {
         Index {
             collected,

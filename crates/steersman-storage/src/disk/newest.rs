@@ -29,7 +29,7 @@ impl Newest {
     }
 }
 
-/// What is in the file, if there is one and its checksum holds.
+/// Reads the revision, if there is a file and its checksum holds.
 pub(super) fn read(path: &Path) -> Option<Revision> {
     let bytes = fs::read(path).ok()?;
     let (number, checksum) = bytes.split_first_chunk::<8>()?;

@@ -38,14 +38,14 @@ pub(super) struct Pages<'a> {
     storage: &'a dyn StorageBackend,
 }
 
-/// What the file's first page says.
+/// The contents of the file's first page.
 #[derive(Debug)]
 pub(super) struct Header {
     god_byte: u8,
     is_magic: bool,
     /// How long the file is, as far as the header says.
     length: Option<u64>,
-    /// Those whose checksums hold.
+    /// The commits whose checksums hold.
     slots: [Option<Slot>; 2],
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Widths {
     pub(super) value: Option<usize>,
 }
 
-/// What a walk through a tree comes by.
+/// A page that a walk through a tree comes by.
 pub(super) enum Found<'p> {
     /// A page of entries, as it was written.
     Leaf(&'p [u8]),
@@ -95,6 +95,9 @@ pub(super) struct Fault {
     pub(super) offset: u64,
     pub(super) what: &'static str,
 }
+
+/// The fault of a page, and the bytes that are in its place.
+pub(super) type BadPage = (Fault, Vec<u8>);
 
 /// Names and values, which differ in length.
 const TABLES: Widths = Widths { key: None, value: None };
@@ -182,8 +185,8 @@ impl<'a> Pages<'a> {
         Ok(())
     }
 
-    /// The bytes of a page, if they are those that were written, or what is in its place.
-    fn read(&self, root: Root, widths: Widths) -> io::Result<Result<Vec<u8>, (Fault, Vec<u8>)>> {
+    /// The bytes of a page, if they are those that were written; otherwise the fault and the bytes in its place.
+    fn read(&self, root: Root, widths: Widths) -> io::Result<Result<Vec<u8>, BadPage>> {
         let Some((offset, length)) = self.place(root.page) else {
             return Ok(Err((Fault { offset: 0, what: "it leads beyond the end of the file" }, Vec::new())));
         };
@@ -236,7 +239,7 @@ impl Header {
         Header { god_byte: page[9], is_magic: page.starts_with(&MAGIC), length, slots: SLOTS.map(slot) }
     }
 
-    /// What is wrong with the part of the page that has no checksum, for a file of this length.
+    /// The fault in the part of the page that has no checksum, for a file of this length.
     pub(super) fn fault(&self, length: u64) -> Option<Fault> {
         let is_unclean = self.god_byte & UNCLEAN != 0;
         let what = match self.length {

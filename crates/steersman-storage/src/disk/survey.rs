@@ -1,5 +1,5 @@
-//! What is in the file, before redb gets it: whether every page and every change is as it was written, and which change of each key
-//! is the current one.
+//! Looks through the file before redb gets it: whether every page and every change is as it was written, and which change of each
+//! key is the current one.
 //!
 //! A file that is as it was written costs one pass. Of a damaged one, all is saved that is known to be right: a change counts if its
 //! own checksum holds and the page that leads to it does; failing that, if the other copy of its head says that it belongs into the
@@ -8,7 +8,7 @@
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
 use crate::disk::index::{Change, Index, Stored};
-use crate::disk::pages::{Fault, Found, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs};
+use crate::disk::pages::{BadPage, Fault, Found, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs};
 use crate::parallel;
 use bytes::Bytes;
 use redb::StorageBackend;
@@ -25,9 +25,9 @@ const NUMBERS: Widths = Widths { key: None, value: Some(8) };
 /// A page of changes is about as large as the largest of them.
 const CHANGES_PAGE_MAX: usize = 16 * 1024 * 1024;
 
-/// What was found.
+/// The result of looking through a file.
 pub(super) struct Survey {
-    /// What is not as it was written. With none, the file can be left as it is.
+    /// The damage that was found. With none, the file can be left as it is.
     pub(super) faults: Vec<String>,
     pub(super) format: u64,
     pub(super) index: Index,
@@ -82,7 +82,7 @@ impl From<io::Error> for SurveyError {
 #[derive(Default)]
 struct Part {
     /// Pages that are not as they were written, with their bytes.
-    bad: Vec<(Fault, Vec<u8>)>,
+    bad: Vec<BadPage>,
     changes: Vec<Change>,
     /// The first change that is not as it was written, in a page that is.
     malformed: Option<Malformed>,
@@ -98,7 +98,7 @@ pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError
     let mut faults = Vec::new();
     let header = pages.header()?.ok_or(SurveyError::NoStore("it is too short"))?;
     let newer = match header.newer() {
-        // What a crash leaves in the middle of a commit is as good as what was committed, if all of it is there.
+        // A commit that a crash cut short before it came into force is as good as the one in force, if all of it is there.
         Some(newer) => Some(newer).filter(|_| is_whole(&pages, newer).unwrap_or(false)),
         None => None,
     };
@@ -127,7 +127,7 @@ pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError
     let collected = Revision(numbers.get(COLLECTED).copied().unwrap_or_default());
     let mut index = Index::new(compacted, collected);
     let mut parts = log(&pages, events, format, &index)?;
-    let bad: Vec<(Fault, Vec<u8>)> = parts.iter_mut().flat_map(|part| part.bad.drain(..)).collect();
+    let bad: Vec<BadPage> = parts.iter_mut().flat_map(|part| part.bad.drain(..)).collect();
     let malformed = parts.iter().find_map(|part| part.malformed.clone());
     let n_found: u64 = parts.iter().map(|part| part.changes.len() as u64).sum();
     let n_events = length(Some(events));
@@ -309,12 +309,7 @@ fn heads(pages: &Pages<'_>, table: Option<&Table>, is_wanted: bool) -> io::Resul
 /// Looks for the changes of which the log has only the heads: in the damaged pages, then in all pages of the file, since those below a
 /// damaged one may be whole. A change is the one that was written if it is in the very bytes of the head, and its payload has the
 /// checksum that is in there. What is found is no longer missing.
-fn recover(
-    pages: &Pages<'_>,
-    missing: &mut Heads,
-    bad: &[(Fault, Vec<u8>)],
-    index: &Index,
-) -> Result<Part, SurveyError> {
+fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Index) -> Result<Part, SurveyError> {
     let mut recovered: BTreeMap<Place, Vec<u8>> = BTreeMap::new();
     // A deletion is all in its head.
     let deletions = missing.iter().filter(|(place, head)| payload(**place, head, head).is_some_and(<[u8]>::is_empty));

@@ -64,7 +64,7 @@ pub enum WriteError {
         /// The largest size taken.
         max: usize,
     },
-    /// What is stored under the key is damaged or no object, so it is not known what would be overwritten.
+    /// The entry under the key is damaged or no object, so it is not known what would be overwritten.
     #[error(
         "what is stored as {key} since revision {revision} cannot be read: delete it, or restore it from a copy of the store"
     )]
@@ -93,7 +93,7 @@ pub enum ReadError {
     /// The engine failed.
     #[error("the store cannot be read")]
     Kv(#[source] kv::Error),
-    /// What is stored under the key is damaged or no object.
+    /// The entry under the key is damaged or no object.
     #[error(
         "what is stored as {key} since revision {revision} cannot be read: delete it, or restore it from a copy of the store"
     )]

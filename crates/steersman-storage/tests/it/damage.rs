@@ -28,18 +28,18 @@ fn is_long() -> bool {
 struct Made {
     /// The file after a clean close, and as a crash leaves it.
     images: [Vec<u8>; 2],
-    /// What the file was before.
+    /// Earlier versions of the file.
     older: Vec<Vec<u8>>,
     /// The files beside it, after a clean close.
     newest: Vec<u8>,
-    /// What each key holds.
+    /// The revision and value of each key.
     held: BTreeMap<Bytes, (Revision, Bytes)>,
     /// Every change there was.
     changes: BTreeMap<(Revision, Bytes), Option<Bytes>>,
     revision: Revision,
 }
 
-/// What became of the damaged files.
+/// Counts of damaged files by their outcome.
 #[derive(Debug, Default)]
 struct Outcomes {
     n_no_effect: usize,
@@ -133,7 +133,7 @@ async fn make(n_rounds: usize) -> Made {
     for entry in snapshot.entries {
         held.insert(entry.key, (entry.revision, entry.value));
     }
-    // What is read is what was acknowledged.
+    // The model is right to begin with: reading gives what was acknowledged.
     let mut acknowledged = BTreeMap::new();
     for ((revision, key), value) in &changes {
         match value {
@@ -195,7 +195,7 @@ async fn hold(made: &Made, dir: &Path, image: &[u8], context: &str, outcomes: &m
     }
     disk.close().await.unwrap();
     drop(disk);
-    // What was lost stays named.
+    // Lost keys stay named.
     if is_renewed {
         let disk = Disk::open(dir).unwrap();
         assert_eq!(compare(made, &disk, context).await, n_lost, "{context}: after another start");

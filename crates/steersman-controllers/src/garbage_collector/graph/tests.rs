@@ -242,7 +242,7 @@ fn owners_that_only_users_know_leave_nothing_behind_when_their_dependents_are_go
         let uid = Uid::from(owner.uid.as_str());
         let dependent = object("shop", "dependent", &[owner]);
         let effects = scene.see(dependent.clone());
-        assert_eq!(effects.delete, [uid.clone()]);
+        assert_eq!(effects.delete, std::slice::from_ref(&uid));
         scene.graph.wait_until_served(&uid);
         assert_eq!(scene.graph.unserved.len(), 1);
         let assumed = scene.graph.nodes[&uid].identity.clone();
