@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 use steersman_server::Compute;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 
 /// How much the threads yield, from 0 to 19: on a busy machine they get a tenth of the time of a thread that answers small requests.
 #[cfg(target_os = "linux")]
