@@ -8,6 +8,7 @@ use crate::authz::{Authorization, Authorizer};
 use crate::builtin::service::Ranges;
 use crate::chain::Chain;
 use crate::compute::{Compute, Pool};
+use crate::flowcontrol;
 use crate::in_force::Work;
 use crate::limits::{Concurrency, Limits};
 use crate::metrics::ReadProcess;
@@ -147,7 +148,9 @@ impl Server {
         state.resource_metrics = resource_metrics.map(|source| Offer::new(source, &runtime_config));
         state.initializers = has_initializers.then(Default::default);
         let limits = Arc::new(Limits::new(concurrency));
-        let state = Arc::new(state.catching_up(limits.flow_control().map(|control| &**control)));
+        let flow =
+            limits.flow_control().map(|control| flowcontrol::resources().map(|one| (one, control.progress().clone())));
+        let state = Arc::new(state.catching_up(flow.into_iter().flatten().collect()));
         // A start that fails, or is given up, ends the tasks that it has begun.
         let ends_if_dropped = state.stopping_token().clone().drop_guard();
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
@@ -257,7 +260,7 @@ impl Server {
 async fn keep(state: &Arc<State>, limits: &Limits) -> Result<Vec<JoinHandle<()>>, Failure> {
     let mut tasks = Vec::from(crate::upkeep::start(state).await?);
     if let Some(control) = limits.flow_control() {
-        tasks.push(crate::flowcontrol::start(state, control.clone()).await?);
+        tasks.push(flowcontrol::start(state, control.clone()).await?);
     }
     Ok(tasks)
 }

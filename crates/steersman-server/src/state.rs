@@ -17,7 +17,7 @@ use crate::compiled::{Compiled, Dependents};
 use crate::compute::{Compute, Pool};
 use crate::conversion_webhook::Caller;
 use crate::crd;
-use crate::flowcontrol::{self, FlowControl};
+use crate::follower::Progress;
 use crate::in_force::InForce;
 use crate::initializers::{self, Configured};
 use crate::metrics::Metrics;
@@ -137,17 +137,16 @@ impl State {
         State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, ..self }
     }
 
-    /// Has requests wait until what can be read is in force. To be called before the followers are started.
+    /// Has requests wait until what can be read is in force, flow schemas and priority levels (`flow`) included. To be called before the
+    /// followers are started.
     #[must_use]
-    pub(crate) fn catching_up(mut self, control: Option<&FlowControl>) -> State {
+    pub(crate) fn catching_up(mut self, flow: Vec<(GroupResource, Progress)>) -> State {
         let (store, compiled) = (&self.store, &mut self.compiled);
         for resource in RbacResource::ALL {
             compiled.add(store, &resource.storage(), Dependents::All, self.rbac.progress(resource));
         }
-        if let Some(control) = control {
-            for resource in flowcontrol::resources() {
-                compiled.add(store, &resource, Dependents::All, control.progress());
-            }
+        for (resource, progress) in flow {
+            compiled.add(store, &resource, Dependents::All, &progress);
         }
         for (resource, progress) in self.policies.followed().into_iter().chain(self.admission_webhooks.progress()) {
             compiled.add(store, &resource, Dependents::Admitted, progress);

@@ -47,10 +47,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(millis in 0_u64..1 << 45) {
+        fn what_was_written_is_read(millis in 0_u64..1 << 43) {
             let duration = Duration::from_millis(millis);
             let read = parse_unsigned(&format(duration)).unwrap();
-            prop_assert!(read.abs_diff(duration) < Duration::from_millis(1));
+            prop_assert!(read.abs_diff(duration) < Duration::from_millis(1), "{read:?}");
         }
 
         #[test]
