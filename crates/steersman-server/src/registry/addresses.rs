@@ -109,6 +109,10 @@ async fn create(state: &State, served: &Served, address: IpAddr, service: &Objec
     let draft = at_rest::draft(&served.resource, object).map_err(|error| Failure::internal(error.to_string()))?;
     match state.store.create_with(&resource(), &key, draft, &[]).await {
         Ok(_) | Err(WriteError::AlreadyExists { .. }) => Ok(()),
+        // Reading it for the server itself removes what is damaged, so that the object can be made again.
+        Err(WriteError::Unreadable { .. }) if state.get_own(&resource(), &key).await?.is_none() => {
+            Box::pin(create(state, served, address, service)).await
+        }
         Err(error) => Err(Failure::of_write(&error, &resource(), &key.name)),
     }
 }
