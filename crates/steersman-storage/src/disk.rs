@@ -438,11 +438,12 @@ impl Shared {
     }
 
     fn load(&self, take: &(dyn Fn(Vec<Entry>) + Send + Sync)) -> Result<Revision, Error> {
+        let published = self.tail.revision();
         let database = self.database()?;
         let opened = self.opened.lock().take();
         let stored = match opened {
             Some(stored) => stored,
-            None => index::scan(&database)?,
+            None => index::scan(&database, published)?,
         };
         stored.load(take, &|key, malformed| {
             tracing::error!(key = %String::from_utf8_lossy(&key), "{malformed}: it is left out");

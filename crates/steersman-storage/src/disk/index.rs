@@ -100,14 +100,16 @@ pub(super) struct Change {
     size: Size,
 }
 
-/// Reads the whole log through redb, its parts on several threads: what the keys hold now.
-pub(super) fn scan(database: &Database) -> Result<Stored, Error> {
+/// Reads the whole log through redb, its parts on several threads: what the keys hold at the revision that was published, or a newer one.
+pub(super) fn scan(database: &Database, published: Revision) -> Result<Stored, Error> {
     let transaction = database.begin_read().map_err(unreadable)?;
     let events = transaction.open_table(EVENTS).map_err(unreadable)?;
-    let meta = transaction.open_table(META).map_err(unreadable)?;
-    // The newest entries may have been compacted away; the counter does not go back.
-    let compacted = meta.get(COMPACTED).map_err(unreadable)?.map_or(0, |compacted| compacted.value());
-    let mut index = Index::new(Revision(compacted), Revision(compacted));
+    // The newest entries may have been compacted away; the counter does not go back. After a failed write redb reads nothing that it
+    // does not have in memory, and nothing is compacted either, so that what was published is the newest.
+    let compacted = || transaction.open_table(META).ok()?.get(COMPACTED).ok()?.map(|compacted| compacted.value());
+    let compacted = compacted().unwrap_or_default();
+    let newest = published.max(Revision(compacted));
+    let mut index = Index::new(newest, newest);
     let ranges = ranges(&events)?;
     let parts: Vec<OnceLock<ScannedPart>> = ranges.iter().map(|_| OnceLock::new()).collect();
     parallel::try_each(ranges.into_iter().zip(&parts).collect(), |(range, part)| {
