@@ -19,7 +19,7 @@ pub(crate) enum Command {
     Cel(cel::Options),
     /// Milliseconds from the start of a control plane to its end, from Go by envtest and from a shell, alone and twenty at once
     Envtest(envtest::Options),
-    /// What others notice while two users with few rights attack the API server; --help lists the flags
+    /// Attacks the API server as two users with few rights, and measures other clients; --help lists the flags
     Hostile(hostile::Options),
     /// The control loops of steersman up: 1,000 Pods made, 10,000 dependents collected, a namespace ended, and what rest takes
     Loops(loops::Options),

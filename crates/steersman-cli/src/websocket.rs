@@ -59,7 +59,7 @@ pub(crate) struct WebSockets<S> {
     place: Arc<OwnedSemaphorePermit>,
 }
 
-/// What a peer asked for, and the connection that it asked on.
+/// A request to upgrade, and the connection that it came on.
 struct Handshake {
     key: HeaderValue,
     protocol: Option<HeaderValue>,

@@ -11,18 +11,18 @@ use crate::client::{Outcome, Protocol, Request, Target};
 use crate::process::Process;
 use crate::stage::{BYSTANDER, USERS};
 
-/// What the bystander reads.
+/// The path that the bystander reads.
 const READ: &str = "/api/v1/namespaces/default";
 /// Between two reads of the bystander.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Hostile requests at a time, of all users.
 pub const AT_A_TIME: usize = 8;
 
-/// What came of an attack.
+/// The outcome of an attack.
 #[derive(Debug, Default)]
 pub struct Results {
     pub hostile: Vec<(Request, Outcome)>,
-    /// What the bystander's reads took.
+    /// How long each read of the bystander took.
     pub reads: Vec<Duration>,
     /// Reads that were not answered with 200.
     pub failed_reads: Vec<String>,
@@ -106,12 +106,12 @@ impl Results {
         }
     }
 
-    /// What the attack took beyond what the server had before.
+    /// The memory that the attack took beyond that of the idle server.
     pub fn grown_mb(&self) -> f64 {
         self.peak_mb - self.idle_mb
     }
 
-    /// What is wrong with the answers, a line each.
+    /// The faults of the answers, a line each.
     pub fn faults(&self) -> Vec<String> {
         let hostile = self.hostile.iter().filter_map(|(request, outcome)| {
             let fault = outcome.fault()?;

@@ -34,17 +34,17 @@ pub struct Target {
 /// A request to be sent.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What kind of attack it belongs to, for the figures.
+    /// The kind of attack that it belongs to, for the figures.
     pub family: &'static str,
     pub method: &'static str,
     pub path: String,
     pub content_type: &'static str,
-    /// What is accepted in answer; JSON where it is empty.
+    /// The `Accept` header; JSON where it is empty.
     pub accept: &'static str,
     pub body: Bytes,
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Outcome {
     pub answer: Result<Answer, String>,
@@ -249,7 +249,7 @@ impl Answer {
 // === impl Outcome ===
 
 impl Outcome {
-    /// What is wrong with it, if anything is: a hostile request too gets an answer in time, and a refusal says why.
+    /// The fault of the answer, if it has one: a hostile request too gets an answer in time, and a refusal says why.
     pub fn fault(&self) -> Option<String> {
         match &self.answer {
             Err(error) => Some(error.clone()),

@@ -38,7 +38,7 @@ struct Flags {
     /// Where it keeps its data
     #[arg(long)]
     scratch: PathBuf,
-    /// Of the generator; printed, so that a run can be had again
+    /// Seed of the generator; printed, so that a run can be repeated
     #[arg(long)]
     seed: Option<u64>,
     /// Requests of each kind

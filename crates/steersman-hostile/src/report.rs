@@ -8,7 +8,7 @@ use crate::attack::Results;
 
 /// Below this the reads of others do not suffer.
 pub const READ_P99_MS: f64 = 50.0;
-/// What an attack may take beyond what the server had before.
+/// The most memory that an attack may take beyond that of the idle server.
 pub const GROWN_MB: f64 = 300.0;
 
 /// The median, the 99th percentile and the longest, in milliseconds.

@@ -13,10 +13,10 @@ use crate::client::Request;
 pub use crate::requests::protobuf::object as protobuf_object;
 use crate::schema::List;
 
-/// What the requests are made of.
+/// The input from which requests are made.
 pub struct Material<'a> {
     pub lists: &'a [List],
-    /// Of the user who sends them.
+    /// The namespace of the user who sends them.
     pub namespace: &'a str,
     pub rng: StdRng,
 }

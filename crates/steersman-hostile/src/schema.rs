@@ -117,7 +117,7 @@ fn walk(document: &Value, schema: &Value, fields: &mut Vec<String>, found: &mut 
     }
 }
 
-/// What a reference stands for; OpenAPI puts one into an `allOf` where it has a default.
+/// Follows a reference to its schema; OpenAPI puts one into an `allOf` where it has a default.
 fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     let mut schema = schema;
     loop {

@@ -1,4 +1,4 @@
-//! What a server has before it is attacked: two users with few rights, a definition, and objects that patches work on.
+//! Prepares a server for an attack: two users with few rights, a definition, and objects that patches work on.
 
 use serde_json::{Value, json};
 
@@ -9,16 +9,16 @@ pub const ADMIN: &str = "token-of-the-admin";
 pub const USERS: [(&str, &str); 2] = [("mallory", "token-of-mallory"), ("trudy", "token-of-trudy")];
 /// The client whose requests must not suffer.
 pub const BYSTANDER: &str = "token-of-the-bystander";
-/// Of the ConfigMap whose keys are patched.
+/// Number of keys of the ConfigMap that is patched.
 pub const KEYS: usize = 50_000;
-/// Of the Deployment whose variables are patched.
+/// Number of variables of the Deployment that is patched.
 pub const VARIABLES: usize = 10_000;
-/// Of the custom object whose numbers are moved.
+/// Length of the list in the custom object whose items are moved.
 pub const NUMBERS: usize = 300_000;
-/// Of the definition's enum.
+/// Number of values of the definition's enum.
 pub const WORDS: usize = 20_000;
 
-/// What `--token-auth-file` takes.
+/// The file for `--token-auth-file`.
 pub fn tokens() -> String {
     let mut text = format!("{ADMIN},admin,1,\"system:masters\"\n{BYSTANDER},bystander,2,\"system:masters\"\n");
     for (index, (name, token)) in USERS.iter().enumerate() {

@@ -80,7 +80,7 @@ pub fn bad_location(name: &str, cause: impl std::fmt::Display) -> ParseError {
 /// Reads a schedule without a time zone.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first fault of the text.
 pub fn parse(text: &str) -> Result<Times, ParseError> {
     if text.starts_with('@') { descriptor(text) } else { fields(text).map(Times::On) }
 }

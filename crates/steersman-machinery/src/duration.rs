@@ -24,7 +24,7 @@ pub enum ParseError {
 /// The nanoseconds of a duration as Go writes it: `1h30m`, `-1.5s`, `0`. Follows `time.ParseDuration`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The first fault of the text.
 pub fn parse(text: &str) -> Result<i64, ParseError> {
     let invalid = || ParseError::Invalid(text.to_owned());
     let (sign, mut rest) = match text.strip_prefix('-') {

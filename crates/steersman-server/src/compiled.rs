@@ -16,10 +16,10 @@ use steersman_storage::{Newest, Store};
 /// Which requests depend on what a resource is compiled to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Dependents {
-    /// Those that admission is asked about.
+    /// Requests that admission is asked about.
     Admitted,
     All,
-    /// Those on custom resources, and those that ask what is served.
+    /// Requests for custom resources, and for discovery and OpenAPI.
     OnDefinitions,
 }
 
@@ -34,7 +34,7 @@ struct Part {
     progress: Progress,
 }
 
-/// What a request depends on, beside what all do.
+/// The dependencies that a request has beside those of every request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Needs {
     is_admitted: bool,

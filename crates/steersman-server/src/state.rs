@@ -57,7 +57,7 @@ pub(crate) struct State {
     /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
-    /// What is compiled from the store, for requests that wait until it is as new as what was read.
+    /// The resources that are compiled; a request waits until their compiled form is as new as what could be read.
     pub(crate) compiled: Compiled,
     /// `None`: there are no initializers.
     pub(crate) initializers: Option<Arc<Configured>>,

@@ -38,7 +38,7 @@ pub(crate) struct Applied {
 #[derive(Debug)]
 struct Resources {
     by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
-    /// Those whose newest change somebody asks for, so that it is known through the same handle when their cache is made anew.
+    /// Handles that were given out. A cache that is made anew for the same resource goes on with its handle.
     asked: HashMap<GroupResource, Newest>,
     /// A resource that is not in the map has had no objects since this revision; its earlier history is dropped.
     floor: Revision,
@@ -108,7 +108,7 @@ impl Cache {
         resources.by_resource.entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// What says of which revision the newest change of a resource is.
+    /// A handle that tells the revision of the newest change of a resource.
     pub(crate) fn newest(&self, resource: &GroupResource) -> Newest {
         let mut resources = self.resources.write();
         let there = resources.by_resource.get(resource).map(|cache| cache.newest().clone());

@@ -438,8 +438,8 @@ impl Store {
         self.0.cache.resource(resource).ok()?.get(key)
     }
 
-    /// What says of which revision the newest change of a resource is that can be read. Who has applied all changes up to there, and
-    /// asks after somebody has read an object, has applied what was read.
+    /// A handle that tells the revision of the newest change of a resource that can be read. A follower that has applied every change up to
+    /// this revision has also applied each object that was read before it asked.
     pub fn newest(&self, resource: &GroupResource) -> Newest {
         self.0.cache.newest(resource)
     }

@@ -19,7 +19,7 @@ const LONG_FACTOR: usize = 20;
 /// As many differences are shown.
 const SHOWN_MAX: usize = 40;
 
-/// What one side makes of an expression.
+/// The result of an expression on one side.
 #[derive(Debug, Default, Deserialize, PartialEq)]
 #[serde(default)]
 struct Verdict {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub(crate) struct Lines {
     /// The beginning of a line that has not ended.
     begun: Vec<Bytes>,
-    /// What follows it, still to be searched.
+    /// The bytes behind it, still to be searched.
     rest: VecDeque<Bytes>,
 }
 

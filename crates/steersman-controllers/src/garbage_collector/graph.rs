@@ -25,7 +25,7 @@ pub(super) struct Graph {
     nodes: HashMap<Uid, Node>,
     absent: Absent,
     names: Names,
-    /// What depends on a kind that is not served. Every uid here is in `nodes` too.
+    /// Objects that depend on a kind that is not served. Every uid here is in `nodes` too.
     unserved: HashSet<Uid>,
 }
 
@@ -213,7 +213,7 @@ impl Graph {
         }
     }
 
-    /// What has waited for a kind to be served. It waits no longer.
+    /// Takes the objects that have waited for a kind to be served.
     pub(super) fn take_unserved(&mut self) -> HashSet<Uid> {
         std::mem::take(&mut self.unserved)
     }

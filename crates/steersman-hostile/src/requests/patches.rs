@@ -13,7 +13,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-/// What a JSON patch may have.
+/// The most operations that a JSON patch may have.
 const OPERATIONS: usize = 10_000;
 
 fn patch(path: String, query: &str, content_type: &'static str, body: impl Into<bytes::Bytes>) -> Request {

@@ -7,7 +7,7 @@ use crate::client::Request;
 use crate::requests::Material;
 
 const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// Of `PodSpec`, and of the specs of most kinds: the second field of the object.
+/// The number of the field `spec` in a Pod and in most other kinds.
 const SPEC: u8 = 2;
 const CONTAINERS: u32 = 2;
 /// The kinds whose fields are tried, with where they are created.

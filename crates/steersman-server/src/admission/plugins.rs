@@ -28,7 +28,7 @@ enum IsOn {
     Never,
     /// Those with initializers.
     WithInitializers,
-    /// Those that authorize nodes by what belongs to them: such a node may write what only this plugin looks into.
+    /// Servers that authorize nodes by the objects that belong to them: only this plugin checks the content of their writes.
     WithNodes,
 }
 
@@ -94,7 +94,7 @@ const fn absent(name: &'static str, is_on: IsOn) -> Row {
 pub struct Plugins {
     /// By position in [`ROWS`].
     is_on: [bool; ROWS.len()],
-    /// Those that were switched on or off by name, which stay so.
+    /// Plugins that were switched on or off by name stay so.
     is_chosen: [bool; ROWS.len()],
     /// Those that are on and exist here, in the order in which they are called.
     asked: Vec<&'static dyn Plugin>,

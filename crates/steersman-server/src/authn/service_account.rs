@@ -85,7 +85,7 @@ pub(crate) struct Presented<'a> {
     pub(crate) digest: &'a Digest,
     /// It must be for one of these.
     pub(crate) audiences: &'a [String],
-    /// Those of this server.
+    /// The audiences of this server.
     pub(crate) api_audiences: &'a [String],
 }
 

@@ -198,7 +198,7 @@ async fn who_may_not_delete_an_object_does_not_choose_its_owners() {
     admin.post(maps, &owned("of-admin", true)).await.ok();
 }
 
-/// What somebody could do who has got hold of the certificate of a node, if nobody looked into what it writes.
+/// Plays an attacker with the certificate of a node, whose writes would be allowed if nothing checked their content.
 #[tokio::test]
 async fn a_node_does_not_become_an_account_that_it_makes_a_pod_for() {
     let world = world(Authorization::default(), &[], &[]).await;

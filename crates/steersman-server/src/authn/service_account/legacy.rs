@@ -37,7 +37,7 @@ pub(super) struct Token<'a> {
     pub(super) seen: &'a Seen,
 }
 
-/// What was last read of the Secret and the account of a token, so that neither is parsed more than once for each of its versions.
+/// The Secret and the account of a token as they were last read, so that neither is parsed more than once for each of its versions.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<Option<Read>>);
 

@@ -25,7 +25,7 @@ const ATTEMPTS_MAX: usize = 20;
 /// The Retry-After of a budget that its controller has not processed yet.
 const RETRY_SECONDS: u32 = 10;
 
-/// What may be done with a pod.
+/// The verdict on the eviction of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Judged {
     /// Its budget allows it, or it has none.

@@ -49,7 +49,7 @@ impl Parts<'_> {
         self.payload.is_none()
     }
 
-    /// What the key holds since; `None` when it is gone.
+    /// The value of the key since then; `None` when it is gone.
     pub(in crate::disk) fn value(&self, revision: Revision) -> Result<Option<Bytes>, Malformed> {
         let Some((tag, payload)) = self.payload else { return Ok(None) };
         let value = if tag == PLAIN { Ok(Bytes::copy_from_slice(payload)) } else { expand(payload) };

@@ -22,7 +22,7 @@ struct Piece {
     ends_frame: bool,
 }
 
-/// What is sent at once.
+/// The most bytes that are sent at once.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
