@@ -29,6 +29,7 @@ use steersman_machinery::{GroupVersionKind, Object, Value, value};
 
 pub(crate) use self::event::{Word, error_frame};
 pub(crate) use self::list::{ListHead, Reload, list};
+pub(crate) use self::table::Columns;
 
 /// How objects are sent.
 #[derive(Clone, Debug)]
@@ -183,7 +184,7 @@ impl Representation {
                 metadata::write(payload, self.meta_version, &mut out)?;
                 Ok(out.into())
             }
-            (Form::Table, _) => self.table_of_one(payload, true),
+            (Form::Table, _) => self.table_of_one(payload, Columns::Described),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::negotiate::{Encoding, Form, MetaVersion};
 use crate::payload::Payload;
 use crate::protobuf;
-use crate::representation::{Included, Representation};
+use crate::representation::{Columns, Included, Representation};
 use crate::status::Failure;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::json;
@@ -49,19 +49,19 @@ impl Representation {
 
     /// The key by which the frames of an event are shared; nothing where it does not fit into its bits, which takes a
     /// definition with more than 256 versions. Tables contain an age, so they are shared within one second only.
-    pub(crate) fn frame_key(&self, word: Word, has_columns: bool) -> Option<FrameKey> {
+    pub(crate) fn frame_key(&self, word: Word, columns: Columns) -> Option<FrameKey> {
         const RESOURCE_BITS: u32 = 30;
         const VARIANT_BITS: u32 = 20;
         const VERSION_BITS: u32 = 8;
-        let form = match (self.form, self.included, has_columns) {
+        let form = match (self.form, self.included, columns) {
             (Form::Object, _, _) => 0,
             (Form::PartialMetadata, _, _) => 1,
-            (Form::Table, Included::Metadata, false) => 2,
-            (Form::Table, Included::Metadata, true) => 3,
-            (Form::Table, Included::Nothing, false) => 4,
-            (Form::Table, Included::Nothing, true) => 5,
-            (Form::Table, Included::Object, false) => 6,
-            (Form::Table, Included::Object, true) => 7,
+            (Form::Table, Included::Metadata, Columns::Known) => 2,
+            (Form::Table, Included::Metadata, Columns::Described) => 3,
+            (Form::Table, Included::Nothing, Columns::Known) => 4,
+            (Form::Table, Included::Nothing, Columns::Described) => 5,
+            (Form::Table, Included::Object, Columns::Known) => 6,
+            (Form::Table, Included::Object, Columns::Described) => 7,
         };
         let meta_version = match (self.form, self.meta_version) {
             (Form::Object, _) | (_, MetaVersion::V1) => 0,
@@ -96,10 +96,10 @@ impl Representation {
     ///
     /// # Errors
     /// When a stored object is not readable.
-    pub(crate) fn frame(&self, word: Word, payload: &Payload, has_columns: bool) -> Result<Bytes, Failure> {
+    pub(crate) fn frame(&self, word: Word, payload: &Payload, columns: Columns) -> Result<Bytes, Failure> {
         let json = match self.form {
             Form::Object | Form::PartialMetadata => self.whole(payload)?,
-            Form::Table => self.table_of_one(payload, has_columns)?,
+            Form::Table => self.table_of_one(payload, columns)?,
         };
         self.frame_of(word.as_str(), &json)
     }
@@ -109,10 +109,10 @@ impl Representation {
     ///
     /// # Errors
     /// When a stored object is not readable.
-    pub(crate) fn frame_pieces(&self, word: Word, payload: &Payload, has_columns: bool) -> Result<Vec<Bytes>, Failure> {
+    pub(crate) fn frame_pieces(&self, word: Word, payload: &Payload, columns: Columns) -> Result<Vec<Bytes>, Failure> {
         let is_large = matches!(payload, Payload::Stored(object) if SHARED_BYTES_MIN <= object.json().len());
         if !is_large || self.form != Form::Object || self.protobuf.is_some() {
-            return Ok(vec![self.frame(word, payload, has_columns)?]);
+            return Ok(vec![self.frame(word, payload, columns)?]);
         }
         let json = self.whole(payload)?;
         let head = format!("{{\"type\":\"{}\",\"object\":", word.as_str());

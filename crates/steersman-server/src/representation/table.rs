@@ -7,6 +7,15 @@ use bytes::Bytes;
 use serde_json::json;
 use steersman_machinery::{Value, value};
 
+/// Whether a table describes its columns.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Columns {
+    /// The table describes them.
+    Described,
+    /// The client has their description from an earlier table of the same watch.
+    Known,
+}
+
 impl Representation {
     /// Writes an object as a row.
     ///
@@ -38,11 +47,11 @@ impl Representation {
         Ok(())
     }
 
-    /// A table of one object, at its version. Without columns where the client knows them already.
+    /// A table of one object, at its version.
     ///
     /// # Errors
     /// When a stored object is not readable.
-    pub(super) fn table_of_one(&self, payload: &Payload, has_columns: bool) -> Result<Bytes, Failure> {
+    pub(super) fn table_of_one(&self, payload: &Payload, columns: Columns) -> Result<Bytes, Failure> {
         let version = match payload {
             Payload::Stored(object) => Some(object.revision.to_string()),
             Payload::Tree(tree) => value::str_at(tree, &["metadata", "resourceVersion"]).map(str::to_owned),
@@ -52,10 +61,9 @@ impl Representation {
         out.extend_from_slice(b"\",\"metadata\":");
         write(&version.map_or_else(|| json!({}), |version| json!({"resourceVersion": version})), &mut out);
         out.extend_from_slice(b",\"columnDefinitions\":");
-        if has_columns {
-            out.extend_from_slice(&self.columns());
-        } else {
-            out.extend_from_slice(b"null");
+        match columns {
+            Columns::Described => out.extend_from_slice(&self.columns()),
+            Columns::Known => out.extend_from_slice(b"null"),
         }
         out.extend_from_slice(b",\"rows\":[");
         self.write_row(payload, &mut out)?;

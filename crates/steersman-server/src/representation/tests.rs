@@ -155,29 +155,29 @@ fn what_nobody_can_include_is_refused() {
 
 #[test]
 fn frames_are_shared_by_those_who_see_the_same() {
-    let key = |served: &Served, form, seconds: i64, has_columns| {
+    let key = |served: &Served, form, seconds: i64, columns| {
         let wishes = wishes(Negotiated::new(Encoding::Json, form));
         let now = wishes.now + jiff::SignedDuration::from_secs(seconds);
         let representation = Representation::new(served, Wishes { now, ..wishes }).unwrap();
-        representation.frame_key(Word::Added, has_columns)
+        representation.frame_key(Word::Added, columns)
     };
     let (one, other) = (cups(), cups());
     for form in [Form::Object, Form::PartialMetadata, Form::Table] {
-        assert_eq!(key(&one, form, 0, false), key(&one, form, 0, false));
+        assert_eq!(key(&one, form, 0, Columns::Known), key(&one, form, 0, Columns::Known));
     }
     // What is cut out of the stored bytes does not depend on the definition; a table does, and on the time.
-    assert_eq!(key(&one, Form::Object, 0, false), key(&other, Form::Object, 9, true));
-    assert_ne!(key(&one, Form::Object, 0, false), key(&one, Form::PartialMetadata, 0, false));
-    assert_ne!(key(&one, Form::Table, 0, false), key(&other, Form::Table, 0, false));
-    assert_ne!(key(&one, Form::Table, 0, false), key(&one, Form::Table, 1, false));
-    assert_ne!(key(&one, Form::Table, 0, false), key(&one, Form::Table, 0, true));
+    assert_eq!(key(&one, Form::Object, 0, Columns::Known), key(&other, Form::Object, 9, Columns::Described));
+    assert_ne!(key(&one, Form::Object, 0, Columns::Known), key(&one, Form::PartialMetadata, 0, Columns::Known));
+    assert_ne!(key(&one, Form::Table, 0, Columns::Known), key(&other, Form::Table, 0, Columns::Known));
+    assert_ne!(key(&one, Form::Table, 0, Columns::Known), key(&one, Form::Table, 1, Columns::Known));
+    assert_ne!(key(&one, Form::Table, 0, Columns::Known), key(&one, Form::Table, 0, Columns::Described));
 }
 
 #[test]
 fn versions_that_do_not_fit_into_a_key_share_nothing() {
     let key = |served: Served| {
         let wishes = wishes(Negotiated::new(Encoding::Json, Form::Table));
-        Representation::new(&served, wishes).unwrap().frame_key(Word::Added, false)
+        Representation::new(&served, wishes).unwrap().frame_key(Word::Added, Columns::Known)
     };
     let keys: Vec<u64> = versions_of_cups(300).into_iter().filter_map(key).map(|key| key.0).collect();
     let distinct: std::collections::BTreeSet<&u64> = keys.iter().collect();

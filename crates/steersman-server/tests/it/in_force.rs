@@ -1,4 +1,5 @@
-//! Objects that one client writes are in force as soon as another can read them: roles, policies, webhooks, definitions, flow schemas, quotas.
+//! Objects that one client writes are in force as soon as another can read them: roles, policies, webhooks, definitions, flow
+//! schemas, quotas.
 //!
 //! One client writes; another looks until it sees the write, by GET or by a watch as the seed says, and makes use of it at once. Nobody
 //! waits for the writer's answer.

@@ -17,7 +17,7 @@ use crate::metrics::{Labels, OpenWatch};
 use crate::negotiate::{Form, Shape};
 use crate::options;
 use crate::payload::Payload;
-use crate::representation::{Representation, Word, error_frame};
+use crate::representation::{Columns, Representation, Word, error_frame};
 use crate::state::State;
 use crate::status::Failure;
 use bytes::Bytes;
@@ -72,7 +72,8 @@ struct WatchStream {
     deadline: Instant,
     next_bookmark: Instant,
     last_bookmark_sent: bool,
-    has_sent_columns: bool,
+    /// For the next table.
+    columns: Columns,
     /// The definition is gone: the events left in the ring are sent, then the watch ends.
     is_ending: bool,
     is_over: bool,
@@ -189,7 +190,7 @@ async fn begin(
         next_bookmark: now + BOOKMARK_INTERVAL,
         // A watch shorter than that needs no bookmark before its end.
         last_bookmark_sent: timeout <= BOOKMARK_BEFORE_END,
-        has_sent_columns: false,
+        columns: Columns::Described,
         is_ending: false,
         is_over: false,
         revision: after,
@@ -311,8 +312,8 @@ impl WatchStream {
         let objects: Vec<_> = self.initial.drain(..batch).collect();
         let objects = self.representation.convert(objects).await?;
         for payload in objects {
-            let has_columns = !std::mem::replace(&mut self.has_sent_columns, true);
-            self.pending.push(self.representation.frame_pieces(Word::Added, &payload, has_columns)?);
+            let columns = std::mem::replace(&mut self.columns, Columns::Known);
+            self.pending.push(self.representation.frame_pieces(Word::Added, &payload, columns)?);
         }
         Ok(())
     }
@@ -337,7 +338,7 @@ impl WatchStream {
     /// The frame of an event, or `None` if the event does not concern this watch.
     async fn event_frame(&mut self, event: &Event) -> Result<Option<Bytes>, Failure> {
         let Some(word) = self.word(event) else { return Ok(None) };
-        let has_columns = !std::mem::replace(&mut self.has_sent_columns, true);
+        let columns = std::mem::replace(&mut self.columns, Columns::Known);
         let object = || match (word, &event.previous) {
             // The object left the selection: its last selected state, at the revision of the change.
             (Word::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
@@ -347,11 +348,11 @@ impl WatchStream {
         let make = || {
             let converted = representation.convert(vec![object()]).now_or_never().and_then(Result::ok);
             let payload = converted.and_then(|converted| converted.into_iter().next());
-            let frame = payload.and_then(|payload| representation.frame(word, &payload, has_columns).ok());
+            let frame = payload.and_then(|payload| representation.frame(word, &payload, columns).ok());
             frame.unwrap_or_default()
         };
         // A call of a webhook is not begun where it cannot be waited for: it would be made twice.
-        let key = representation.frame_key(word, has_columns).filter(|_| !representation.may_call());
+        let key = representation.frame_key(word, columns).filter(|_| !representation.may_call());
         let shared = key.map_or_else(Bytes::new, |key| event.frame(key.0, make));
         if !shared.is_empty() {
             return Ok(Some(shared));
@@ -359,7 +360,7 @@ impl WatchStream {
         // The conversion needs IO or fails. It is done here, outside of the event's lock.
         let converted = representation.convert(vec![object()]).await?;
         let payload = converted.into_iter().next().unwrap_or_else(|| Payload::Stored(object()));
-        representation.frame(word, &payload, has_columns).map(Some)
+        representation.frame(word, &payload, columns).map(Some)
     }
 
     /// The type of an event for this watch: an object that leaves the selection counts as deleted, one that enters as added.

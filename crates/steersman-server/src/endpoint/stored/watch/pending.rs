@@ -22,7 +22,7 @@ struct Piece {
     ends_frame: bool,
 }
 
-/// The most bytes that are sent at once.
+/// A part of the stream that is sent at once.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
