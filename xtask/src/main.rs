@@ -8,11 +8,13 @@ mod bench;
 mod ci;
 mod clients;
 mod codegen;
+mod differential;
 mod known;
 mod metadata;
 mod portable;
 mod process;
 mod publish;
+mod reference;
 mod report;
 mod spdx;
 mod steersman;
@@ -47,6 +49,8 @@ enum Command {
     Ci,
     /// Writes the generated code in this repository anew
     Codegen(codegen::Options),
+    /// Asks a real kube-apiserver and a server of this tree the same generated questions, and says where the answers differ
+    Differential(differential::Options),
     /// Sets up what the tests drive (kubectl, Neutron, other clients) and runs them all, the walks included
     Test(test::Options),
     /// Holds the tree against its own rules: crate edges, licences, file shape, words
@@ -76,6 +80,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Bench(bench) => bench::run(&workspace, bench),
         Command::Ci => ci::run(&workspace),
         Command::Codegen(options) => codegen::run(&workspace, options),
+        Command::Differential(options) => differential::run(&workspace, options),
         Command::Test(options) => test::run(&workspace, options),
         Command::Tidy => tidy::run(&workspace),
         Command::Tools => tools::run(&workspace),

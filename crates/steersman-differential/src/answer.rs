@@ -1,0 +1,101 @@
+//! Answers without what must differ between two servers: times, uids, versions, and what is allocated.
+
+use serde_json::Value;
+
+use crate::server::{Reply, Request};
+
+/// The beginning of times that a server of today writes: objects of the seeds are older.
+const THIS_CENTURY: &str = "20";
+const YEAR_OF_SEEDS: &str = "2024-";
+
+/// What of an answer is compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) reason: String,
+    /// The fields that are blamed, in order, without repetitions.
+    pub(crate) blamed: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) body: Value,
+    pub(crate) message: String,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// `uid` is that of the object which the request is about.
+    pub(crate) fn new(reply: Reply, request: &Request, uid: &str) -> Answer {
+        let Reply { status, mut warnings, mut body } = reply;
+        let is_refused = status >= 400;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (reason, message) = match is_refused {
+            true => (text(&body["reason"]), text(&body["message"])),
+            false => Default::default(),
+        };
+        let causes = body["details"]["causes"].as_array().filter(|_| is_refused);
+        let mut blamed: Vec<String> = causes.into_iter().flatten().map(|cause| text(&cause["field"])).collect();
+        blamed.sort();
+        blamed.dedup();
+        warnings.sort();
+        clean(&mut body, request, uid);
+        Answer { status, reason, blamed, warnings, body, message }
+    }
+
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.status < 400
+    }
+}
+
+fn clean(value: &mut Value, request: &Request, uid: &str) {
+    match value {
+        Value::Object(fields) => {
+            let is_generated = fields.contains_key("generateName");
+            if is_generated || fields.contains_key("creationTimestamp") || fields.contains_key("resourceVersion") {
+                for name in ["uid", "resourceVersion", "creationTimestamp", "selfLink", "continue"] {
+                    fields.remove(name);
+                }
+            }
+            if is_generated {
+                fields.remove("name");
+            }
+            if let Some(entries) = fields.get_mut("managedFields").and_then(Value::as_array_mut) {
+                for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                    entry.remove("time");
+                }
+            }
+            // Their texts are each project's own.
+            for column in fields.get_mut("columnDefinitions").and_then(Value::as_array_mut).into_iter().flatten() {
+                column.as_object_mut().map(|column| column.remove("description"));
+            }
+            for name in ["nodePort", "healthCheckNodePort"] {
+                if let Some(port) = fields.get_mut(name).filter(|port| !request.body.contains(&port.to_string())) {
+                    *port = Value::from("<allocated>");
+                }
+            }
+            for value in fields.values_mut() {
+                clean(value, request, uid);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| clean(item, request, uid)),
+        Value::String(text) => {
+            if !uid.is_empty() && text.contains(uid) {
+                *text = text.replace(uid, "<uid>");
+            }
+            let is_time = text.len() >= 20 && text.starts_with(THIS_CENTURY) && text.as_bytes()[10] == b'T';
+            if is_time && !text.starts_with(YEAR_OF_SEEDS) && !request.body.contains(text.as_str()) {
+                *text = "<now>".to_owned();
+            } else if text.starts_with("10.96.") && !request.body.contains(text.as_str()) {
+                *text = "<allocated>".to_owned();
+            } else if is_new_uid(text) && !request.body.contains(text.as_str()) {
+                *text = "<new uid>".to_owned();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn is_new_uid(text: &str) -> bool {
+    text.len() == 36
+        && text.chars().all(|letter| letter == '-' || letter.is_ascii_hexdigit())
+        && text.matches('-').count() == 4
+}

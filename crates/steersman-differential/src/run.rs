@@ -1,0 +1,222 @@
+//! A run: objects are made on both servers, then cases are drawn, asked and compared.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use anyhow::Context as _;
+use futures::StreamExt as _;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use serde_json::{Value, json};
+
+use crate::Options;
+use crate::accepted::Accepted;
+use crate::answer::Answer;
+use crate::case::Case;
+use crate::difference::Difference;
+use crate::kind::{Kind, NAMESPACE, kinds};
+use crate::report::{Found, Report};
+use crate::schema::Schemas;
+use crate::seeds;
+use crate::server::{Request, Server};
+use crate::shrink::shrink;
+
+/// How often a server is asked whether a custom kind is served, 100 ms apart.
+const ATTEMPTS: usize = 300;
+
+/// The two servers, and what exists on both.
+pub(crate) struct Asked<'a> {
+    upstream: Server,
+    ours: Server,
+    pub(crate) kinds: Vec<Kind<'a>>,
+    /// The objects of the kinds as the kube-apiserver stores them, without what differs from server to server.
+    stored: Vec<Value>,
+    /// The uids and versions of those objects.
+    upstream_names: Vec<Names>,
+    our_names: Vec<Names>,
+}
+
+#[derive(Clone, Default)]
+struct Names {
+    uid: String,
+    version: String,
+}
+
+pub(crate) async fn run(options: &Options) -> anyhow::Result<Report> {
+    let upstream = Server::wait_for(&options.upstream, &options.upstream_ca, &options.token).await?;
+    let ours = Server::wait_for(&options.server, &options.server_ca, &options.token).await?;
+    let accepted = Accepted::read(options.accepted.as_deref())?;
+    for server in [&upstream, &ours] {
+        prepare(server).await?;
+    }
+    let schemas = Schemas::read(&upstream).await?;
+    let kinds = kinds(&upstream, &schemas, seeds::objects()?, &options.only).await?;
+    let mut asked =
+        Asked { upstream, ours, stored: Vec::new(), upstream_names: Vec::new(), our_names: Vec::new(), kinds };
+    let mut report = Report { n_cases: options.cases, found: asked.create_all().await? };
+    let cases = (0..options.cases).map(|number| {
+        let mut rng = StdRng::seed_from_u64(options.seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
+        let index = number % asked.kinds.len();
+        Case::draw(&mut rng, number, index, &asked.kinds[index], &asked.stored[index])
+    });
+    let seen = Mutex::new(HashSet::new());
+    let found: Vec<anyhow::Result<Option<Found>>> = futures::stream::iter(cases)
+        .map(|case| asked.judge(case, &seen))
+        .buffer_unordered(options.jobs.max(1))
+        .collect()
+        .await;
+    for found in found {
+        report.found.extend(found?);
+    }
+    for found in &mut report.found {
+        found.is_accepted = accepted.has(&found.signature);
+    }
+    report.found.sort_by_key(|found| found.number);
+    report.print();
+    if let Some(path) = &options.json {
+        report.write_json(path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(report)
+}
+
+/// Makes the namespace, the ServiceAccount of the Pods, and the custom kind.
+async fn prepare(server: &Server) -> anyhow::Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    server.send(&Request::write("POST", "/api/v1/namespaces", &namespace)).await?;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    server.send(&Request::write("POST", format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), &account)).await?;
+    for definition in seeds::definitions()? {
+        let at = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let reply = server.send(&Request::write("POST", at, &definition)).await?;
+        anyhow::ensure!(reply.status < 300 || reply.status == 409, "the custom kind is refused: {}", reply.body);
+        let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
+        let prefix = format!("/apis/{}/v1", group.as_str().unwrap_or_default());
+        let collection = format!("{prefix}/namespaces/{{namespace}}/{}", plural.as_str().unwrap_or_default());
+        let mut attempts = 0;
+        loop {
+            let is_served = server.get(&prefix).await.is_ok();
+            if is_served && Schemas::read(server).await?.posted(&prefix, &collection).is_some() {
+                break;
+            }
+            attempts += 1;
+            anyhow::ensure!(attempts < ATTEMPTS, "{prefix} is not served");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+    Ok(())
+}
+
+// === impl Asked ===
+
+impl Asked<'_> {
+    /// Makes the object of every kind on both servers, by a client and by an apply, and says where they differ already.
+    async fn create_all(&mut self) -> anyhow::Result<Vec<Found>> {
+        let mut found = Vec::new();
+        let (mut usable, mut refused) = (Vec::new(), Vec::new());
+        for kind in std::mem::take(&mut self.kinds) {
+            let path = format!("{}?fieldManager=creator", kind.path);
+            let create = Request::write("POST", path, &kind.seed);
+            let mut apply = Request::write("PATCH", format!("{}?fieldManager=one", kind.object_path()), &kind.seed);
+            apply.content_type = "application/apply-patch+yaml";
+            let (there, here) = futures::try_join!(self.upstream.send(&create), self.ours.send(&create))?;
+            let is_there = there.status < 300 || there.status == 409;
+            if !is_there {
+                refused
+                    .push(format!("the seed of {} {} is refused: {}", kind.plural, kind.index, there.body["message"]));
+                continue;
+            }
+            if here.status != there.status {
+                let (upstream, ours) = (Answer::new(there, &create, ""), Answer::new(here, &create, ""));
+                if let Some(difference) = Difference::find(&upstream, &ours) {
+                    found.push(self.found_in_seed(&kind, difference, create, upstream, ours));
+                }
+                continue;
+            }
+            let (there, here) = futures::try_join!(self.upstream.send(&apply), self.ours.send(&apply))?;
+            let (upstream, ours) = (Answer::new(there, &apply, ""), Answer::new(here, &apply, ""));
+            if let Some(difference) = Difference::find(&upstream, &ours) {
+                found.push(self.found_in_seed(&kind, difference, apply, upstream, ours));
+            }
+            usable.push(kind);
+        }
+        anyhow::ensure!(refused.is_empty(), "{}", refused.join("\n"));
+        for kind in &usable {
+            let path = kind.object_path();
+            let (mut there, here) = futures::try_join!(self.upstream.get(&path), self.ours.get(&path))?;
+            self.upstream_names.push(Names::of(&there));
+            self.our_names.push(Names::of(&here));
+            if let Some(metadata) = there["metadata"].as_object_mut() {
+                for name in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+                    metadata.remove(name);
+                }
+            }
+            // Labels of a Job hold its uid.
+            let uid = &self.upstream_names.last().map(|names| names.uid.clone()).unwrap_or_default();
+            self.stored.push(serde_json::from_str(&there.to_string().replace(uid, "{uid}"))?);
+        }
+        self.kinds = usable;
+        Ok(found)
+    }
+
+    fn found_in_seed(
+        &self,
+        kind: &Kind<'_>,
+        difference: Difference,
+        request: Request,
+        upstream: Answer,
+        ours: Answer,
+    ) -> Found {
+        let signature = format!("{} Seed {} {}", difference.class, kind.plural, difference.detail);
+        let places = String::new();
+        Found { number: 0, signature, places, difference, request, upstream, ours, is_accepted: false }
+    }
+
+    /// Asks both servers.
+    pub(crate) async fn ask(&self, case: &Case) -> (Request, Answer, Answer, Option<Difference>) {
+        let request = case.request(&self.kinds[case.kind], &self.stored[case.kind]);
+        let upstream = one(&self.upstream, &request, &self.upstream_names[case.kind]);
+        let ours = one(&self.ours, &request, &self.our_names[case.kind]);
+        let (upstream, ours) = futures::join!(upstream, ours);
+        let difference = Difference::find(&upstream, &ours);
+        (request, upstream, ours, difference)
+    }
+
+    /// Asks both servers, and makes the first case of each signature as small as it gets.
+    async fn judge(&self, case: Case, seen: &Mutex<HashSet<String>>) -> anyhow::Result<Option<Found>> {
+        let (mut request, mut upstream, mut ours, Some(difference)) = self.ask(&case).await else { return Ok(None) };
+        let kind = &self.kinds[case.kind];
+        let signature = format!("{} {:?} {} {}", difference.class, case.verb, kind.plural, difference.detail);
+        let is_new = seen.lock().map_err(|_| anyhow::anyhow!("a case panicked"))?.insert(signature.clone());
+        let mut places = case.places();
+        if is_new {
+            let smallest = shrink(self, &case, &difference).await;
+            (request, upstream, ours, _) = self.ask(&smallest).await;
+            places = smallest.places();
+        }
+        let number = case.number;
+        Ok(Some(Found { number, signature, places, difference, request, upstream, ours, is_accepted: false }))
+    }
+}
+
+async fn one(server: &Server, request: &Request, names: &Names) -> Answer {
+    let sent =
+        Request { body: request.body.replace("{rv}", &names.version).replace("{uid}", &names.uid), ..request.clone() };
+    let mut reply = server.ask(&sent).await;
+    // A loop of the server may have written the object since its version was read.
+    if reply.status == 409 && request.body.contains("{rv}") {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let now = Names::of(&server.get(path).await.unwrap_or_default());
+        let body = request.body.replace("{rv}", &now.version).replace("{uid}", &now.uid);
+        reply = server.ask(&Request { body, ..request.clone() }).await;
+    }
+    Answer::new(reply, request, &names.uid)
+}
+
+// === impl Names ===
+
+impl Names {
+    fn of(object: &Value) -> Names {
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+        Names { uid: text("uid"), version: text("resourceVersion") }
+    }
+}
