@@ -249,7 +249,8 @@ fn put_default(out: &mut Value, default: Option<Value>, version: Version) {
     }
 }
 
-fn empty(schema: &Schema) -> Option<Value> {
+/// The empty value of a type that has one, as OpenAPI publishes it for fields that are always written.
+pub(crate) fn empty(schema: &Schema) -> Option<Value> {
     match (schema.special(), schema.value_type()) {
         (Some(_), _) | (None, Type::Any | Type::Array | Type::IntOrString) => None,
         (None, Type::Boolean) => Some(Value::Bool(false)),

@@ -349,16 +349,36 @@ impl Delete {
         }
     }
 
-    /// Reads the options from the body if there is one, else from the query.
+    /// Reads the options from the body if there is one, else from the query: a body replaces the parameters, as upstream has it.
     ///
     /// # Errors
     /// 400 for what cannot be read, 422 for what does not go together.
     pub(crate) fn parse(query: &Query, body: Option<Value>) -> Result<Delete, Failure> {
-        let mut delete = match body {
-            Some(body) => serde_json::from_value(body)
-                .map_err(|error| Failure::bad_request(format!("the body is no DeleteOptions: {error}")))?,
-            None => Delete::default(),
+        let delete = match body {
+            Some(body) => Delete::of_body(body)?,
+            None => Delete::of_query(query)?,
         };
+        delete.check()?;
+        Ok(delete)
+    }
+
+    fn of_body(mut body: Value) -> Result<Delete, Failure> {
+        let fail = |why: String| Failure::bad_request(format!("the body is no DeleteOptions: {why}"));
+        if let Some(fields) = body.as_object_mut() {
+            // Serde would read a list as the fields of a struct in their order.
+            if fields
+                .get("preconditions")
+                .is_some_and(|preconditions| !preconditions.is_object() && !preconditions.is_null())
+            {
+                return Err(fail("preconditions must be an object".to_owned()));
+            }
+            fields.retain(|_, value| !value.is_null());
+        }
+        serde_json::from_value(body).map_err(|error| fail(error.to_string()))
+    }
+
+    fn of_query(query: &Query) -> Result<Delete, Failure> {
+        let mut delete = Delete::default();
         if let Some(text) = query.non_empty("gracePeriodSeconds") {
             let fail = || Failure::bad_request(format!("gracePeriodSeconds: {text:?} is not a whole number"));
             delete.grace_period_seconds = Some(text.parse().map_err(|_| fail())?);
@@ -373,26 +393,25 @@ impl Delete {
         if query.first(IGNORE_READ_ERROR).is_some() {
             delete.ignores_read_error = Some(query.is_true(IGNORE_READ_ERROR));
         }
+        Ok(delete)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
         let mut errors = Vec::new();
-        delete.check_read_error(&mut errors);
+        self.check_read_error(&mut errors);
         let policy_path = Path::new("propagationPolicy");
-        match delete.propagation_policy.as_deref() {
-            Some(_) if delete.orphan_dependents.is_some() => {
+        match self.propagation_policy.as_deref() {
+            Some(_) if self.orphan_dependents.is_some() => {
                 let detail = "orphanDependents and deletionPropagation cannot be both set";
-                errors.push(Error::invalid(
-                    &policy_path,
-                    delete.propagation_policy.clone().unwrap_or_default(),
-                    detail,
-                ));
+                errors.push(Error::invalid(&policy_path, self.propagation_policy.clone().unwrap_or_default(), detail));
             }
             None | Some("Foreground" | "Background" | "Orphan") => {}
             Some(other) => {
                 errors.push(Error::not_supported(&policy_path, other, &["Foreground", "Background", "Orphan", "nil"]));
             }
         }
-        dry_run(&delete.dry_run, &mut errors);
-        refuse("DeleteOptions", errors)?;
-        Ok(delete)
+        dry_run(&self.dry_run, &mut errors);
+        refuse("DeleteOptions", errors)
     }
 
     pub(crate) fn is_dry_run(&self) -> bool {
@@ -512,6 +531,16 @@ mod tests {
                 .unwrap()
                 .contains("fieldManager: Required value: is required for apply patch")
         );
+    }
+
+    #[test]
+    fn the_body_of_a_deletion_replaces_its_parameters() {
+        let query = Query::parse("dryRun=All&propagationPolicy=x&gracePeriodSeconds=x");
+        let body = serde_json::json!({"kind": "DeleteOptions", "preconditions": null, "orphanDependents": true});
+        let delete = Delete::parse(&query, Some(body)).unwrap();
+        assert_eq!((delete.is_dry_run(), delete.orphan_dependents), (false, Some(true)));
+        let list = Delete::parse(&query, Some(serde_json::json!({"preconditions": []}))).unwrap_err();
+        assert_eq!(list.status.message, "the body is no DeleteOptions: preconditions must be an object");
     }
 
     #[test]

@@ -241,8 +241,12 @@ pub struct Rules {
     pub grace: Grace,
     /// The answer to a deletion is the object as it was, not a Status.
     pub returns_deleted: bool,
-    /// Who changes an object is warned of what who creates it is.
+    /// Warnings given on creation are given on updates too.
     pub warns_on_update: bool,
+    /// Finalizers without a domain must be those that the server knows.
+    pub knows_finalizers: bool,
+    /// Updates check `generateName` as creations do.
+    pub rechecks_generate_name: bool,
 }
 
 /// What a deletion does with dependents.
@@ -275,6 +279,8 @@ impl Default for Rules {
             grace: Grace::None,
             returns_deleted: false,
             warns_on_update: true,
+            knows_finalizers: false,
+            rechecks_generate_name: false,
         }
     }
 }

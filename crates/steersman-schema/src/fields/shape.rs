@@ -6,7 +6,8 @@
 
 use crate::definitions::Definitions;
 use crate::fields::element::{Element, Literal};
-use crate::schema::{Additional, List, Schema, Special, Type};
+use crate::openapi;
+use crate::schema::{Additional, List, Schema, Special, Type, Zero};
 use steersman_machinery::Value;
 
 /// The type of one place in a value.
@@ -234,8 +235,8 @@ impl ListForm<'_> {
         // A key that is left out is left out of the path too; one that is there has to be.
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
-            if let Some(value) = fields.get(key.as_ref()).or_else(|| self.key_default(key)) {
-                values.push((key.to_string(), Literal(value.clone())));
+            if let Some(value) = fields.get(key.as_ref()).cloned().or_else(|| self.key_default(key)) {
+                values.push((key.to_string(), Literal(value)));
             }
         }
         if values.is_empty() {
@@ -249,10 +250,12 @@ impl ListForm<'_> {
         Ok(Element::Key(values))
     }
 
-    fn key_default(&self, key: &str) -> Option<&Value> {
-        match self.item {
-            Node::Known(known) => known.schema.property(key)?.default.as_ref(),
-            Node::Deduced | Node::Opaque => None,
-        }
+    /// What an item without the key counts as having: the default of the key, which for a field of a built-in kind that is always written
+    /// is its empty value.
+    fn key_default(&self, key: &str) -> Option<Value> {
+        let Node::Known(known) = self.item else { return None };
+        let key = known.schema.property(key)?;
+        let empty = || if key.zero == Zero::Write { openapi::empty(key) } else { None };
+        key.default.clone().or_else(empty)
     }
 }

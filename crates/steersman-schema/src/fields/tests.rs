@@ -183,10 +183,8 @@ fn misfits_are_told_in_the_words_of_kube_apiserver() {
     );
     check_fit(
         pod(),
-        json!({"spec": {"containers": [{"image": "x"}]}}),
-        expect![[
-            r#".spec.containers: element 0: associative list with keys has an element that omits all key fields ["name"] (and doesn't have default values for any key fields)"#
-        ]],
+        json!({"spec": {"imagePullSecrets": [{}, {}], "topologySpreadConstraints": [{}]}}),
+        expect![[r#".spec.imagePullSecrets: duplicate entries for key [name=""]"#]],
     );
     check_fit(
         pod(),

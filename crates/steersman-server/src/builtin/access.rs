@@ -57,19 +57,19 @@ pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
 
 const NAMESPACED: Kind = Kind {
     group: GROUP,
-    rules: Rules { creates_on_update: true, ..RULES },
+    rules: Rules { creates_on_update: true, rechecks_generate_name: false, ..RULES },
     name_faults: name::path_segment,
     ..Kind::NAMESPACED
 };
 const CLUSTER: Kind = Kind {
     group: GROUP,
-    rules: Rules { creates_on_update: true, ..RULES },
+    rules: Rules { creates_on_update: true, rechecks_generate_name: false, ..RULES },
     name_faults: name::path_segment,
     ..Kind::CLUSTER
 };
 
 const ROLE_VERSION: Version = Version {
-    columns: &[Column::NAME, Column::text("Created At", "When it was created.")],
+    columns: &[Column::NAME, Column::date("Created At", "When it was created.")],
     cells: |role, _| vec![cells::name(role), cells::text(role, &["metadata", "creationTimestamp"])],
     default: default_role,
     ..Version::V1

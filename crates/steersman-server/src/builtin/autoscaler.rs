@@ -1,7 +1,8 @@
 //! HorizontalPodAutoscaler: how many pods, by how much they have to do. Stored as v2; v1 knows the processor only.
 
-use crate::builtin::kind::{Column, Conversion, Kind, Version};
+use crate::builtin::kind::{Column, Conversion, Kind, RULES, Version};
 use crate::builtin::pod::defaults::unless_set;
+use crate::strategy::Rules;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::object_at;
@@ -14,6 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "autoscaling",
     kind: "HorizontalPodAutoscaler",
     plural: "horizontalpodautoscalers",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "horizontalpodautoscaler",
     short_names: &["hpa"],
     categories: &["all"],

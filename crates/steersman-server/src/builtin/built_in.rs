@@ -200,6 +200,7 @@ impl Strategy for BuiltIn {
 
     fn reset_fields(&self, version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
         match endpoint {
+            Endpoint::Main if !self.kind.main_leaves.is_empty() => self.kind.main_leaves,
             Endpoint::Main if version.has_status => &[&["status"]],
             Endpoint::Status => self.kind.status_leaves,
             Endpoint::Other => self.kind.other_leaves,

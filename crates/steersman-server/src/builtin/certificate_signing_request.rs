@@ -3,9 +3,10 @@
 
 use crate::builtin::age;
 use crate::builtin::cells::{self, NONE};
-use crate::builtin::kind::{Column, Field, Kind, Request, Subresource, Version};
+use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
 use crate::builtin::place::Place;
 use crate::catalog::{Handling, Verb};
+use crate::strategy;
 use crate::user::User;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -98,6 +99,8 @@ pub(crate) const KIND: Kind = Kind {
         set_at(&mut status, &["conditions"], conditions.unwrap_or_default());
         set_at(new, &["status"], status);
     },
+    main_leaves: &[&["spec"], &["status"]],
+    rules: strategy::Rules { rechecks_generate_name: false, ..RULES },
     status_leaves: &[&["spec"]],
     other_leaves: &[&["spec"], &["status", "certificate"]],
     validate_create: |request, faults| {

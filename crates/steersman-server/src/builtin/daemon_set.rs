@@ -1,9 +1,10 @@
 //! DaemonSet: one pod on every node.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, int_or_percent, pod, rules, selector, workload};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
@@ -17,6 +18,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "apps",
     kind: "DaemonSet",
     plural: "daemonsets",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "daemonset",
     short_names: &["ds"],
     categories: &["all"],

@@ -1,9 +1,10 @@
 //! Deployment: pods from a template, so many of them, replaced step by step when the template changes.
 
-use crate::builtin::kind::{Column, Kind, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, int_or_percent, pod, rules, workload};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
@@ -14,6 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "apps",
     kind: "Deployment",
     plural: "deployments",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "deployment",
     short_names: &["deploy"],
     categories: &["all"],

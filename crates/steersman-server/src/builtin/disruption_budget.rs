@@ -29,7 +29,7 @@ pub(crate) const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    rules: Rules { updates_unconditionally: false, ..RULES },
+    rules: Rules { updates_unconditionally: false, knows_finalizers: false, rechecks_generate_name: false, ..RULES },
     validate_create: validate,
     validate_update: validate,
     validate_status,

@@ -73,7 +73,7 @@ const EVENT: Kind = Kind {
     plural: "events",
     singular: "event",
     short_names: &["ev"],
-    rules: Rules { creates_on_update: true, ..RULES },
+    rules: Rules { creates_on_update: true, knows_finalizers: false, rechecks_generate_name: false, ..RULES },
     ..Kind::NAMESPACED
 };
 

@@ -21,6 +21,8 @@ pub(crate) const RULES: Rules = Rules {
     grace: Grace::None,
     returns_deleted: false,
     warns_on_update: true,
+    knows_finalizers: true,
+    rechecks_generate_name: true,
 };
 
 /// One built-in kind of one group.
@@ -46,6 +48,8 @@ pub(crate) struct Kind {
     pub(crate) stored_in_group: Option<&'static str>,
     /// The parts of an object whose changes count as a new generation; empty: the kind has no generation.
     pub(crate) generation: &'static [&'static [&'static str]],
+    /// What a writer of the object itself never comes to own; empty: the status, where there is one.
+    pub(crate) main_leaves: &'static [&'static [&'static str]],
     /// What a writer of the status never comes to own, and what his write leaves alone.
     pub(crate) status_leaves: &'static [&'static [&'static str]],
     /// What a writer of another stored subresource never comes to own, and what his write leaves alone.
@@ -199,6 +203,7 @@ impl Kind {
         internal: "",
         stored_in_group: None,
         generation: &[],
+        main_leaves: &[],
         status_leaves: &[&["spec"]],
         other_leaves: &[],
         new_status: NewStatus::Empty,
@@ -373,6 +378,11 @@ impl Column {
     /// A column of truths.
     pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Column {
         Column { name, kind: "boolean", format: "", description, priority: 0 }
+    }
+
+    /// A column of times.
+    pub(crate) const fn date(name: &'static str, description: &'static str) -> Column {
+        Column { kind: "date", ..Column::text(name, description) }
     }
 
     /// The column, with a format of OpenAPI.

@@ -20,7 +20,13 @@ pub(crate) const KIND: Kind = Kind {
         cells,
         ..Version::V1
     }],
-    rules: Rules { creates_on_update: true, updates_unconditionally: false, ..RULES },
+    rules: Rules {
+        creates_on_update: true,
+        updates_unconditionally: false,
+        knows_finalizers: false,
+        rechecks_generate_name: false,
+        ..RULES
+    },
     validate_create: validate,
     validate_update: validate,
     ..Kind::NAMESPACED

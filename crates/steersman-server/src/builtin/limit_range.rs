@@ -18,7 +18,7 @@ pub(crate) const KIND: Kind = Kind {
     short_names: &["limits"],
     versions: &[Version {
         definition: "io.k8s.api.core.v1.LimitRange",
-        columns: &[Column::NAME, Column::text("Created At", "When it was created.")],
+        columns: &[Column::NAME, Column::date("Created At", "When it was created.")],
         cells: |range, _now| vec![cells::name(range), cells::text(range, &["metadata", "creationTimestamp"])],
         default,
         ..Version::V1

@@ -1,9 +1,10 @@
 //! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, rules, selector};
+use crate::strategy::Rules;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use serde_json::json;
@@ -15,6 +16,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "networking.k8s.io",
     kind: "NetworkPolicy",
     plural: "networkpolicies",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "networkpolicy",
     short_names: &["netpol"],
     versions: &[Version {

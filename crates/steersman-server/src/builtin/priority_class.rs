@@ -1,10 +1,11 @@
 //! PriorityClass: a name for how much pods matter. What pods get from it is the admission plugin `Priority`'s to say.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -31,6 +32,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "scheduling.k8s.io",
     kind: "PriorityClass",
     plural: "priorityclasses",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "priorityclass",
     short_names: &["pc"],
     versions: &[Version {

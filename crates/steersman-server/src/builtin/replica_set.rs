@@ -1,9 +1,10 @@
 //! ReplicaSet: so many pods of one template.
 
-use crate::builtin::kind::{Column, Kind, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, pod, rules, workload};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -13,6 +14,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "apps",
     kind: "ReplicaSet",
     plural: "replicasets",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "replicaset",
     short_names: &["rs"],
     categories: &["all"],

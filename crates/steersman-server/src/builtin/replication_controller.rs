@@ -40,7 +40,7 @@ pub(crate) const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    rules: Rules { propagation: Propagation::Orphan, ..RULES },
+    rules: Rules { propagation: Propagation::Orphan, rechecks_generate_name: false, ..RULES },
     validate_create: validate,
     validate_update: validate,
     validate_status: replica_set::validate_status,

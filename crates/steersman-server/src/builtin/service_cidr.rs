@@ -1,9 +1,10 @@
 //! ServiceCIDR: a range of addresses for Services. The server gives out those of its own one, `kubernetes`, alone.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::rules;
+use crate::strategy::Rules;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use steersman_machinery::Value;
@@ -14,6 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "networking.k8s.io",
     kind: "ServiceCIDR",
     plural: "servicecidrs",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "servicecidr",
     versions: &[Version {
         definition: "io.k8s.api.networking.v1.ServiceCIDR",

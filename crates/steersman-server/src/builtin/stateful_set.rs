@@ -1,9 +1,10 @@
 //! StatefulSet: pods with names and volumes of their own, made and unmade in order.
 
-use crate::builtin::kind::{Column, Kind, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, pod, rules, workload};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
@@ -14,6 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "apps",
     kind: "StatefulSet",
     plural: "statefulsets",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "statefulset",
     short_names: &["sts"],
     categories: &["all"],

@@ -1,9 +1,10 @@
 //! StorageClass: which provisioner makes the volumes of a class, and with which parameters.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, rules};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
@@ -16,6 +17,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "storage.k8s.io",
     kind: "StorageClass",
     plural: "storageclasses",
+    rules: Rules { returns_deleted: true, ..RULES },
     singular: "storageclass",
     short_names: &["sc"],
     versions: &[Version {

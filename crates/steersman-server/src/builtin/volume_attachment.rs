@@ -38,7 +38,7 @@ pub(crate) const KIND: Kind = Kind {
         &["metadata", "labels"],
         &["metadata", "ownerReferences"],
     ],
-    rules: Rules { updates_unconditionally: false, ..RULES },
+    rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
     validate_create: |request, faults| validate(&Place::root(request.new), faults),
     validate_update,
     validate_status: validate_update,

@@ -1,15 +1,17 @@
 //! VolumeAttributesClass: properties of volumes that can be changed while the volumes are in use.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::storage_class::{parameters, provisioner};
+use crate::strategy::Rules;
 use steersman_machinery::field::Error;
 
 pub(crate) const KIND: Kind = Kind {
     group: "storage.k8s.io",
     kind: "VolumeAttributesClass",
     plural: "volumeattributesclasses",
+    rules: Rules { returns_deleted: true, ..RULES },
     singular: "volumeattributesclass",
     short_names: &["vac"],
     versions: &[Version {

@@ -21,6 +21,7 @@ pub(super) async fn plan<'s>(
         return Err(Failure::method_not_allowed());
     }
     if recorded == Recorded::No {
+        metadata::drop_system_fields(&mut object);
         managed::record(operation, None, &mut object).await;
     }
     let review = Review::new(Action::Create, state, operation, None);
@@ -44,7 +45,7 @@ pub(super) async fn plan<'s>(
     strategy.set_creator(&mut object, operation.user);
     strategy.set_times(&mut object, &Value::Null, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut object, None)?;
-    let mut errors = metadata::validate_create(&object, strategy, operation.resource().is_custom());
+    let mut errors = metadata::validate_create(&object, strategy);
     errors.extend(strategy.validate_create(version, &object, &operation.budget));
     // Within an exceeded budget the owners of fields, or the faults, are not complete.
     operation.budget.check()?;

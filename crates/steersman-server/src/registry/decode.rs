@@ -97,6 +97,15 @@ fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), 
     Ok((typed(operation, parsed.value)?, parsed.faults))
 }
 
+/// What a client is told whose patch makes something that is no object of the kind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Misfit {
+    /// 400: the body of an apply is itself such an object.
+    Malformed,
+    /// 422.
+    Unprocessable,
+}
+
 /// Decodes, checks and defaults a patched object. Strict validation has messages of its own for patches; `document` are the
 /// faults of the patch as a document. `is_own_record` says whether managed fields are as the server has written them.
 pub(crate) fn decode_patched(
@@ -104,13 +113,19 @@ pub(crate) fn decode_patched(
     mut patched: Value,
     patch: &[u8],
     document: &Faults,
+    misfit: Misfit,
     is_own_record: impl FnOnce(&Value) -> bool,
 ) -> Result<Value, Failure> {
     identify(operation, &mut patched)?;
     // What the server has written itself need not be read again, and it may be half of the object.
     let is_own_record = value::at(&patched, &MANAGED_FIELDS).is_some_and(is_own_record);
-    let record = if is_own_record { value::remove_at(&mut patched, &MANAGED_FIELDS) } else { None };
-    let mut decoded = typed(operation, patched)?;
+    // Decoding drops empty lists, but an emptied record means that nobody is to own anything.
+    let is_emptied = value::at(&patched, &MANAGED_FIELDS).and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let record = if is_own_record || is_emptied { value::remove_at(&mut patched, &MANAGED_FIELDS) } else { None };
+    let mut decoded = decode_tree(operation, patched).map_err(|error| match error {
+        DecodeError::Malformed(why) if misfit == Misfit::Unprocessable => unprocessable(patch, why),
+        error => refused(operation, operation.name(), error),
+    })?;
     if let Some(record) = record {
         value::set_at(&mut decoded.value, &MANAGED_FIELDS, record);
     }
@@ -118,10 +133,7 @@ pub(crate) fn decode_patched(
         FieldValidation::Strict => {
             let faults = strict_faults(document, &decoded);
             if !faults.is_empty() {
-                let detail = format!("strict decoding error: {}", faults.join(", "));
-                let patch = String::from_utf8_lossy(patch).into_owned();
-                let error = field::Error::invalid(&Path::new("patch"), patch, detail);
-                return Err(Failure::invalid(&GroupKind::default(), "", &[error]));
+                return Err(unprocessable(patch, format!("strict decoding error: {}", faults.join(", "))));
             }
         }
         FieldValidation::Warn => warn(operation, document, &decoded),
@@ -199,12 +211,25 @@ fn is_identified(operation: &Operation<'_>, value: &Value) -> bool {
 
 fn typed(operation: &Operation<'_>, value: Value) -> Result<Decoded, Failure> {
     let name = value::str_at(&value, &["metadata", "name"]).unwrap_or("").to_owned();
-    let decoded = operation.strategy().decode(operation.version(), schema::Body::Tree(value), &operation.budget);
-    decoded.map_err(|error| match error {
+    decode_tree(operation, value).map_err(|error| refused(operation, &name, error))
+}
+
+fn decode_tree(operation: &Operation<'_>, value: Value) -> Result<Decoded, DecodeError> {
+    operation.strategy().decode(operation.version(), schema::Body::Tree(value), &operation.budget)
+}
+
+fn refused(operation: &Operation<'_>, name: &str, error: DecodeError) -> Failure {
+    match error {
         DecodeError::Budget(error) => Failure::of_budget(&error),
         DecodeError::Malformed(why) => Failure::bad_request(cannot_be_handled(operation, &why)),
-        DecodeError::Invalid(errors) => Failure::invalid(&operation.resource().group_kind(), &name, &errors),
-    })
+        DecodeError::Invalid(errors) => Failure::invalid(&operation.resource().group_kind(), name, &errors),
+    }
+}
+
+/// 422 at `patch`: upstream blames the patch as a whole for a result that is no object of the kind.
+fn unprocessable(patch: &[u8], why: String) -> Failure {
+    let patch = String::from_utf8_lossy(patch).into_owned();
+    Failure::invalid(&GroupKind::default(), "", &[field::Error::invalid(&Path::new("patch"), patch, why)])
 }
 
 fn cannot_be_handled(operation: &Operation<'_>, why: &str) -> String {

@@ -101,6 +101,13 @@ fn mark(operation: &Operation<'_>, options: &Delete, object: &mut Value) -> bool
     let is_deleting = !metadata::text(object, "deletionTimestamp").is_empty();
     set_finalizers(options, operation.strategy().rules().propagation, object);
     operation.strategy().prepare_delete(operation.version(), object, &operation.now_text());
+    if operation.strategy().rules().grace == Grace::Instances {
+        // A definition has no grace period, and its deletion is no new generation of it.
+        if !is_deleting {
+            value::set_at(object, &["metadata", "deletionTimestamp"], seconds(operation.now).into());
+        }
+        return *object != before;
+    }
     let grace = grace_seconds(operation, options, object);
     let asked_before = value::at(object, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     let is_shorter = asked_before.is_none_or(|before| grace < before);

@@ -2,7 +2,7 @@
 //!
 //! Rules and texts follow apimachinery's `api/validation` and apiserver's `registry/rest`.
 
-use crate::strategy::Strategy;
+use crate::strategy::{Endpoint, Strategy};
 use serde_json::json;
 use std::collections::HashSet;
 use steersman_machinery::field::{Error, Path};
@@ -14,8 +14,11 @@ const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 /// Finalizers that need no domain: the server itself knows them.
 const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
 /// The fields that an update keeps, whatever the client sends.
-const KEPT: [&str; 7] =
-    ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "name", "namespace", "uid"];
+const KEPT: [&str; 4] = ["creationTimestamp", "generation", "name", "namespace"];
+/// The fields that an update keeps where the client does not send them. Another value is refused.
+const IMMUTABLE: [&str; 3] = ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"];
+/// The fields that a creation drops.
+const DROPPED: [&str; 3] = ["deletionGracePeriodSeconds", "deletionTimestamp", "selfLink"];
 
 /// The metadata of an object.
 pub(crate) fn of(value: &Value) -> Option<&Map> {
@@ -33,11 +36,20 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Sets the metadata of a new object that only the server decides, in place of what the client has sent.
+/// Drops the metadata of a new object that only a deletion sets, before anybody is said to own it.
+pub(crate) fn drop_system_fields(object: &mut Value) {
+    if let Some(metadata) = value::object_at(object, &["metadata"]) {
+        DROPPED.iter().for_each(|key| _ = metadata.remove(*key));
+    }
+}
+
+/// Sets the metadata of a new object that only the server decides, in place of what the client has sent. Kinds that count generations begin
+/// at 1; the others keep what the client says, as upstream does.
 pub(crate) fn prepare_create(object: &mut Value, uid: String, now: String) {
+    drop_system_fields(object);
     let Some(metadata) = value::object_at(object, &["metadata"]) else { return };
-    for key in ["deletionGracePeriodSeconds", "deletionTimestamp", "generation", "selfLink"] {
-        metadata.remove(key);
+    if metadata.get("generation").and_then(Value::as_i64) == Some(0) {
+        metadata.remove("generation");
     }
     metadata.insert("uid".to_owned(), uid.into());
     metadata.insert("creationTimestamp".to_owned(), now.into());
@@ -59,13 +71,22 @@ pub(crate) fn prepare_update(new: &mut Value, old: &Value) {
             (None, None) => {}
         }
     }
+    // What is being deleted stays so, and an empty uid is none.
+    let is_deleting = value::at(old, &["metadata", "deletionTimestamp"]).is_some();
+    for key in IMMUTABLE {
+        let Some(kept) = value::at(old, &["metadata", key]) else { continue };
+        let is_unsaid = metadata.get(key).is_none_or(|sent| sent.as_str() == Some(""));
+        if is_unsaid || is_deleting && key == "deletionTimestamp" {
+            metadata.insert(key.to_owned(), kept.clone());
+        }
+    }
 }
 
 /// The faults of a new object's metadata.
-pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy, is_custom: bool) -> Vec<Error> {
+pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy) -> Vec<Error> {
     let path = Path::new("metadata");
     let mut errors = Vec::new();
-    let (given, base) = (text(object, "name"), text(object, "generateName"));
+    let given = text(object, "name");
     if given.is_empty() {
         errors.push(Error::required(&path.child("name"), "name or generateName is required"));
     } else {
@@ -75,23 +96,48 @@ pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy, is_custom
             .chain(name::path_segment(given).into_iter().filter(|_| strategy.name_faults(given).is_empty()));
         errors.extend(faults.map(|fault| Error::invalid(&path.child("name"), given, fault)));
     }
-    if !base.is_empty() && text(object, "name").is_empty() {
-        let stem = base.trim_end_matches('-');
-        errors.extend(
-            strategy
-                .name_faults(stem)
-                .into_iter()
-                .map(|fault| Error::invalid(&path.child("generateName"), base, fault)),
-        );
+    validate_generate_name(object, strategy, &mut errors);
+    errors.extend(validate(object, strategy));
+    let generation = value::at(object, &["metadata", "generation"]).and_then(Value::as_i64);
+    if let Some(generation) = generation.filter(|generation| *generation < 0) {
+        errors.push(Error::invalid(&path.child("generation"), generation, "must be greater than or equal to 0"));
     }
-    errors.extend(validate(object, is_custom));
     errors
 }
 
+/// A base that ends in dashes is fine, since letters are put behind it.
+fn validate_generate_name(object: &Value, strategy: &dyn Strategy, errors: &mut Vec<Error>) {
+    let base = text(object, "generateName");
+    if base.is_empty() {
+        return;
+    }
+    let masked = match base.strip_suffix('-') {
+        Some(stem) if !stem.is_empty() && stem.is_char_boundary(stem.len() - 1) => {
+            format!("{}a", &stem[..stem.len() - 1])
+        }
+        _ => base.to_owned(),
+    };
+    let mut faults = strategy.name_faults(&masked);
+    faults.extend(name::path_segment(base).into_iter().filter(|_| faults.is_empty()).collect::<Vec<_>>());
+    let path = Path::new("metadata.generateName");
+    errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, base, fault)));
+}
+
 /// The faults of a change in the metadata.
-pub(crate) fn validate_update(new: &Value, old: &Value, is_custom: bool) -> Vec<Error> {
-    let mut errors = validate(new, is_custom);
-    let is_deleting = !text(new, "deletionTimestamp").is_empty();
+pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy, endpoint: Endpoint) -> Vec<Error> {
+    let mut errors = validate(new, strategy);
+    let path = Path::new("metadata");
+    for key in IMMUTABLE {
+        let field = |object| value::at(object, &["metadata", key]).filter(|value| !value.is_null()).cloned();
+        let (after, before) = (field(new), field(old));
+        if after != before {
+            errors.push(Error::invalid(&path.child(key), after.unwrap_or_default(), "field is immutable"));
+        }
+    }
+    if strategy.rules().rechecks_generate_name && endpoint == Endpoint::Main {
+        validate_generate_name(new, strategy, &mut errors);
+    }
+    let is_deleting = !text(old, "deletionTimestamp").is_empty();
     if is_deleting {
         let before: HashSet<&str> = finalizers(old).into_iter().collect();
         let added: Vec<&str> = finalizers(new).into_iter().filter(|one| !before.contains(one)).collect();
@@ -109,7 +155,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, is_custom: bool) -> Vec<
     errors
 }
 
-fn validate(object: &Value, is_custom: bool) -> Vec<Error> {
+fn validate(object: &Value, strategy: &dyn Strategy) -> Vec<Error> {
     let path = Path::new("metadata");
     let mut errors = Vec::new();
     let Some(metadata) = of(object) else {
@@ -121,17 +167,13 @@ fn validate(object: &Value, is_custom: bool) -> Vec<Error> {
     if let Some(annotations) = metadata.get("annotations").and_then(Value::as_object) {
         validate_annotations(annotations, &path.child("annotations"), &mut errors);
     }
+    let knows_finalizers = strategy.rules().knows_finalizers;
     for (index, finalizer) in finalizers(object).into_iter().enumerate() {
-        let path = path.child("finalizers").index(index);
-        let faults = name::qualified(finalizer);
-        let is_known = finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer);
-        errors.extend(faults.iter().map(|fault| Error::invalid(&path, finalizer, fault.as_str())));
-        if faults.is_empty() && !is_known && !is_custom {
-            errors.push(Error::invalid(
-                &path,
-                finalizer,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            ));
+        let path = path.child("finalizers");
+        errors.extend(name::qualified(finalizer).into_iter().map(|fault| Error::invalid(&path, finalizer, fault)));
+        if knows_finalizers && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(Error::invalid(&path.index(index), finalizer, detail));
         }
     }
     if let Some(owners) = metadata.get("ownerReferences").and_then(Value::as_array) {
@@ -164,8 +206,7 @@ fn validate_annotations(annotations: &Map, path: &Path, errors: &mut Vec<Error>)
 
 fn validate_owners(owners: &[Value], path: &Path, errors: &mut Vec<Error>) {
     let mut controllers: Vec<&str> = Vec::new();
-    for (index, owner) in owners.iter().enumerate() {
-        let path = path.index(index);
+    for owner in owners {
         for (key, detail) in [
             ("apiVersion", "version must not be empty"),
             ("kind", "must not be empty"),
@@ -211,32 +252,111 @@ pub(crate) fn deduplicate_owners(object: &mut Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::builtin;
+    use crate::catalog::Resource;
+    use crate::runtime_config::RuntimeConfig;
+
+    /// The row of a built-in kind.
+    #[track_caller]
+    fn resource(kind: &str) -> Arc<Resource> {
+        let resources = builtin::resources(&RuntimeConfig::default());
+        resources.into_iter().find(|resource| &*resource.kind == kind).unwrap()
+    }
+
+    fn texts(errors: Vec<Error>) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
 
     #[test]
-    fn an_update_cannot_change_what_is_the_servers() {
+    fn an_update_keeps_what_is_the_servers() {
         let old = json!({"metadata": {"name": "a", "uid": "u", "generation": 3, "creationTimestamp": "t"}});
-        let mut new = json!({"metadata": {"name": "a", "uid": "v", "deletionTimestamp": "x", "labels": {"a": "b"}}});
+        let mut new = json!({"metadata": {"name": "b", "generation": 7, "labels": {"a": "b"}}});
         prepare_update(&mut new, &old);
         assert_eq!(
             new,
             json!({"metadata": {"name": "a", "uid": "u", "generation": 3, "creationTimestamp": "t", "labels": {"a": "b"}}})
         );
+        let old = json!({"metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 5}});
+        let mut new = json!({"metadata": {"deletionTimestamp": "u"}});
+        prepare_update(&mut new, &old);
+        assert_eq!(new, old);
+    }
+
+    #[test]
+    fn an_update_cannot_change_the_uid_or_say_that_an_object_is_being_deleted() {
+        let config_maps = resource("ConfigMap");
+        let old = json!({"metadata": {"name": "a", "uid": "u"}});
+        for (field, value) in
+            [("uid", json!("v")), ("deletionTimestamp", json!("t")), ("deletionGracePeriodSeconds", json!(3))]
+        {
+            let mut new = old.clone();
+            new["metadata"][field] = value;
+            prepare_update(&mut new, &old);
+            let errors = texts(validate_update(&new, &old, &*config_maps.strategy, Endpoint::Main));
+            assert_eq!(errors.len(), 1, "{field}");
+            assert!(errors[0].starts_with(&format!("metadata.{field}: Invalid value: ")), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn a_base_of_names_is_checked_beside_a_name() {
+        let object = json!({"metadata": {"name": "a", "generateName": "A_b-"}});
+        let errors = |kind: &str| {
+            let resource = resource(kind);
+            let created = validate_create(&object, &*resource.strategy).len();
+            (created, validate_update(&object, &object, &*resource.strategy, Endpoint::Main).len())
+        };
+        assert_eq!(errors("ConfigMap"), (1, 1));
+        // Updates of this kind check less.
+        assert_eq!(errors("Deployment"), (1, 0));
+        let fine = json!({"metadata": {"name": "a", "generateName": "a-"}});
+        assert_eq!(validate_create(&fine, &*resource("ConfigMap").strategy), []);
     }
 
     #[test]
     fn finalizers_need_a_domain_and_none_come_late() {
+        let (config_maps, leases) = (resource("ConfigMap"), resource("Lease"));
         let with =
             |finalizers: Value| json!({"metadata": {"name": "a", "deletionTimestamp": "t", "finalizers": finalizers}});
-        assert_eq!(validate(&with(json!(["orphan", "example.com/x"])), false), []);
+        assert_eq!(validate(&with(json!(["orphan", "example.com/x"])), &*config_maps.strategy), []);
         assert_eq!(
-            validate(&with(json!(["hold"])), false)[0].to_string(),
-            "metadata.finalizers[0]: Invalid value: \"hold\": name is neither a standard finalizer name nor is it fully qualified"
+            texts(validate(&with(json!(["hold"])), &*config_maps.strategy)),
+            [
+                "metadata.finalizers[0]: Invalid value: \"hold\": name is neither a standard finalizer name nor is it fully qualified"
+            ]
         );
-        assert_eq!(validate(&with(json!(["hold"])), true), []);
-        let errors = validate_update(&with(json!(["a.b/c", "a.b/d"])), &with(json!(["a.b/c"])), false);
+        assert_eq!(validate(&with(json!(["hold"])), &*leases.strategy), []);
+        let errors = texts(validate(&with(json!(["*"])), &*leases.strategy));
+        assert!(errors[0].starts_with("metadata.finalizers: Invalid value"), "{errors:?}");
+        let (new, old) = (with(json!(["a.b/c", "a.b/d"])), with(json!(["a.b/c"])));
+        let errors = validate_update(&new, &old, &*config_maps.strategy, Endpoint::Main);
         assert_eq!(errors.len(), 2);
         assert!(errors[0].to_string().ends_with("found new finalizers []string{\"a.b/d\"}"));
+    }
+
+    #[test]
+    fn faults_of_owners_are_blamed_on_the_list() {
+        let owner =
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "", "kind": "A", "name": "a", "uid": "u"}]}});
+        assert_eq!(
+            texts(validate(&owner, &*resource("ConfigMap").strategy)),
+            ["metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty"]
+        );
+    }
+
+    #[test]
+    fn a_kind_without_generations_keeps_the_one_that_is_sent_unless_it_is_negative() {
+        let mut node = json!({"metadata": {"name": "a", "generation": 4}});
+        prepare_create(&mut node, "u".to_owned(), "t".to_owned());
+        assert_eq!(node["metadata"]["generation"], 4);
+        node["metadata"]["generation"] = json!(-1);
+        assert_eq!(
+            texts(validate_create(&node, &*resource("Node").strategy)),
+            ["metadata.generation: Invalid value: -1: must be greater than or equal to 0"]
+        );
     }
 
     #[test]

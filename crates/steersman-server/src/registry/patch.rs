@@ -4,7 +4,7 @@ use crate::codec::{self, Faults};
 use crate::operation::Operation;
 use crate::options::FieldValidation;
 use crate::registry::current::Current;
-use crate::registry::decode::Body;
+use crate::registry::decode::{Body, Misfit};
 use crate::registry::plan::Recorded;
 use crate::registry::{decode, identity, managed, metadata};
 use crate::status::Failure;
@@ -135,7 +135,8 @@ pub(super) fn patched(
             let patched = patch.apply_to(operation, current.requested().clone())?;
             let live = value::at(current.requested(), &["metadata", "managedFields"]);
             let is_own_record = |record: &Value| Some(record) == live;
-            (decode::decode_patched(operation, patched, &patch.text, &patch.faults, is_own_record)?, Recorded::No)
+            let (text, misfit) = (&patch.text, Misfit::Unprocessable);
+            (decode::decode_patched(operation, patched, text, &patch.faults, misfit, is_own_record)?, Recorded::No)
         }
     };
     identity::set_namespace(operation, &mut new)?;
@@ -173,7 +174,7 @@ fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -
         FieldValidation::Warn => patch.faults.warnings().iter().for_each(|warning| operation.warn(warning.clone())),
         FieldValidation::Ignore | FieldValidation::Strict => {}
     }
-    decode::decode_patched(operation, merged, &patch.text, &Faults::None, |_| true)
+    decode::decode_patched(operation, merged, &patch.text, &Faults::None, Misfit::Malformed, |_| true)
 }
 
 /// Charges the merging of a patch into an object, which looks at each value a few times. The result is no larger than both, which are within

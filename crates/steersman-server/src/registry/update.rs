@@ -1,6 +1,7 @@
 //! The stages of an update.
 
 use crate::admission::{self, Action, Review};
+use crate::catalog::Verb;
 use crate::initializers::field;
 use crate::operation::Operation;
 use crate::registry::current::Current;
@@ -20,8 +21,8 @@ pub(super) async fn plan<'s>(
     recorded: Recorded,
 ) -> Result<Plan<'s>, Failure> {
     let (strategy, version, endpoint) = (operation.strategy(), operation.version(), operation.endpoint());
-    check_version_given(operation, &new)?;
     check_preconditions(operation, &current.stored, &new)?;
+    check_version_given(operation, &new)?;
     metadata::prepare_update(&mut new, current.requested());
     let has_initializers = state.initializers.is_some();
     let is_whole = operation.attributes.subresource.is_none();
@@ -49,7 +50,7 @@ pub(super) async fn plan<'s>(
     }
     strategy.set_times(&mut new, &old, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
-    let mut errors = metadata::validate_update(&new, &old, operation.resource().is_custom());
+    let mut errors = metadata::validate_update(&new, &old, strategy, endpoint);
     errors.extend(match is_unfinished {
         true => strategy.validate_create(version, &new, &operation.budget),
         false => strategy.validate_update(version, endpoint, &new, &old, &operation.budget),
@@ -87,7 +88,9 @@ fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), 
 /// The uid and the version that the client supposes must be those of the object.
 fn check_preconditions(operation: &Operation<'_>, current: &Object, new: &Value) -> Result<(), Failure> {
     let uid = metadata::text(new, "uid");
-    if !uid.is_empty() && uid != current.meta().uid() {
+    // A patch that changes the uid changes an immutable field, which validation refuses.
+    let is_update = operation.attributes.verb == Verb::Update.as_str();
+    if is_update && !uid.is_empty() && uid != current.meta().uid() {
         let why =
             format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta().uid());
         return Err(Failure::conflict(&operation.group_resource(), operation.name(), &why));

@@ -19,7 +19,7 @@ use steersman_machinery::{GroupResource, Object, ObjectKey, Revision, Value};
 use steersman_storage::{At, Page, Scope};
 
 const PLURAL: &str = "apiservices";
-const MANAGER: &str = "kube-aggregator";
+const MANAGER: &str = "kube-apiserver";
 /// The label of APIServices that the server keeps.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The most APIServices written at a time.

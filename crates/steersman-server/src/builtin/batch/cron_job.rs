@@ -2,10 +2,11 @@
 
 use crate::builtin::batch::job;
 use crate::builtin::cells::{self, NONE};
-use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{age, pod, rules};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, str_at};
@@ -18,6 +19,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "batch",
     kind: "CronJob",
     plural: "cronjobs",
+    rules: Rules { rechecks_generate_name: false, ..RULES },
     singular: "cronjob",
     short_names: &["cj"],
     categories: &["all"],
@@ -28,7 +30,7 @@ pub(crate) const KIND: Kind = Kind {
             Column::NAME,
             Column::text("Schedule", "When it begins jobs."),
             Column::text("Timezone", "Whose clock it goes by."),
-            Column::text("Suspend", "Whether it is suspended and begins no jobs."),
+            Column::boolean("Suspend", "Whether it is suspended and begins no jobs."),
             Column::integer("Active", "How many of its jobs run."),
             Column::text("Last Schedule", "The time since it last began one."),
             Column::AGE,

@@ -38,7 +38,7 @@ pub(crate) const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    rules: Rules { updates_unconditionally: false, ..RULES },
+    rules: Rules { updates_unconditionally: false, rechecks_generate_name: false, returns_deleted: true, ..RULES },
     prepare_update: count_generation,
     validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
     validate_update,

@@ -24,7 +24,7 @@ pub(crate) const KIND: Kind = Kind {
         cells: |node, now| vec![cells::name(node), cells::count(node, &[&["spec", "drivers"]]), cells::age(node, now)],
         ..Version::V1
     }],
-    rules: Rules { updates_unconditionally: false, ..RULES },
+    rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
     validate_create: |request, faults| validate(&Place::root(request.new).at(&["spec", "drivers"]), faults),
     validate_update,
     ..Kind::CLUSTER

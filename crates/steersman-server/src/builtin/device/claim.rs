@@ -4,10 +4,11 @@ use crate::builtin::device::request::{self, Names};
 use crate::builtin::device::{
     CONFIG_MAX, GROUP, binding_conditions, configuration, each, each_once, json_object, label, pool_name,
 };
-use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::scheduling;
 use crate::builtin::{cells, csi, rules};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -26,6 +27,7 @@ pub(crate) const KIND: Kind = Kind {
     group: GROUP,
     kind: "ResourceClaim",
     plural: "resourceclaims",
+    rules: Rules { returns_deleted: true, ..RULES },
     singular: "resourceclaim",
     versions: &[Version {
         definition: "io.k8s.api.resource.v1.ResourceClaim",

@@ -2,14 +2,16 @@
 
 use crate::builtin::cells;
 use crate::builtin::device::{GROUP, request};
-use crate::builtin::kind::{Alias, Column, Kind, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::place::Place;
 use crate::builtin::rules;
+use crate::strategy::Rules;
 
 pub(crate) const KIND: Kind = Kind {
     group: GROUP,
     kind: "ResourceClaimTemplate",
     plural: "resourceclaimtemplates",
+    rules: Rules { returns_deleted: true, ..RULES },
     singular: "resourceclaimtemplate",
     versions: &[Version {
         definition: "io.k8s.api.resource.v1.ResourceClaimTemplate",

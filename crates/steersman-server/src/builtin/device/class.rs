@@ -2,15 +2,17 @@
 
 use crate::builtin::cells;
 use crate::builtin::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
-use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::resource_name;
+use crate::strategy::Rules;
 use steersman_machinery::field::Error;
 
 pub(crate) const KIND: Kind = Kind {
     group: GROUP,
     kind: "DeviceClass",
     plural: "deviceclasses",
+    rules: Rules { rechecks_generate_name: false, returns_deleted: true, ..RULES },
     singular: "deviceclass",
     versions: &[Version {
         definition: "io.k8s.api.resource.v1.DeviceClass",

@@ -4,10 +4,11 @@ use crate::builtin::device::request::validate_taint;
 use crate::builtin::device::{
     GROUP, binding_conditions, capacity, each, each_once, label, name_of, pool_name, qualified,
 };
-use crate::builtin::kind::{Alias, Column, Field, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Field, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::scheduling;
 use crate::builtin::{cells, csi, rules};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use regex::Regex;
 use serde_json::json;
@@ -39,6 +40,7 @@ pub(crate) const KIND: Kind = Kind {
     group: GROUP,
     kind: "ResourceSlice",
     plural: "resourceslices",
+    rules: Rules { rechecks_generate_name: false, returns_deleted: true, ..RULES },
     singular: "resourceslice",
     versions: &[Version {
         definition: "io.k8s.api.resource.v1.ResourceSlice",

@@ -82,6 +82,9 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         let live = read(scale, &object);
         let wanted = match &sent {
             Sent::Patch(patch) => patched(&operation, patch, live)?,
+            Sent::Scale(sent) if registry::text(sent, "name").is_empty() => {
+                return Err(Failure::bad_request("metadata.name of the Scale must be the name of the object"));
+            }
             Sent::Scale(sent) => sent.clone(),
         };
         let replicas = check(&operation, &wanted)?;
@@ -127,6 +130,11 @@ fn patched(operation: &Operation<'_>, patch: &Patch, live: Value) -> Result<Valu
 /// The desired number of replicas of a Scale.
 fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
     registry::check_given_name(operation, scale)?;
+    if let Some(spec) = scale.get("spec").filter(|spec| !spec.is_object() && !spec.is_null()) {
+        let found = value::type_name(spec);
+        let why = format!("Scale in version \"v1\" cannot be handled as a Scale: spec must be an object, not {found}");
+        return Err(Failure::bad_request(why));
+    }
     let replicas = match value::at(scale, &["spec", "replicas"]) {
         None | Some(Value::Null) => 0,
         Some(number) => number.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
