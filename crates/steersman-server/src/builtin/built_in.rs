@@ -111,10 +111,10 @@ impl Strategy for BuiltIn {
         if version.has_status && self.kind.new_status == NewStatus::Empty {
             set_at(value, &["status"], Value::Object(Default::default()));
         }
-        match self.kind.generation {
-            [] => remove_at(value, &["metadata", "generation"]).is_some(),
-            _ => set_at(value, &["metadata", "generation"], Value::from(1)),
-        };
+        // Kinds that count none keep what the client says, as upstream does.
+        if !self.kind.generation.is_empty() {
+            set_at(value, &["metadata", "generation"], Value::from(1));
+        }
         (self.kind.prepare_create)(value);
         self.complete(value);
     }
