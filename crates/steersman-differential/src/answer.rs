@@ -86,16 +86,42 @@ fn clean(value: &mut Value, request: &Request, uid: &str) {
                 *text = "<now>".to_owned();
             } else if text.starts_with("10.96.") && !request.body.contains(text.as_str()) {
                 *text = "<allocated>".to_owned();
-            } else if is_new_uid(text) && !request.body.contains(text.as_str()) {
-                *text = "<new uid>".to_owned();
+            } else {
+                hide_uids(text, request);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn is_new_uid(text: &str) -> bool {
-    text.len() == 36
-        && text.chars().all(|letter| letter == '-' || letter.is_ascii_hexdigit())
-        && text.matches('-').count() == 4
+/// Replaces the uids in a text that the client has not sent.
+fn hide_uids(text: &mut String, request: &Request) {
+    const LENGTH: usize = 36;
+    let mut from = 0;
+    while let Some(part) = text.get(from..from + LENGTH) {
+        if is_uid(part) && !request.body.contains(part) {
+            text.replace_range(from..from + LENGTH, "<uid>");
+        }
+        from += 1;
+        while from < text.len() && !text.is_char_boundary(from) {
+            from += 1;
+        }
+    }
+}
+
+fn is_uid(text: &str) -> bool {
+    let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+    text.bytes().enumerate().all(|(at, byte)| if is_dash(at) { byte == b'-' } else { byte.is_ascii_hexdigit() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_are_hidden_wherever_they_stand() {
+        let mut text = "uid=721e832b-4523-4219-99d4-46c0feab1ff3,ä".to_owned();
+        hide_uids(&mut text, &Request::read("/"));
+        assert_eq!(text, "uid=<uid>,ä");
+    }
 }

@@ -150,6 +150,10 @@ def zero(kind, options, schema, definitions):
     return "null" if target.get("type") in ("array", "object") or target.get("x-special") == "Bytes" else "write"
 
 
+# Lists that validation tells from absent ones, although they are written alike.
+REFUSED_WHEN_EMPTY = {("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies")}
+
+
 def main(source, modules, out):
     source = json.loads(pathlib.Path(source).read_text())["$defs"]
     definitions = {name: SPECIAL.get(name) or clean(schema) for name, schema in source.items()}
@@ -164,7 +168,8 @@ def main(source, modules, out):
                 missing.append(f"{name}.{field}")
                 continue
             kind, options, default = fields[field]
-            if mark := zero(kind, options, each, definitions):
+            mark = zero(kind, options, each, definitions)
+            if mark and (name, field) not in REFUSED_WHEN_EMPTY:
                 each["x-zero"] = mark
             if default and not default.startswith("ref("):
                 each["default"] = json.loads(default)

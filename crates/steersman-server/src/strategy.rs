@@ -100,6 +100,13 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         Ok(internal)
     }
 
+    /// The object with what its writer comes to own beside what was sent, where a kind has defaults that it takes from elsewhere in the
+    /// object; `None` if it has none.
+    fn completed_for_owners(&self, value: &Value) -> Option<Value> {
+        let _ = value;
+        None
+    }
+
     /// Resets the fields of a new object that the client does not decide: status, generation, assigned fields.
     /// System metadata (uid, creationTimestamp) is already set.
     fn prepare_create(&self, version: &Version, value: &mut Value);
@@ -243,6 +250,8 @@ pub struct Rules {
     pub returns_deleted: bool,
     /// Warnings given on creation are given on updates too.
     pub warns_on_update: bool,
+    /// A deletion that says nothing of dependents is warned that they stay.
+    pub warns_of_orphans: bool,
     /// Finalizers without a domain must be those that the server knows.
     pub knows_finalizers: bool,
     /// Updates check `generateName` as creations do.
@@ -279,6 +288,7 @@ impl Default for Rules {
             grace: Grace::None,
             returns_deleted: false,
             warns_on_update: true,
+            warns_of_orphans: false,
             knows_finalizers: false,
             rechecks_generate_name: false,
         }

@@ -166,7 +166,9 @@ impl<'s> Known<'s> {
             Additional::Never => None,
             Additional::Unsaid => (self.preserve || target.properties.is_empty()).then_some(Node::Deduced),
         };
-        MapForm { is_atomic: self.schema.is_atomic_map(), known: Some(self), further }
+        // Whatever an extension holds has one owner.
+        let is_extension = target.special == Some(Special::RawExtension);
+        MapForm { is_atomic: is_extension || self.schema.is_atomic_map(), known: Some(self), further }
     }
 
     /// The type of a named field.

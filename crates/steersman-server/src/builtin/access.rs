@@ -133,7 +133,12 @@ fn cluster_role(request: &Request<'_>, faults: &mut Vec<Error>) {
     if selectors.is_empty() {
         faults.push(selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil"));
     }
-    selectors.items().for_each(|one| selector::validate(&one, faults));
+    for one in selectors.items() {
+        selector::validate(&one, faults);
+        if !selector::is_valid(&one) {
+            faults.push(one.invalid("invalid label selector."));
+        }
+    }
 }
 
 fn rules_of(role: &Place<'_>, reach: Reach, faults: &mut Vec<Error>) {

@@ -107,6 +107,10 @@ impl Strategy for BuiltIn {
         internal
     }
 
+    fn completed_for_owners(&self, value: &Value) -> Option<Value> {
+        (self.kind.completed_for_owners)(value)
+    }
+
     fn prepare_create(&self, version: &Version, value: &mut Value) {
         if version.has_status && self.kind.new_status == NewStatus::Empty {
             set_at(value, &["status"], Value::Object(Default::default()));

@@ -43,6 +43,13 @@ pub(crate) const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
+    completed_for_owners: |set| {
+        // Upstream's conversion writes the annotation where it is not.
+        let is_there = str_at(set, &["metadata", "annotations", TEMPLATE_GENERATION]).is_some();
+        let mut completed = (!is_there).then(|| set.clone())?;
+        set_template_generation(&mut completed, 0);
+        Some(completed)
+    },
     prepare_create: |object| set_template_generation(object, 1),
     prepare_update,
     validate_create: |request, faults| validate(&Place::root(request.new), faults),

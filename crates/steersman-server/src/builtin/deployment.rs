@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
-use crate::builtin::{cells, int_or_percent, pod, rules, workload};
+use crate::builtin::{cells, int_or_percent, pod, rules, selector, workload};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
@@ -79,7 +79,12 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
     }
     strategy(&spec.field("strategy"), faults);
     workload::validate_selector(&spec, "deployment", faults);
-    workload::validate_template(&spec, "ReplicaSet", faults);
+    let selector = spec.field("selector");
+    if selector::is_valid(&selector) {
+        workload::validate_template(&spec, "ReplicaSet", faults);
+    } else {
+        faults.push(selector.invalid("invalid label selector"));
+    }
 }
 
 fn strategy(strategy: &Place<'_>, faults: &mut Vec<Error>) {

@@ -58,14 +58,20 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
     if parameters.is_absent() {
         return;
     }
-    rules::required(&parameters.field("kind"), faults);
-    rules::required(&parameters.field("name"), faults);
+    let group = parameters.field("apiGroup");
+    if group.is_present() {
+        rules::named(&group, name::dns1123_subdomain, faults);
+    }
+    for field in ["kind", "name"] {
+        rules::required_name(&parameters.field(field), name::path_segment, faults);
+    }
     let (scope, namespace) = (parameters.field("scope"), parameters.field("namespace"));
     rules::one_of(&scope, &["Cluster", "Namespace"], faults);
     match scope.text() {
         "Namespace" if namespace.is_empty() => {
             faults.push(namespace.required("`parameters.scope` is set to 'Namespace'"));
         }
+        "Namespace" => rules::named(&namespace, name::dns1123_label, faults),
         "Cluster" if namespace.is_present() => {
             faults.push(namespace.forbidden("`parameters.scope` is set to 'Cluster'"));
         }

@@ -21,6 +21,7 @@ pub(crate) const RULES: Rules = Rules {
     grace: Grace::None,
     returns_deleted: false,
     warns_on_update: true,
+    warns_of_orphans: false,
     knows_finalizers: true,
     rechecks_generate_name: true,
 };
@@ -58,6 +59,8 @@ pub(crate) struct Kind {
     pub(crate) new_status: NewStatus,
     pub(crate) rules: Rules,
     pub(crate) name_faults: fn(&str) -> Vec<String>,
+    /// The object with what its writer comes to own beside what was sent; `None` if there is nothing.
+    pub(crate) completed_for_owners: fn(&Value) -> Option<Value>,
     /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
     pub(crate) prepare_create: fn(&mut Value),
     /// Carries over from the old object what an update of the main endpoint must not touch. The status has been carried over.
@@ -209,6 +212,7 @@ impl Kind {
         new_status: NewStatus::Empty,
         rules: RULES,
         name_faults: name::dns1123_subdomain,
+        completed_for_owners: |_| None,
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},

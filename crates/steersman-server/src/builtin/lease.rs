@@ -8,6 +8,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, remove_at};
 
 pub(crate) const KIND: Kind = Kind {
     group: "coordination.k8s.io",
@@ -27,10 +28,21 @@ pub(crate) const KIND: Kind = Kind {
         rechecks_generate_name: false,
         ..RULES
     },
+    prepare_create: |lease| drop_coordination(lease, &Value::Null),
+    prepare_update: drop_coordination,
     validate_create: validate,
     validate_update: validate,
     ..Kind::NAMESPACED
 };
+
+/// Coordinated election is off upstream by default: its fields are dropped, unless they are there already.
+fn drop_coordination(lease: &mut Value, old: &Value) {
+    for field in ["strategy", "preferredHolder"] {
+        if at(old, &["spec", field]).is_none_or(Value::is_null) {
+            remove_at(lease, &["spec", field]);
+        }
+    }
+}
 
 fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");

@@ -4,10 +4,11 @@ use crate::builtin::csi::driver_name;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
+use crate::builtin::pod::scheduling;
 use crate::builtin::{cells, rules};
 use crate::strategy::Rules;
 use jiff::Timestamp;
-use steersman_machinery::field::Error;
+use steersman_machinery::field::{Error, Path};
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::value::{at, object_at, set_at, str_at};
 use steersman_machinery::{Value, name};
@@ -77,6 +78,32 @@ const PLAIN: [&str; 10] = [
     "volumeName",
 ];
 
+/// The sources in the order in which they are looked at, each with the name by which upstream blames it. `flexVolume` is never one too many.
+const SOURCES: [(&str, &str); 22] = [
+    ("hostPath", "hostPath"),
+    ("gcePersistentDisk", "gcePersistentDisk"),
+    ("awsElasticBlockStore", "awsElasticBlockStore"),
+    ("glusterfs", "glusterfs"),
+    ("flocker", "flocker"),
+    ("nfs", "nfs"),
+    ("rbd", "rbd"),
+    ("quobyte", "quobyte"),
+    ("cephfs", "cephFS"),
+    ("iscsi", "iscsi"),
+    ("cinder", "cinder"),
+    ("fc", "fc"),
+    ("azureFile", "azureFile"),
+    ("vsphereVolume", "vsphereVolume"),
+    ("photonPersistentDisk", "photonPersistentDisk"),
+    ("portworxVolume", "portworxVolume"),
+    ("azureDisk", "azureDisk"),
+    ("scaleIO", "scaleIO"),
+    ("local", "local"),
+    ("storageos", "storageos"),
+    ("csi", "csi"),
+    ("flexVolume", "flexVolume"),
+];
+
 fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let capacity = spec.field("capacity");
     access_modes_of(&spec.field("accessModes"), faults);
@@ -95,18 +122,19 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
             faults.push(amount.invalid("must be greater than zero"));
         }
     }
-    let fields = spec.value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-    let mut sources = fields.filter(|name| !PLAIN.contains(name));
+    let mut sources = SOURCES.iter().filter(|(name, _)| spec.field(name).is_present());
     match sources.next() {
         None => faults.push(spec.required("must specify a volume type")),
-        Some("hostPath") => {
+        Some(("hostPath", _)) => {
             let path = spec.at(&["hostPath", "path"]);
             rules::required(&path, faults);
             rules::no_backsteps(&path, faults);
         }
         Some(_) => {}
     }
-    faults.extend(sources.map(|name| spec.field(name).forbidden("may not specify more than 1 volume type")));
+    for (_, blamed) in sources {
+        faults.push(Error::forbidden(&spec.path.child(blamed), "may not specify more than 1 volume type"));
+    }
     let policies = ["Delete", "Recycle", "Retain"];
     rules::one_of(&spec.field("persistentVolumeReclaimPolicy"), &policies, faults);
     let class = spec.field("storageClassName");
@@ -115,6 +143,13 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
     rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
     attributes(spec, faults);
+    let affinity = spec.field("nodeAffinity");
+    let required = affinity.field("required");
+    if required.is_present() {
+        scheduling::node_selector(&required, faults);
+    } else if affinity.is_present() {
+        faults.push(required.required("must specify required node constraints"));
+    }
 }
 
 /// The class of attributes, which only CSI volumes have.
@@ -186,13 +221,16 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         let path = spec.field("persistentvolumesource");
         faults.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
     }
-    rules::immutable(&spec.field("volumeMode"), &old.field("volumeMode"), faults);
+    // Upstream leaves `spec` out of this path, and of the next but one.
+    let mode = Place { path: Path::new("volumeMode"), ..spec.field("volumeMode") };
+    rules::immutable(&mode, &old.field("volumeMode"), faults);
     let class = spec.field("volumeAttributesClassName");
     if class.is_absent() && old.field("volumeAttributesClassName").is_present() {
         faults.push(class.forbidden("update from non-nil value to nil is forbidden"));
     }
     if old.field("nodeAffinity").is_present() {
-        rules::immutable(&spec.field("nodeAffinity"), &old.field("nodeAffinity"), faults);
+        let affinity = Place { path: Path::new("nodeAffinity"), ..spec.field("nodeAffinity") };
+        rules::immutable(&affinity, &old.field("nodeAffinity"), faults);
     }
 }
 

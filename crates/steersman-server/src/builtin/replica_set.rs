@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
-use crate::builtin::{cells, pod, rules, workload};
+use crate::builtin::{cells, pod, rules, selector, workload};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
@@ -59,7 +59,12 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
     rules::not_negative(&spec.field("replicas"), faults);
     rules::not_negative(&spec.field("minReadySeconds"), faults);
     workload::validate_selector(&spec, "deployment", faults);
-    workload::validate_template(&spec, "ReplicaSet", faults);
+    let selector = spec.field("selector");
+    if selector::is_valid(&selector) {
+        workload::validate_template(&spec, "ReplicaSet", faults);
+    } else {
+        faults.push(selector.invalid("invalid label selector"));
+    }
 }
 
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {

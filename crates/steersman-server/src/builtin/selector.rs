@@ -36,13 +36,34 @@ pub(crate) fn matches(selector: &Labels, labels: &Value) -> bool {
     selector.matches(|key| labels.get(key)?.as_str())
 }
 
-/// The text of a selector in tables.
+/// The text of a selector in tables. Expressions keep their operators there, even with a single value.
 pub(crate) fn text(selector: &Value) -> String {
-    match parse(selector) {
-        Some(labels) if labels.is_everything() => "<none>".to_owned(),
-        Some(labels) => labels.to_string(),
-        None => "<error>".to_owned(),
+    if parse(selector).is_none() {
+        return "<error>".to_owned();
     }
+    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let mut requirements: Vec<(&str, String)> =
+        labels.map(|(key, value)| (key.as_str(), format!("{key}={}", value.as_str().unwrap_or_default()))).collect();
+    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let (key, values) = (text("key"), values.join(","));
+        let requirement = match text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        };
+        requirements.push((key, requirement));
+    }
+    if requirements.is_empty() {
+        return "<none>".to_owned();
+    }
+    requirements.sort_by_key(|(key, _)| *key);
+    let texts: Vec<String> = requirements.into_iter().map(|(_, text)| text).collect();
+    texts.join(",")
 }
 
 /// The text of labels in tables.
@@ -51,6 +72,13 @@ pub(crate) fn labels_text(labels: &Value) -> String {
     let pairs: Vec<String> =
         pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
     if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
+}
+
+/// Whether a selector selects by its own rules; one that does not is blamed again as a whole by some kinds.
+pub(crate) fn is_valid(selector: &Place<'_>) -> bool {
+    let mut faults = Vec::new();
+    validate(selector, &mut faults);
+    faults.is_empty()
 }
 
 /// What is wrong with a selector.

@@ -41,7 +41,7 @@ fn validate(ranges: &Place<'_>, faults: &mut Vec<Error>) {
         [_] => {}
         [first, second] => {
             let is_v4 = |place: &Place<'_>| place.text().parse::<IpNet>().map(|range| matches!(range, IpNet::V4(_)));
-            if !matches!((is_v4(first), is_v4(second)), (Ok(first), Ok(second)) if first != second) {
+            if matches!((is_v4(first), is_v4(second)), (Ok(first), Ok(second)) if first == second) {
                 let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
                 faults.push(ranges.invalid(why));
             }

@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
-use crate::builtin::{cells, pod, rules, workload};
+use crate::builtin::{cells, pod, rules, selector, workload};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
@@ -103,7 +103,12 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
     workload::validate_selector(&spec, "statefulset", faults);
     let with_claims = with_claims(&spec);
     let object = Value::Object([("spec".to_owned(), with_claims)].into_iter().collect());
-    workload::validate_template(&Place::root(&object).field("spec"), "StatefulSet", faults);
+    let selector = spec.field("selector");
+    if selector::is_valid(&selector) {
+        workload::validate_template(&Place::root(&object).field("spec"), "StatefulSet", faults);
+    } else {
+        faults.push(selector.invalid(""));
+    }
 }
 
 /// The selector and the template of a set as its pods will be: with a volume for each claim.

@@ -6,6 +6,7 @@ use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, rules};
 use crate::strategy::Rules;
 use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
@@ -46,10 +47,39 @@ fn default(class: &mut Value) {
 }
 
 fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
+    topologies(&class.field("allowedTopologies"), faults);
     provisioner(&class.field("provisioner"), faults);
     parameters(&class.field("parameters"), faults);
     rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], faults);
     rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], faults);
+}
+
+/// Terms select different nodes, and each key of a term has values.
+fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
+    // Upstream takes a term without keys for a repetition of nothing.
+    let mut seen = BTreeSet::from([BTreeMap::new()]);
+    for term in terms.items() {
+        let mut keys = BTreeMap::new();
+        let expressions = term.field("matchLabelExpressions");
+        for expression in expressions.items() {
+            let (key, values) = (expression.field("key"), expression.field("values"));
+            if values.is_empty() {
+                faults.push(values.required(""));
+            }
+            let mut unique = BTreeSet::new();
+            for value in values.items().filter(|value| !unique.insert(value.text())) {
+                faults.push(value.duplicate());
+            }
+            rules::named(&key, name::qualified, faults);
+            if keys.contains_key(key.text()) {
+                faults.push(key.duplicate());
+            }
+            keys.insert(key.text(), unique);
+        }
+        if !seen.insert(keys) {
+            faults.push(Error::duplicate(&expressions.path, Value::from("")));
+        }
+    }
 }
 
 /// Of text: it must be the name of what makes volumes.
@@ -78,6 +108,7 @@ pub(crate) fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
 
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (class, old) = (Place::root(request.new), Place::root(request.old));
+    validate(&class, faults);
     for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         rules::immutable(&class.field(field), &old.field(field), faults);
     }

@@ -92,6 +92,7 @@ fn every_row_becomes_a_resource_with_its_definition() {
 }
 
 mod admission;
+mod blamed;
 mod certificates;
 mod core;
 mod devices;

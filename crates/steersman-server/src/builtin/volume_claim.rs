@@ -67,7 +67,8 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     selector::validate(&spec.field("selector"), faults);
     let room = spec.at(&["resources", "requests"]).key("storage");
     match Quantity::parse(room.text()) {
-        Err(_) if room.is_absent() => faults.push(room.required("")),
+        // Upstream leaves `requests` out of this path.
+        Err(_) if room.is_absent() => faults.push(Error::required(&spec.field("resources").path.key("storage"), "")),
         Err(_) => {}
         Ok(amount) if Quantity::parse("0").is_ok_and(|zero| amount <= zero) => {
             faults.push(room.invalid(rules::POSITIVE));
@@ -109,12 +110,15 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (room, before) = (spec.at(&path).key("storage"), old.at(&path).key("storage"));
     // A larger volume than was asked for is no fault; asking for less than one has is.
     let floor = str_at(request.old, &["status", "capacity", "storage"]).unwrap_or("0");
-    let amounts = [room.text(), before.text(), floor].map(Quantity::parse);
+    // One that is not said any more asks for nothing.
+    let wanted = if room.is_absent() { "0" } else { room.text() };
+    let amounts = [wanted, before.text(), floor].map(Quantity::parse);
     if let [Ok(room_now), Ok(room_before), Ok(floor)] = amounts
         && room_now < room_before
         && room_now <= floor
     {
-        faults.push(spec.at(&path).forbidden("field can not be less than status.capacity"));
+        let storage = spec.at(&path).field("storage");
+        faults.push(storage.forbidden("field can not be less than status.capacity"));
     }
     // A class that is in force can be changed, and not taken away.
     let (class, current) = (spec.field("volumeAttributesClassName"), "currentVolumeAttributesClassName");

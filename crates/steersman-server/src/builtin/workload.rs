@@ -26,6 +26,7 @@ pub(crate) fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<E
     let is_own = match spec.field("selector").value {
         // Without a selector nothing is its own.
         Value::Null => false,
+        _ if !selector::is_valid(&spec.field("selector")) => true,
         wanted => selector::parse(wanted)
             .is_none_or(|wanted| wanted.is_everything() || selector::matches(&wanted, labels.value)),
     };

@@ -4,6 +4,7 @@
 //! on a node, for the finalizers in a Namespace's spec.
 
 use crate::admission::{self, Action, Phase, Review};
+use crate::catalog::Verb;
 use crate::conversion;
 use crate::operation::{Operation, seconds};
 use crate::options::Delete;
@@ -26,6 +27,7 @@ pub(super) async fn plan<'s>(
     options: &Delete,
     current: Arc<Object>,
 ) -> Result<Plan<'s>, Failure> {
+    warn_of_orphans(operation, options);
     check_preconditions(operation, options, current.meta().uid(), &current.revision.to_string())?;
     let is_handled =
         |phase| !operation.is_admitted && admission::is_handled(state, phase, Action::Delete, &operation.attributes);
@@ -57,8 +59,18 @@ pub(super) async fn plan<'s>(
     let is_marked_first = is_marked && operation.strategy().rules().grace == Grace::Node;
     Ok(match is_marked_first && !operation.options.is_dry_run {
         true => Plan::MarkDeleted { current, object },
-        false => Plan::Delete { current, last: None },
+        // A dry run shows what the first write of the two would.
+        false => Plan::Delete { current, last: is_marked_first.then_some(object) },
     })
+}
+
+fn warn_of_orphans(operation: &mut Operation<'_>, options: &Delete) {
+    const WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+    let is_unsaid = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+    let is_single = operation.attributes.verb == Verb::Delete.as_str();
+    if is_unsaid && is_single && operation.strategy().rules().warns_of_orphans {
+        operation.warn(WARNING.to_owned());
+    }
 }
 
 /// Whether nothing in the object can keep it, so that it need not be read.
@@ -114,7 +126,9 @@ fn mark(operation: &Operation<'_>, options: &Delete, object: &mut Value) -> bool
     if !is_deleting || is_shorter {
         let at = operation.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(operation.now);
         value::set_at(object, &["metadata", "deletionTimestamp"], seconds(at).into());
-        value::set_at(object, &["metadata", "deletionGracePeriodSeconds"], grace.into());
+        if operation.strategy().rules().grace != Grace::SpecFinalizers {
+            value::set_at(object, &["metadata", "deletionGracePeriodSeconds"], grace.into());
+        }
     }
     let generation = value::at(object, &["metadata", "generation"]).and_then(Value::as_i64);
     if let (false, Some(generation)) = (is_deleting, generation) {

@@ -3,11 +3,13 @@
 use crate::conversion;
 use crate::operation::Operation;
 use crate::status::Failure;
-use steersman_machinery::{GroupVersion, Value};
+use steersman_machinery::{GroupVersion, Value, value};
 use steersman_schema::Schema;
 use steersman_schema::fields::FieldSet;
 use steersman_schema::json_path::Step;
 use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, RecordError, Versions, Writer};
+
+const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 
 /// The other versions of the kind, which entries of `managedFields` may refer to.
 struct Others<'a>(&'a Operation<'a>);
@@ -74,7 +76,17 @@ fn record_once(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value)
             ("scale", Some(live)) => {
                 managed::scale::on_update(kind, &writer, live, new, &|api_version| replicas(operation, api_version))
             }
-            _ => managed::on_update(kind, &writer, live, new),
+            _ => match operation.strategy().completed_for_owners(new) {
+                None => managed::on_update(kind, &writer, live, new),
+                Some(mut completed) => {
+                    managed::on_update(kind, &writer, live, &mut completed)?;
+                    match value::remove_at(&mut completed, &MANAGED_FIELDS) {
+                        Some(record) => value::set_at(new, &MANAGED_FIELDS, record),
+                        None => value::remove_at(new, &MANAGED_FIELDS).is_some(),
+                    };
+                    Ok(())
+                }
+            },
         }
     })
 }

@@ -207,6 +207,13 @@ fn validate_annotations(annotations: &Map, path: &Path, errors: &mut Vec<Error>)
 fn validate_owners(owners: &[Value], path: &Path, errors: &mut Vec<Error>) {
     let mut controllers: Vec<&str> = Vec::new();
     for owner in owners {
+        let said = owner.get("apiVersion").and_then(Value::as_str).unwrap_or("");
+        if said.matches('/').count() > 1 {
+            errors.push(Error::invalid(&path.child("apiVersion"), said, "version must not be empty"));
+        }
+        if said == "v1" && owner.get("kind").and_then(Value::as_str) == Some("Event") {
+            errors.push(Error::invalid(path, owner.clone(), "/v1, Kind=Event is disallowed from being an owner"));
+        }
         for (key, detail) in [
             ("apiVersion", "version must not be empty"),
             ("kind", "must not be empty"),

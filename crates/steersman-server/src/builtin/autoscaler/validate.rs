@@ -209,8 +209,11 @@ fn scaling(scaling: &Place<'_>, faults: &mut Vec<Error>) {
         faults.push(window.invalid(format!("must be less than or equal to {WINDOW_SECONDS_MAX}")));
     }
     rules::one_of_if_present(&scaling.field("selectPolicy"), &["Disabled", "Max", "Min"], faults);
-    // There is one at least: an empty list is dropped when it is read, and has the defaults. Upstream refuses it.
-    for policy in scaling.field("policies").items() {
+    let policies = scaling.field("policies");
+    if policies.items().next().is_none() {
+        faults.push(Error::required(&policies.path, "must specify at least one Policy"));
+    }
+    for policy in policies.items() {
         rules::one_of(&policy.field("type"), &["Percent", "Pods"], faults);
         let (value, period) = (policy.field("value"), policy.field("periodSeconds"));
         for place in [&value, &period] {

@@ -45,9 +45,13 @@ pub(crate) const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    rules: Rules { propagation: Propagation::Orphan, ..RULES },
+    rules: Rules { propagation: Propagation::Orphan, warns_of_orphans: true, ..RULES },
+    completed_for_owners: |job| {
+        let mut labelled = job.clone();
+        label_like_template(&mut labelled).then_some(labelled)
+    },
     prepare_create,
-    prepare_update: |new, _| label_like_template(new),
+    prepare_update: |new, _| _ = label_like_template(new),
     validate_create: |request, faults| validate_new(&Place::root(request.new), faults),
     validate_update,
     validate_status: status::validate,
@@ -80,19 +84,21 @@ fn default(job: &mut Value) {
     pod::defaults::spec(job, &["spec", "template", "spec"]);
 }
 
-/// A job without labels has those of its template: also those that the server puts there, so this comes after them.
-fn label_like_template(job: &mut Value) {
+/// A job without labels has those of its template: also those that the server puts there, so this comes after them. Whether it had none.
+fn label_like_template(job: &mut Value) -> bool {
     let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let labels = at(job, &["spec", "template", "metadata", "labels"]).filter(|labels| labels.is_object()).cloned();
-    if let Some(labels) = labels.filter(|_| !has_labels) {
-        set_at(job, &["metadata", "labels"], labels);
+    match labels.filter(|_| !has_labels) {
+        Some(labels) => set_at(job, &["metadata", "labels"], labels),
+        None => false,
     }
 }
 
 /// Unless the client takes it upon himself, a job's pods are labelled with its uid and selected by it.
 fn prepare_create(job: &mut Value) {
     if at(job, &["spec", "manualSelector"]) == Some(&Value::Bool(true)) {
-        return label_like_template(job);
+        label_like_template(job);
+        return;
     }
     let uid = str_at(job, &["metadata", "uid"]).unwrap_or_default().to_owned();
     let name = str_at(job, &["metadata", "name"]).unwrap_or_default().to_owned();
@@ -281,28 +287,50 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     {
         faults.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
-    let is_asleep = before.field("suspend").flag() && old.at(&["status", "startTime"]).is_absent();
-    let template = spec.field("template");
-    let is_same = if is_asleep {
-        without_placement(template.value) == without_placement(before.field("template").value)
-    } else {
-        template.value == before.field("template").value
-    };
-    if !is_same {
-        faults.push(template.invalid(rules::IMMUTABLE));
+    template(&spec, &before, &old, faults);
+}
+
+/// While a Job is suspended and none of its Pods run, its template may say anew where they run and what they need.
+fn template(spec: &Place<'_>, before: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+    let (template, template_before) = (spec.field("template"), before.field("template"));
+    if !is_asleep(before, old) {
+        return rules::immutable(&template, &template_before, faults);
+    }
+    let fixed = |template: &Place<'_>| without_placement(template.field("spec").value);
+    if fixed(&template) != fixed(&template_before) {
+        faults.push(template.field("spec").invalid(rules::IMMUTABLE));
     }
 }
 
-/// A template without what says where its pods run, which may change while a job has not begun.
-fn without_placement(template: &Value) -> Value {
-    let mut template = template.clone();
-    for path in [&["metadata", "labels"], &["metadata", "annotations"]] {
-        remove_at(&mut template, path);
+/// Whether a Job is suspended and has no Pods: it never began, or its suspension is complete.
+fn is_asleep(before: &Place<'_>, old: &Place<'_>) -> bool {
+    let status = old.field("status");
+    let is_suspended = |condition: Place<'_>| {
+        condition.field("type").text() == "Suspended" && condition.field("status").text() == "True"
+    };
+    let is_out = status.field("startTime").is_absent() || status.field("conditions").items().any(is_suspended);
+    before.field("suspend").flag() && is_out && status.field("active").number().unwrap_or(0) == 0
+}
+
+/// The spec of a template without what says where its pods run and what they need.
+fn without_placement(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    for field in ["nodeSelector", "schedulingGates", "tolerations"] {
+        remove_at(&mut spec, &[field]);
     }
-    for field in ["affinity", "nodeSelector", "schedulingGates", "tolerations"] {
-        remove_at(&mut template, &["spec", field]);
+    let is_node_affinity_alone = |affinity: &Value| {
+        affinity.as_object().is_some_and(|fields| fields.keys().all(|field| field == "nodeAffinity"))
+    };
+    if at(&spec, &["affinity"]).is_some_and(is_node_affinity_alone) {
+        remove_at(&mut spec, &["affinity"]);
     }
-    template
+    remove_at(&mut spec, &["affinity", "nodeAffinity"]);
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            remove_at(container, &["resources"]);
+        }
+    }
+    spec
 }
 
 fn cells(job: &Value, now: Timestamp) -> Vec<Value> {

@@ -6,7 +6,6 @@ use crate::builtin::{cells, rules, selector};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::str_at;
 use steersman_machinery::{Value, name};
 
 pub(crate) const KIND: Kind = Kind {
@@ -16,11 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     singular: "csistoragecapacity",
     versions: &[Version {
         definition: "io.k8s.api.storage.v1.CSIStorageCapacity",
-        columns: &[
-            Column::NAME,
-            Column::text("StorageClassName", "The class that the capacity is of."),
-            Column::text("Capacity", "How much there is."),
-        ],
+        columns: &[Column::NAME, Column::date("Created At", "When it was created.")],
         cells,
         ..Version::V1
     }],
@@ -47,7 +42,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     rules::immutable(&new.field("storageClassName"), &old.field("storageClassName"), faults);
 }
 
+/// Upstream has no columns of its own for this kind.
 fn cells(object: &Value, _now: Timestamp) -> Vec<Value> {
-    let capacity = str_at(object, &["capacity"]).unwrap_or("<unset>");
-    vec![cells::name(object), cells::text(object, &["storageClassName"]), Value::from(capacity)]
+    vec![cells::name(object), cells::text(object, &["metadata", "creationTimestamp"])]
 }

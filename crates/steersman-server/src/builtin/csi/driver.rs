@@ -38,7 +38,13 @@ pub(crate) const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    rules: Rules { updates_unconditionally: false, rechecks_generate_name: false, returns_deleted: true, ..RULES },
+    rules: Rules {
+        updates_unconditionally: false,
+        rechecks_generate_name: false,
+        returns_deleted: true,
+        warns_on_update: false,
+        ..RULES
+    },
     prepare_update: count_generation,
     validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
     validate_update,

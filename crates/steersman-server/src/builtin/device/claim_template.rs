@@ -6,6 +6,7 @@ use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::place::Place;
 use crate::builtin::rules;
 use crate::strategy::Rules;
+use steersman_machinery::field::Error;
 
 pub(crate) const KIND: Kind = Kind {
     group: GROUP,
@@ -25,15 +26,27 @@ pub(crate) const KIND: Kind = Kind {
         definition: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate",
         deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
     }],
-    validate_create: |request, faults| {
-        let spec = Place::root(request.new).field("spec");
-        rules::labels(&spec.at(&["metadata", "labels"]), faults);
-        rules::annotations(&spec.at(&["metadata", "annotations"]), faults);
-        request::validate(&spec.field("spec"), faults);
-    },
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
     validate_update: |request, faults| {
         let (template, old) = (Place::root(request.new), Place::root(request.old));
+        validate(&template, faults);
         rules::immutable(&template.field("spec"), &old.field("spec"), faults);
     },
     ..Kind::NAMESPACED
 };
+
+/// The claims take labels and annotations from the template, and nothing else of its metadata.
+fn validate(template: &Place<'_>, faults: &mut Vec<Error>) {
+    let spec = template.field("spec");
+    let metadata = spec.field("metadata");
+    for (field, value) in metadata.value.as_object().into_iter().flatten() {
+        let place = metadata.field(field);
+        match field.as_str() {
+            "labels" => rules::labels(&place, faults),
+            "annotations" => rules::annotations(&place, faults),
+            _ if place.is_empty() || value == 0 => {}
+            _ => faults.push(place.forbidden("cannot be set")),
+        }
+    }
+    request::validate(&spec.field("spec"), faults);
+}

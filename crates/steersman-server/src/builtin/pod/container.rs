@@ -6,7 +6,7 @@ use crate::builtin::pod::{environment, ephemeral, handler, resources, security};
 use crate::builtin::rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
-use steersman_machinery::name;
+use steersman_machinery::{Value, name};
 
 /// All containers of a pod spec.
 pub(crate) fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>) {
@@ -25,6 +25,8 @@ pub(crate) fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut
             faults.push(name.duplicate());
         }
         common(&container, volumes, faults);
+        restart_rules(&container, faults);
+        resize_policy(&container, spec.field("restartPolicy").text(), faults);
     }
     for container in main.items() {
         handler::validate_probes(&container, faults);
@@ -48,6 +50,53 @@ fn common(container: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>)
     security::validate_container(&container.field("securityContext"), faults);
 }
 
+/// What becomes of a container whose resources change. Upstream blames the whole list.
+fn resize_policy(container: &Place<'_>, pod_restarts: &str, faults: &mut Vec<Error>) {
+    let policies = container.field("resizePolicy");
+    let mut seen = BTreeSet::new();
+    for policy in policies.items() {
+        let at_list = |field: &str| Place { path: policies.path.clone(), ..policy.field(field) };
+        let (resource, restart) = (at_list("resourceName"), at_list("restartPolicy"));
+        if !seen.insert(resource.text()) {
+            faults.push(Error::duplicate(&policy.path, Value::from(resource.text())));
+        }
+        for (place, words) in [(&resource, ["cpu", "memory"]), (&restart, ["NotRequired", "RestartContainer"])] {
+            match place.is_empty() {
+                true => faults.push(place.required("")),
+                false => rules::one_of(place, &words, faults),
+            }
+        }
+        if pod_restarts == "Never" && restart.text() != "NotRequired" {
+            faults.push(restart.invalid("must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
+        }
+    }
+}
+
+/// When a container is restarted by itself, whatever its Pod does.
+fn restart_rules(container: &Place<'_>, faults: &mut Vec<Error>) {
+    const RULES_MAX: usize = 20;
+    const VALUES_MAX: usize = 255;
+    let (policy, restarts) = (container.field("restartPolicy"), container.field("restartPolicyRules"));
+    if policy.is_present() {
+        rules::one_of(&policy, &["Always", "Never", "OnFailure"], faults);
+    } else if !restarts.is_empty() {
+        faults.push(policy.required("must specify restartPolicy when restart rules are used"));
+    }
+    if !rules::at_most(&restarts, RULES_MAX, faults) {
+        return;
+    }
+    for rule in restarts.items() {
+        rules::one_of(&rule.field("action"), &["Restart", "RestartAllContainers"], faults);
+        let codes = rule.field("exitCodes");
+        if codes.is_absent() {
+            faults.push(codes.required("must be specified"));
+        } else {
+            rules::one_of(&codes.field("operator"), &["In", "NotIn"], faults);
+            rules::at_most(&codes.field("values"), VALUES_MAX, faults);
+        }
+    }
+}
+
 /// What runs first ends before the others begin, unless it restarts always: then it may have what they have.
 fn validate_init(container: &Place<'_>, faults: &mut Vec<Error>) {
     let policy = container.field("restartPolicy");
@@ -55,9 +104,6 @@ fn validate_init(container: &Place<'_>, faults: &mut Vec<Error>) {
         handler::validate_probes(container, faults);
         handler::validate_lifecycle(container, faults);
         return;
-    }
-    if policy.is_present() {
-        rules::one_of(&policy, &["Always", "Never", "OnFailure"], faults);
     }
     for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
         let place = container.field(field);

@@ -18,6 +18,8 @@ pub(crate) fn validate_pod(spec: &Place<'_>, faults: &mut Vec<Error>) {
     context.field("supplementalGroups").items().for_each(|group| rules::within(&group, 0, ID_MAX, faults));
     rules::one_of_if_present(&context.field("fsGroupChangePolicy"), &["Always", "OnRootMismatch"], faults);
     rules::one_of_if_present(&context.field("supplementalGroupsPolicy"), &["Merge", "Strict"], faults);
+    // The other policy, `MountOption`, needs a feature that is off by default.
+    rules::one_of_if_present(&context.field("seLinuxChangePolicy"), &["Recursive"], faults);
     seccomp(&context.field("seccompProfile"), faults);
     app_armor(&context.field("appArmorProfile"), faults);
     sysctls(&context.field("sysctls"), faults);

@@ -2,11 +2,12 @@
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
-use crate::builtin::pod::{claims, container, scheduling, security, volume};
+use crate::builtin::pod::{claims, container, resources, scheduling, security, volume};
 use crate::builtin::rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
-use steersman_machinery::name;
+use steersman_machinery::value::Map;
+use steersman_machinery::{Value, name};
 
 pub(crate) const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 
@@ -21,8 +22,10 @@ pub(crate) fn validate_pod(request: &Request<'_>, faults: &mut Vec<Error>) {
 
 /// A template of pods.
 pub(crate) fn validate_template(template: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::labels(&template.at(&["metadata", "labels"]), faults);
-    rules::annotations(&template.at(&["metadata", "annotations"]), faults);
+    // Upstream leaves `metadata` out of these two paths.
+    let at_template = |field: &str| Place { path: template.path.child(field), ..template.at(&["metadata", field]) };
+    rules::labels(&at_template("labels"), faults);
+    rules::annotations(&at_template("annotations"), faults);
     let spec = template.field("spec");
     validate(&spec, faults);
     if !spec.field("ephemeralContainers").is_empty() {
@@ -45,11 +48,42 @@ pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     rules::within(&spec.field("activeDeadlineSeconds"), 1, i64::from(i32::MAX), faults);
     let os = spec.field("os");
     if os.is_present() {
-        rules::one_of(&os.field("name"), &["linux", "windows"], faults);
+        rules::one_of(&Place { path: os.path.clone(), ..os.field("name") }, &["linux", "windows"], faults);
+    }
+    overhead(&spec.field("overhead"), faults);
+    hostname_override(spec, faults);
+    let claims = spec.at(&["resources", "claims"]);
+    if claims.is_present() {
+        faults.push(claims.forbidden("claims may not be set for Resources at pod-level"));
     }
     for gate in spec.field("readinessGates").items() {
         rules::named(&gate.field("conditionType"), name::qualified, faults);
     }
+}
+
+/// What running the pod takes beside its containers: upstream checks and blames it as limits.
+fn overhead(overhead: &Place<'_>, faults: &mut Vec<Error>) {
+    if !overhead.is_absent() {
+        let limits = Value::Object(Map::from_iter([("limits".to_owned(), overhead.value.clone())]));
+        resources::validate(&Place { path: overhead.path.clone(), value: &limits }, faults);
+    }
+}
+
+fn hostname_override(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    const LENGTH_MAX: usize = 64;
+    let hostname = spec.field("hostnameOverride");
+    if hostname.is_absent() {
+        return;
+    }
+    for field in ["setHostnameAsFQDN", "hostNetwork"] {
+        if spec.field(field).flag() {
+            faults.push(hostname.forbidden(format!("may not be specified when {field} is true")));
+        }
+    }
+    if hostname.text().len() > LENGTH_MAX {
+        faults.push(Error::too_long(&hostname.path, LENGTH_MAX));
+    }
+    rules::named(&hostname, name::dns1123_subdomain, faults);
 }
 
 type NameCheck = fn(&str) -> Vec<String>;

@@ -2,7 +2,7 @@
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
-use crate::builtin::pod::container;
+use crate::builtin::pod::spec;
 use crate::builtin::rules;
 use std::collections::HashSet;
 use steersman_machinery::Value;
@@ -14,13 +14,11 @@ const ONLY_THESE: &str = "pod updates may not change fields other than `spec.con
 /// A change through the main endpoint.
 pub(crate) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
+    spec::validate(&new, faults);
     for list in ["containers", "initContainers"] {
         if new.field(list).items().count() != old.field(list).items().count() {
             faults.push(new.field(list).forbidden("pod updates may not add or remove containers"));
             return;
-        }
-        for one in new.field(list).items() {
-            container::image(&one.field("image"), faults);
         }
     }
     deadline(&new.field("activeDeadlineSeconds"), &old.field("activeDeadlineSeconds"), faults);

@@ -196,12 +196,13 @@ fn balancer(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         faults.push(health.invalid(why));
     }
-    for range in spec.field("loadBalancerSourceRanges").items() {
-        if !is_balanced(service) {
-            let why = "may only be used when `type` is 'LoadBalancer'";
-            faults.push(spec.field("loadBalancerSourceRanges").forbidden(why));
-            break;
-        }
+    // Upstream writes this field so in its faults.
+    let ranges = spec.field("loadBalancerSourceRanges");
+    let ranges = Place { path: spec.path.child("LoadBalancerSourceRanges"), ..ranges };
+    if !ranges.is_empty() && !is_balanced(service) {
+        faults.push(ranges.forbidden("may only be used when `type` is 'LoadBalancer'"));
+    }
+    for range in ranges.items() {
         if range.text().trim().parse::<ipnet::IpNet>().is_err() {
             faults.push(range.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
         }

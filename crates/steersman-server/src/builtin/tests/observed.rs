@@ -324,6 +324,20 @@ fn an_autoscaler_goes_only_so_fast_as_can_be_counted() {
 }
 
 #[test]
+fn an_empty_list_of_scaling_policies_is_refused_and_an_absent_one_has_the_defaults() {
+    let scalers = Subject::of("autoscaling", "HorizontalPodAutoscaler");
+    scalers.refused(
+        scaler(json!({"behavior": {"scaleUp": {"policies": []}, "scaleDown": {"policies": []}}})),
+        &[
+            "spec.behavior.scaleDown.policies: Required value: must specify at least one Policy",
+            "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",
+        ],
+    );
+    let made = scalers.created(scaler(json!({"behavior": {"scaleUp": {}}})));
+    assert_eq!(made["spec"]["behavior"]["scaleUp"]["policies"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn a_pod_has_one_address_of_each_family_and_cannot_be_nominated_once_it_is_bound() {
     let pods = Subject::of("", "Pod");
     let mut made = pods.created(json!({

