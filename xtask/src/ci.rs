@@ -19,6 +19,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     report.part("fmt", || succeed(workspace.cargo().args(["fmt", "--all", "--", "--check"])));
     report.part("fmt of benches", || succeed(workspace.cargo_benches().args(["fmt", "--all", "--", "--check"])));
+    report.part("fmt of fuzz", || succeed(workspace.cargo_fuzz().args(["fmt", "--all", "--", "--check"])));
     report.part("tidy", || tidy::check(workspace).map(drop));
     report.part("clippy", || {
         succeed(workspace.cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
@@ -26,6 +27,10 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     report.part("clippy of benches", || {
         let mut command = workspace.cargo_benches();
         succeed(command.args(["clippy", "--workspace", "--locked", "--all-targets", "--", "-D", "warnings"]))
+    });
+    report.part("clippy of fuzz", || {
+        let mut command = workspace.cargo_fuzz();
+        succeed(command.args(["clippy", "--locked", "--tests", "--", "-D", "warnings"]))
     });
     report.part("codegen", || codegen::check(workspace));
     report.part("doc", || {

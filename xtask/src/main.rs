@@ -9,6 +9,7 @@ mod ci;
 mod clients;
 mod codegen;
 mod differential;
+mod fuzz;
 mod known;
 mod metadata;
 mod portable;
@@ -51,6 +52,8 @@ enum Command {
     Codegen(codegen::Options),
     /// Asks a real kube-apiserver and a server of this tree the same generated questions, and says where the answers differ
     Differential(differential::Options),
+    /// Runs the fuzz targets, from their corpora, until the time is up; what crashes is made smaller
+    Fuzz(fuzz::Options),
     /// Sets up what the tests drive (kubectl, Neutron, other clients) and runs them all, the walks included
     Test(test::Options),
     /// Holds the tree against its own rules: crate edges, licences, file shape, words
@@ -81,6 +84,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Ci => ci::run(&workspace),
         Command::Codegen(options) => codegen::run(&workspace, options),
         Command::Differential(options) => differential::run(&workspace, options),
+        Command::Fuzz(options) => fuzz::run(&workspace, options),
         Command::Test(options) => test::run(&workspace, options),
         Command::Tidy => tidy::run(&workspace),
         Command::Tools => tools::run(&workspace),

@@ -1,11 +1,12 @@
 //! `cargo xtask test`: the one test command.
 //!
 //! Sets up what the tests drive, runs every test of the workspace (documentation included), those of the benches' server and
-//! load client, then the walks. Ends with `N passed, N failed` over all of it, alone on the last line.
+//! load client, the corpora of the fuzz targets, then the walks. Ends with `N passed, N failed` over all of it, alone on the last line.
 
 use std::process::{Command, ExitCode};
 
 use crate::clients;
+use crate::fuzz;
 use crate::process::stream;
 use crate::report::Report;
 use crate::tally::Tally;
@@ -18,7 +19,7 @@ const LONG_CASES: &str = "8192";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Many more cases in property tests, more rounds in the others, and the suites of clients that take long
+    /// Many more cases in property tests, more rounds in the others, a minute of each fuzz target, and the suites of clients that take long
     #[arg(long)]
     long: bool,
     /// Only tests, and walks, whose name contains this
@@ -71,7 +72,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut benches = workspace.cargo_benches();
     benches.args(["test", "--package", "bench-server", "--package", "bench-load"]);
     let mut benches = with_filter(benches);
-    for (name, command) in [("cargo test", &mut command), ("cargo test of benches", &mut benches)] {
+    let mut corpora = workspace.cargo_fuzz();
+    corpora.arg("test");
+    let mut corpora = with_filter(corpora);
+    for (name, command) in
+        [("cargo test", &mut command), ("cargo test of benches", &mut benches), ("corpora of fuzz", &mut corpora)]
+    {
         let mut counted = Tally::default();
         let passed = report.part(name, || {
             let status = stream(command, |line| counted += Tally::from_line(line).unwrap_or_default())?;
@@ -79,6 +85,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
             Ok(())
         });
         total += counted_or_one(passed, counted);
+    }
+
+    if options.long {
+        let passed = report.part("fuzz", || fuzz::test_long(workspace));
+        total += counted_or_one(passed, Tally { passed: usize::from(passed.is_some()), failed: 0 });
     }
 
     if let (Some(kubectl), Some(_)) = (&kubectl, &python) {

@@ -81,6 +81,18 @@ impl Workspace {
         command
     }
 
+    /// A cargo of the same toolchain in the workspace of the fuzz targets, with the output where all other is.
+    pub(crate) fn cargo_fuzz(&self) -> Command {
+        let mut command = Command::new(cargo());
+        command.current_dir(self.fuzz()).env("CARGO_TARGET_DIR", &self.target);
+        command
+    }
+
+    /// The fuzz targets: a workspace of its own, so that the fuzzer is in no lock file of the product.
+    pub(crate) fn fuzz(&self) -> PathBuf {
+        self.root.join("fuzz")
+    }
+
     /// What is only measured: a workspace of its own, so that the peers are in no lock file of the product.
     pub(crate) fn benches(&self) -> PathBuf {
         self.root.join("benches")

@@ -51,6 +51,8 @@ pub(crate) mod webhooks;
 
 pub(crate) use self::plugin::{Action, Phase, Review};
 pub use self::plugins::{Plugins, PluginsError};
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::webhook_plugins::patch_of_answer;
 
 use crate::admission::plugin::Plugin;
 use crate::initializers::field;

@@ -21,7 +21,7 @@
 mod bootstrap_token;
 mod certificate;
 mod configuration;
-mod jws;
+pub(crate) mod jws;
 mod key;
 mod oidc;
 mod request_header;

@@ -42,6 +42,9 @@ mod expiry;
 mod expressions;
 mod flowcontrol;
 mod follower;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod in_force;
 mod initializers;

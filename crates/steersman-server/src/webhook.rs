@@ -23,6 +23,8 @@ mod trust;
 pub use self::client::{CallError, Client};
 pub(crate) use self::client_config::{ClientConfig, bundle_fault};
 pub(crate) use self::clients::Clients;
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::kubeconfig::parse as parse_kubeconfig;
 pub use self::kubeconfig::read as read_kubeconfig;
 pub use self::services::{Mapping, MappingError, Services};
 

@@ -12,7 +12,7 @@
 //! writes or deletes them. Later reads compare each change with its checksum, and notice changes that are missing.
 
 mod check;
-mod format;
+pub(crate) mod format;
 mod index;
 mod intercepted;
 mod newest;

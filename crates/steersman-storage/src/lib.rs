@@ -20,6 +20,9 @@ pub mod conformance;
 pub mod disk;
 mod event;
 mod feeder;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod interest;
 mod key;
 pub mod kv;

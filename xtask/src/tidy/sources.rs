@@ -4,6 +4,8 @@
 
 use crate::tidy::Finding;
 
+/// Where the inputs of the fuzz targets are.
+const CORPORA: &str = "fuzz/corpus/";
 const LINES_MAX: usize = 1000;
 const README_LINES_MAX: usize = 80;
 /// A line of module docs that begins so gives the reason why the file is longer.
@@ -33,8 +35,8 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     if path.ends_with(".rs") {
         check_rust(path, text, &mut findings);
     }
-    // Recordings are kept as they were made; the lock file is cargo's.
-    let is_recording = path.ends_with(".walk");
+    // Recordings and inputs of fuzz targets are kept as they were made; the lock file is cargo's.
+    let is_recording = path.ends_with(".walk") || path.starts_with(CORPORA);
     let is_lock = path.ends_with(".lock");
     if path == "README.md" && text.lines().count() > README_LINES_MAX {
         findings.push(Finding::new(path, format!("has more than {README_LINES_MAX} lines")));
@@ -134,6 +136,7 @@ mod tests {
         check_file("a/src/lib.rs", DOCS, &[]);
         check_file("README.md", "# Name\n", &[]);
         check_file("a.walk", "no line break, and space \nthere", &[]);
+        check_file("fuzz/corpus/yaml/a", "no line break, and space \nthere", &[]);
     }
 
     #[test]

@@ -15,3 +15,11 @@ mod validating;
 
 pub(super) use self::mutating::Mutating;
 pub(super) use self::validating::Validating;
+
+/// The patch in the answer of a mutating webhook.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn patch_of_answer(json: &[u8]) -> Option<Vec<u8>> {
+    use crate::admission::webhooks::{hook, registered};
+    let version = hook::ReviewVersion::V1;
+    response::read(registered::Kind::Mutating, version, "webhook", "uid", json).ok()?.patch
+}

@@ -84,8 +84,13 @@ pub fn read(path: &Path) -> Result<Endpoint, EndpointError> {
     let text = contents(path)?;
     let dir = path.parent().unwrap_or(Path::new(""));
     let text = String::from_utf8(text).map_err(|_| EndpointError::Malformed("it is no UTF-8".to_owned()))?;
+    parse(&text, dir)
+}
+
+/// Reads the text of a file. Paths in it are relative to `dir`.
+pub(crate) fn parse(text: &str, dir: &Path) -> Result<Endpoint, EndpointError> {
     let config: Config =
-        config_file::parse(&text).map_err(|error| malformed(format!("it is no kubeconfig: {error}")))?;
+        config_file::parse(text).map_err(|error| malformed(format!("it is no kubeconfig: {error}")))?;
     endpoint(config, dir)
 }
 

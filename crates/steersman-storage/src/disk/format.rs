@@ -310,6 +310,24 @@ fn expand(payload: &[u8]) -> Result<Bytes, &'static str> {
     }
 }
 
+/// Where the entries of the fuzz targets are.
+#[cfg(feature = "fuzzing")]
+const FUZZED: Place = (7, 0);
+
+/// A change as the log stores it, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn encode_sealed(key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
+    let mut stored = encode(key, value);
+    seal(&mut stored, FUZZED, None, Position::Last);
+    stored
+}
+
+/// Reads a change of the log, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_sealed(stored: &[u8]) -> Result<Event, String> {
+    decode(FUZZED, stored).map_err(|error| error.to_string())
+}
+
 impl From<Malformed> for Error {
     fn from(malformed: Malformed) -> Error {
         Error::Read { source: Arc::new(malformed) }

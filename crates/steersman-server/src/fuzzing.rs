@@ -1,0 +1,96 @@
+//! Entries for the fuzz targets in `fuzz/`, which read what clients send through items that are private otherwise.
+//!
+//! Only with the feature `fuzzing`, and no part of the interface. Each function is the private one and nothing more; what must
+//! hold of it is asserted by the targets.
+
+use crate::authn::PublicKey;
+use crate::authn::jws::Jws;
+use crate::negotiate::Encoding;
+use crate::query::Query;
+use crate::representation::encoding;
+use crate::{admission, codec, negotiate, options, protobuf, version_order, webhook};
+use http::HeaderMap;
+use std::cmp::Ordering;
+use std::path::Path;
+use steersman_machinery::budget::Budget;
+use steersman_machinery::{GroupVersionKind, Value};
+
+/// Reads a YAML body: its tree, and how many keys it repeats.
+pub fn decode_yaml(body: &[u8]) -> Result<(Value, usize), String> {
+    codec::decode_yaml(body, &Budget::unlimited())
+        .map(|parsed| (parsed.value, parsed.faults.warnings().len()))
+        .map_err(|error| error.to_string())
+}
+
+/// Writes a tree as the body of an answer.
+pub fn encode(value: &Value, as_what: Encoding, is_pretty: bool) -> Vec<u8> {
+    encoding::encode(value, as_what, is_pretty).0.into()
+}
+
+/// Reads a protobuf body.
+pub fn decode_protobuf(body: &[u8]) -> Result<Value, String> {
+    protobuf::decode(body, &Budget::unlimited()).map_err(|error| error.to_string())
+}
+
+/// Writes a JSON document as protobuf; `None` if it is no JSON, or of a kind that has no protobuf form.
+pub fn encode_protobuf(json: &[u8]) -> Option<Vec<u8>> {
+    protobuf::document(json)
+}
+
+/// Whether a kind has a protobuf form.
+pub fn has_protobuf(kind: &GroupVersionKind) -> bool {
+    protobuf::has_form(kind)
+}
+
+/// Reads the options of a list; its continue token, as the server writes it.
+pub fn list_options(query: &Query, is_watch: bool) -> Option<Option<String>> {
+    let list = options::List::parse(query, is_watch).ok()?;
+    let _ = (list.revision(), list.takes_any());
+    Some(list.token.map(|token| token.encode()))
+}
+
+/// Reads the options of a write, and those of a deletion with its body.
+pub fn write_options(query: &Query, body: Option<Value>) -> [bool; 3] {
+    [
+        options::Write::parse(query, "UpdateOptions", false).is_ok(),
+        options::Write::parse(query, "PatchOptions", true).is_ok(),
+        options::Delete::parse(query, body).is_ok(),
+    ]
+}
+
+/// Whether an answer may be compressed.
+pub fn takes_gzip(headers: &HeaderMap) -> bool {
+    negotiate::takes_gzip(headers)
+}
+
+/// Reads a signed token; whether one of the keys signed it.
+pub fn is_token_signed(token: &str, keys: &[PublicKey]) -> Option<bool> {
+    let token = Jws::parse(token)?;
+    let _ = (token.key_id(), token.algorithm());
+    Some(token.is_signed_by(keys))
+}
+
+/// Reads a key of a JSON Web Key Set, and writes it again.
+pub fn web_key(jwk: &Value) -> Option<Value> {
+    PublicKey::from_jwk(jwk).map(|key| key.to_jwk())
+}
+
+/// The keys of a PEM text as JSON Web Keys.
+pub fn web_keys(keys: &[PublicKey]) -> Vec<Value> {
+    keys.iter().map(PublicKey::to_jwk).collect()
+}
+
+/// Compares versions as discovery orders them.
+pub fn compare_versions(a: &str, b: &str) -> Ordering {
+    version_order::compare(a, b)
+}
+
+/// Reads the answer of a webhook; its patch.
+pub fn webhook_answer(json: &[u8]) -> Option<Vec<u8>> {
+    admission::patch_of_answer(json)
+}
+
+/// Whether a text is a kubeconfig that a webhook can be called by.
+pub fn is_kubeconfig(text: &str) -> bool {
+    webhook::parse_kubeconfig(text, Path::new("")).is_ok()
+}

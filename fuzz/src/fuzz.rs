@@ -1,0 +1,26 @@
+//! The program that libFuzzer drives. The variable `STEERSMAN_FUZZ_TARGET` says which target it runs, so that all of them are
+
+use std::sync::OnceLock;
+use steersman_fuzz::{Target, find, targets};
+
+static TARGET: OnceLock<&'static Target> = OnceLock::new();
+
+fn choose() {
+    let name = std::env::var("STEERSMAN_FUZZ_TARGET").unwrap_or_default();
+    match find(&name) {
+        Some(target) => drop(TARGET.set(target)),
+        None => {
+            let names: Vec<_> = targets::ALL.iter().map(|target| target.name).collect();
+            panic!("STEERSMAN_FUZZ_TARGET={name:?} is no target; there are {}", names.join(", "));
+        }
+    }
+}
+
+libfuzzer_sys::fuzz_target!(
+    init: choose(),
+    |data: &[u8]| {
+        if let Some(target) = TARGET.get() {
+            (target.run)(data);
+        }
+    }
+);

@@ -1,0 +1,46 @@
+//! The table of targets. One row here and one file below `targets/` for each.
+
+use crate::Target;
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        $(pub mod $name;)*
+
+        /// All of them, by name.
+        pub const ALL: &[Target] = &[$(Target { name: stringify!($name), run: $name::run }),*];
+    };
+}
+
+targets! {
+    builtin_kinds
+    cel
+    codegen
+    config_files
+    definitions
+    fields_v1
+    format
+    json_builtin
+    json_custom
+    json_patch
+    json_path
+    keys
+    managed
+    merge_patch
+    names
+    object
+    pattern
+    projection
+    protobuf
+    quantity
+    request
+    schedules
+    selectors
+    store_entry
+    store_file
+    strategic
+    structural
+    times
+    tokens
+    webhook_answers
+    yaml
+}
