@@ -1,4 +1,7 @@
 //! The program that libFuzzer drives. The variable `STEERSMAN_FUZZ_TARGET` says which target it runs, so that all of them are
+//! linked once.
+
+#![no_main]
 
 use std::sync::OnceLock;
 use steersman_fuzz::{Target, find, targets};

@@ -9,6 +9,7 @@ use steersman_machinery::value::object_at;
 
 mod cells;
 mod convert;
+mod older;
 mod validate;
 
 pub(crate) const KIND: Kind = Kind {

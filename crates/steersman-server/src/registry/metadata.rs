@@ -136,6 +136,10 @@ pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy,
     }
     if strategy.rules().rechecks_generate_name && endpoint == Endpoint::Main {
         validate_generate_name(new, strategy, &mut errors);
+    } else {
+        let base = text(new, "generateName");
+        let path = path.child("generateName");
+        errors.extend(name::path_segment(base).into_iter().map(|fault| Error::invalid(&path, base, fault)));
     }
     let is_deleting = !text(old, "deletionTimestamp").is_empty();
     if is_deleting {
@@ -317,8 +321,10 @@ mod tests {
             (created, validate_update(&object, &object, &*resource.strategy, Endpoint::Main).len())
         };
         assert_eq!(errors("ConfigMap"), (1, 1));
-        // Updates of this kind check less.
+        // Updates of this kind look only for what no path may have.
         assert_eq!(errors("Deployment"), (1, 0));
+        let object = json!({"metadata": {"name": "a", "generateName": "a/b"}});
+        assert_eq!(validate_update(&object, &object, &*resource("Deployment").strategy, Endpoint::Main).len(), 1);
         let fine = json!({"metadata": {"name": "a", "generateName": "a-"}});
         assert_eq!(validate_create(&fine, &*resource("ConfigMap").strategy), []);
     }

@@ -1,17 +1,44 @@
 //! The two versions of an autoscaler. What v1 has no field for it carries in annotations, so that nothing is lost when a
-//! client reads and writes v1; their content is that of v2.
+//! client reads and writes v1.
 
+use crate::builtin::autoscaler::older::{self, Amounts};
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{Map, at, object_at, remove_at, set_at, str_at};
 
-/// The fields of the spec and the status that only v2 has, and the annotations that stand for them in v1.
-const CARRIED: [(&[&str], &str); 4] = [
-    (&["spec", "metrics"], "autoscaling.alpha.kubernetes.io/metrics"),
-    (&["spec", "behavior"], "autoscaling.alpha.kubernetes.io/behavior"),
-    (&["status", "currentMetrics"], "autoscaling.alpha.kubernetes.io/current-metrics"),
-    (&["status", "conditions"], "autoscaling.alpha.kubernetes.io/conditions"),
-];
+/// A field of the spec or the status that only v2 has, and the annotation that stands for it in v1.
+struct Carried {
+    path: &'static [&'static str],
+    annotation: &'static str,
+    to_text: fn(&Value) -> Option<String>,
+    from_text: fn(&str) -> Option<Value>,
+}
+
+const METRICS: Carried = Carried {
+    path: &["spec", "metrics"],
+    annotation: "autoscaling.alpha.kubernetes.io/metrics",
+    to_text: |metrics| older::metrics_text(metrics, Amounts::Wanted),
+    from_text: |text| older::metrics(text, Amounts::Wanted),
+};
+const CURRENT_METRICS: Carried = Carried {
+    path: &["status", "currentMetrics"],
+    annotation: "autoscaling.alpha.kubernetes.io/current-metrics",
+    to_text: |metrics| older::metrics_text(metrics, Amounts::Current),
+    from_text: |text| older::metrics(text, Amounts::Current),
+};
+const BEHAVIOR: Carried = Carried {
+    path: &["spec", "behavior"],
+    annotation: "autoscaling.alpha.kubernetes.io/behavior",
+    to_text: older::behavior_text,
+    from_text: older::behavior,
+};
+const CONDITIONS: Carried = Carried {
+    path: &["status", "conditions"],
+    annotation: "autoscaling.alpha.kubernetes.io/conditions",
+    to_text: older::conditions_text,
+    from_text: older::conditions,
+};
+const CARRIED: [Carried; 4] = [METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS];
 
 /// The metric of v1: so many percent of what is asked for of the processor.
 pub(crate) fn processor(utilization: i64) -> Value {
@@ -23,7 +50,7 @@ pub(crate) fn processor(utilization: i64) -> Value {
 
 /// Whether an autoscaler in the form of v1 has metrics beside the processor.
 pub(crate) fn has_other_metrics(scaler: &Value) -> bool {
-    at(scaler, &["metadata", "annotations", CARRIED[0].1]).is_some()
+    at(scaler, &["metadata", "annotations", METRICS.annotation]).is_some()
 }
 
 /// The field of a metric that belongs to its type.
@@ -39,10 +66,10 @@ pub(crate) fn source_of(kind: &str) -> &'static str {
 
 /// From v1 to v2.
 pub(crate) fn to_v2(mut scaler: Value) -> Value {
-    for (path, annotation) in CARRIED {
-        let text = remove_at(&mut scaler, &["metadata", "annotations", annotation]);
-        if let Some(carried) = text.as_ref().and_then(|text| serde_json::from_str::<Value>(text.as_str()?).ok()) {
-            set_at(&mut scaler, path, carried);
+    for carried in CARRIED {
+        let text = remove_at(&mut scaler, &["metadata", "annotations", carried.annotation]);
+        if let Some(value) = text.as_ref().and_then(|text| (carried.from_text)(text.as_str()?)) {
+            set_at(&mut scaler, carried.path, value);
         }
     }
     drop_empty(&mut scaler, &["metadata"], "annotations");
@@ -67,17 +94,18 @@ pub(crate) fn from_v2(mut scaler: Value) -> Value {
     let (target, metrics) = split(list(&scaler, &["spec", "metrics"]), &["resource", "target", "averageUtilization"]);
     let (current, current_metrics) =
         split(list(&scaler, &["status", "currentMetrics"]), &["resource", "current", "averageUtilization"]);
-    for (path, rest) in [(CARRIED[0].0, metrics), (CARRIED[2].0, current_metrics)] {
+    for (path, rest) in [(METRICS.path, metrics), (CURRENT_METRICS.path, current_metrics)] {
         remove_at(&mut scaler, path);
         if !rest.is_empty() {
             set_at(&mut scaler, path, Value::Array(rest));
         }
     }
-    for (path, annotation) in CARRIED {
-        if let Some(carried) = remove_at(&mut scaler, path)
+    for carried in CARRIED {
+        if let Some(value) = remove_at(&mut scaler, carried.path)
+            && let Some(text) = (carried.to_text)(&value)
             && let Some(annotations) = object_at(&mut scaler, &["metadata", "annotations"])
         {
-            annotations.insert(annotation.to_owned(), Value::from(carried.to_string()));
+            annotations.insert(carried.annotation.to_owned(), Value::from(text));
         }
     }
     if let Some(target) = target {
@@ -117,6 +145,37 @@ fn drop_empty(object: &mut Value, path: &[&str], field: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_annotations_are_written_as_upstream_writes_them() {
+        let selector = json!({"matchLabels": {"a": "b"}});
+        let scaler = json!({"metadata": {}, "spec": {
+            "metrics": [
+                {"type": "Pods", "pods": {
+                    "metric": {"name": "rps", "selector": selector}, "target": {"type": "AverageValue", "averageValue": "10"},
+                }},
+                {"type": "Object", "object": {
+                    "describedObject": {"kind": "Service", "name": "s", "apiVersion": "v1"}, "metric": {"name": "q"},
+                    "target": {"type": "Value", "value": "5k"},
+                }},
+            ],
+            "behavior": {"scaleUp": {
+                "stabilizationWindowSeconds": 10, "selectPolicy": "Min",
+                "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}],
+            }},
+        }});
+        let old = from_v2(scaler.clone());
+        let text = |name: &str| old["metadata"]["annotations"][name].as_str().unwrap().to_owned();
+        assert_eq!(
+            text(METRICS.annotation),
+            r#"[{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"10","selector":{"matchLabels":{"a":"b"}}}},{"type":"Object","object":{"target":{"kind":"Service","name":"s","apiVersion":"v1"},"metricName":"q","targetValue":"5k"}}]"#
+        );
+        assert_eq!(
+            text(BEHAVIOR.annotation),
+            r#"{"ScaleUp":{"StabilizationWindowSeconds":10,"SelectPolicy":"Min","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":60}],"Tolerance":null},"ScaleDown":null}"#
+        );
+        assert_eq!(to_v2(old), scaler);
+    }
 
     #[test]
     fn nothing_is_lost_in_the_older_version() {
