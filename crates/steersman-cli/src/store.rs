@@ -111,6 +111,9 @@ impl Report<'_> {
         }
         text + match is_sound {
             true => "everything is as it was written\n",
+            false if acknowledged.is_some() => {
+                "the server does not start with this file: restore a newer copy, or remove store.newest to go on without these changes\n"
+            }
             false => {
                 "restore it from a copy, or start the server: it serves everything else, and damaged objects can be deleted \
                  with the parameter ignoreStoreReadErrorWithClusterBreakingPotential=true\n"

@@ -253,9 +253,9 @@ pub struct Rules {
     /// A deletion that says nothing of dependents is warned that they stay.
     pub warns_of_orphans: bool,
     /// Finalizers without a domain must be those that the server knows.
-    pub knows_finalizers: bool,
+    pub requires_qualified_finalizers: bool,
     /// Updates check `generateName` as creations do.
-    pub rechecks_generate_name: bool,
+    pub validates_generate_name_on_update: bool,
 }
 
 /// What a deletion does with dependents.
@@ -289,8 +289,8 @@ impl Default for Rules {
             returns_deleted: false,
             warns_on_update: true,
             warns_of_orphans: false,
-            knows_finalizers: false,
-            rechecks_generate_name: false,
+            requires_qualified_finalizers: false,
+            validates_generate_name_on_update: false,
         }
     }
 }

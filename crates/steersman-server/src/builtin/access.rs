@@ -57,13 +57,13 @@ pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
 
 const NAMESPACED: Kind = Kind {
     group: GROUP,
-    rules: Rules { creates_on_update: true, rechecks_generate_name: false, ..RULES },
+    rules: Rules { creates_on_update: true, validates_generate_name_on_update: false, ..RULES },
     name_faults: name::path_segment,
     ..Kind::NAMESPACED
 };
 const CLUSTER: Kind = Kind {
     group: GROUP,
-    rules: Rules { creates_on_update: true, rechecks_generate_name: false, ..RULES },
+    rules: Rules { creates_on_update: true, validates_generate_name_on_update: false, ..RULES },
     name_faults: name::path_segment,
     ..Kind::CLUSTER
 };

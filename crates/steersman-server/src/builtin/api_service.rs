@@ -47,7 +47,7 @@ pub(crate) const KIND: Kind = Kind {
         &["metadata", "labels"],
         &["metadata", "ownerReferences"],
     ],
-    rules: Rules { updates_unconditionally: false, knows_finalizers: false, ..RULES },
+    rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
     name_faults: name::path_segment,
     prepare_create,
     validate_create: validate,

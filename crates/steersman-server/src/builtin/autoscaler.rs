@@ -16,7 +16,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "autoscaling",
     kind: "HorizontalPodAutoscaler",
     plural: "horizontalpodautoscalers",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "horizontalpodautoscaler",
     short_names: &["hpa"],
     categories: &["all"],

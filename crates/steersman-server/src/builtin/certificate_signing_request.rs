@@ -100,7 +100,7 @@ pub(crate) const KIND: Kind = Kind {
         set_at(new, &["status"], status);
     },
     main_leaves: &[&["spec"], &["status"]],
-    rules: strategy::Rules { rechecks_generate_name: false, ..RULES },
+    rules: strategy::Rules { validates_generate_name_on_update: false, ..RULES },
     status_leaves: &[&["spec"]],
     other_leaves: &[&["spec"], &["status", "certificate"]],
     validate_create: |request, faults| {

@@ -18,7 +18,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "apps",
     kind: "DaemonSet",
     plural: "daemonsets",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "daemonset",
     short_names: &["ds"],
     categories: &["all"],

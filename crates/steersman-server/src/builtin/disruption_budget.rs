@@ -29,7 +29,12 @@ pub(crate) const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    rules: Rules { updates_unconditionally: false, knows_finalizers: false, rechecks_generate_name: false, ..RULES },
+    rules: Rules {
+        updates_unconditionally: false,
+        requires_qualified_finalizers: false,
+        validates_generate_name_on_update: false,
+        ..RULES
+    },
     validate_create: validate,
     validate_update: validate,
     validate_status,

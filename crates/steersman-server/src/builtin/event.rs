@@ -73,7 +73,12 @@ const EVENT: Kind = Kind {
     plural: "events",
     singular: "event",
     short_names: &["ev"],
-    rules: Rules { creates_on_update: true, knows_finalizers: false, rechecks_generate_name: false, ..RULES },
+    rules: Rules {
+        creates_on_update: true,
+        requires_qualified_finalizers: false,
+        validates_generate_name_on_update: false,
+        ..RULES
+    },
     ..Kind::NAMESPACED
 };
 

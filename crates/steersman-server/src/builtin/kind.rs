@@ -22,8 +22,8 @@ pub(crate) const RULES: Rules = Rules {
     returns_deleted: false,
     warns_on_update: true,
     warns_of_orphans: false,
-    knows_finalizers: true,
-    rechecks_generate_name: true,
+    requires_qualified_finalizers: true,
+    validates_generate_name_on_update: true,
 };
 
 /// One built-in kind of one group.

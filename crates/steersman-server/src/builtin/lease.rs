@@ -24,8 +24,8 @@ pub(crate) const KIND: Kind = Kind {
     rules: Rules {
         creates_on_update: true,
         updates_unconditionally: false,
-        knows_finalizers: false,
-        rechecks_generate_name: false,
+        requires_qualified_finalizers: false,
+        validates_generate_name_on_update: false,
         ..RULES
     },
     prepare_create: |lease| drop_coordination(lease, &Value::Null),

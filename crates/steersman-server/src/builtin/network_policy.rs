@@ -16,7 +16,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "networking.k8s.io",
     kind: "NetworkPolicy",
     plural: "networkpolicies",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "networkpolicy",
     short_names: &["netpol"],
     versions: &[Version {

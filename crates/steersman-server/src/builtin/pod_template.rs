@@ -33,7 +33,7 @@ pub(crate) const KIND: Kind = Kind {
     validate_update: |request, faults| {
         pod::spec::validate_template(&Place::root(request.new).field("template"), faults);
     },
-    rules: Rules { returns_deleted: true, rechecks_generate_name: false, ..RULES },
+    rules: Rules { returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
     ..Kind::NAMESPACED
 };
 

@@ -32,7 +32,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "scheduling.k8s.io",
     kind: "PriorityClass",
     plural: "priorityclasses",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "priorityclass",
     short_names: &["pc"],
     versions: &[Version {

@@ -14,7 +14,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "apps",
     kind: "ReplicaSet",
     plural: "replicasets",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "replicaset",
     short_names: &["rs"],
     categories: &["all"],

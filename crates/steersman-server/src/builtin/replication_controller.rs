@@ -40,7 +40,7 @@ pub(crate) const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    rules: Rules { propagation: Propagation::Orphan, rechecks_generate_name: false, ..RULES },
+    rules: Rules { propagation: Propagation::Orphan, validates_generate_name_on_update: false, ..RULES },
     validate_create: validate,
     validate_update: validate,
     validate_status: replica_set::validate_status,

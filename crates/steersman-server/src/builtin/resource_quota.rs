@@ -32,7 +32,7 @@ pub(crate) const KIND: Kind = Kind {
         cells: cells_of,
         ..Version::V1
     }],
-    rules: Rules { returns_deleted: true, rechecks_generate_name: false, ..RULES },
+    rules: Rules { returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
     validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
     validate_update,
     validate_status: |request, faults| {

@@ -26,7 +26,12 @@ pub(crate) const KIND: Kind = Kind {
         cells: |class, now| vec![cells::name(class), cells::text(class, &["handler"]), cells::age(class, now)],
         ..Version::V1
     }],
-    rules: Rules { creates_on_update: true, updates_unconditionally: false, knows_finalizers: false, ..RULES },
+    rules: Rules {
+        creates_on_update: true,
+        updates_unconditionally: false,
+        requires_qualified_finalizers: false,
+        ..RULES
+    },
     validate_create: |request, faults| validate(&Place::root(request.new), faults),
     validate_update,
     ..Kind::CLUSTER

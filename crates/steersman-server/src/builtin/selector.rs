@@ -74,7 +74,7 @@ pub(crate) fn labels_text(labels: &Value) -> String {
     if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
 }
 
-/// Whether a selector selects by its own rules; one that does not is blamed again as a whole by some kinds.
+/// Whether a selector is valid. Some kinds report an invalid one a second time, for the whole field.
 pub(crate) fn is_valid(selector: &Place<'_>) -> bool {
     let mut faults = Vec::new();
     validate(selector, &mut faults);

@@ -40,7 +40,7 @@ pub(crate) const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    rules: Rules { creates_on_update: true, returns_deleted: true, rechecks_generate_name: false, ..RULES },
+    rules: Rules { creates_on_update: true, returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
     name_faults: name::dns1123_label,
     prepare_create: |service| update::join_addresses(service, &Value::Null),
     prepare_update: update::prepare,

@@ -15,7 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "networking.k8s.io",
     kind: "ServiceCIDR",
     plural: "servicecidrs",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "servicecidr",
     versions: &[Version {
         definition: "io.k8s.api.networking.v1.ServiceCIDR",

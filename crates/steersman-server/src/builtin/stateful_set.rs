@@ -15,7 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "apps",
     kind: "StatefulSet",
     plural: "statefulsets",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "statefulset",
     short_names: &["sts"],
     categories: &["all"],

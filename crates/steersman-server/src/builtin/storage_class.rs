@@ -56,7 +56,7 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
 
 /// Terms select different nodes, and each key of a term has values.
 fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
-    // Upstream takes a term without keys for a repetition of nothing.
+    // Upstream's set of seen terms begins with the empty one, so it reports a term without keys as a duplicate.
     let mut seen = BTreeSet::from([BTreeMap::new()]);
     for term in terms.items() {
         let mut keys = BTreeMap::new();

@@ -49,6 +49,13 @@ struct Follower {
     control: Arc<FlowControl>,
 }
 
+impl Drop for Follower {
+    /// Nobody waits for what comes into force no more, however this ends.
+    fn drop(&mut self) {
+        self.control.progress().end();
+    }
+}
+
 impl Follower {
     async fn run(self, from: Revision) {
         let mut after = from;

@@ -134,7 +134,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy,
             errors.push(Error::invalid(&path.child(key), after.unwrap_or_default(), "field is immutable"));
         }
     }
-    if strategy.rules().rechecks_generate_name && endpoint == Endpoint::Main {
+    if strategy.rules().validates_generate_name_on_update && endpoint == Endpoint::Main {
         validate_generate_name(new, strategy, &mut errors);
     } else {
         let base = text(new, "generateName");
@@ -171,11 +171,11 @@ fn validate(object: &Value, strategy: &dyn Strategy) -> Vec<Error> {
     if let Some(annotations) = metadata.get("annotations").and_then(Value::as_object) {
         validate_annotations(annotations, &path.child("annotations"), &mut errors);
     }
-    let knows_finalizers = strategy.rules().knows_finalizers;
+    let requires_qualified_finalizers = strategy.rules().requires_qualified_finalizers;
     for (index, finalizer) in finalizers(object).into_iter().enumerate() {
         let path = path.child("finalizers");
         errors.extend(name::qualified(finalizer).into_iter().map(|fault| Error::invalid(&path, finalizer, fault)));
-        if knows_finalizers && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+        if requires_qualified_finalizers && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(Error::invalid(&path.index(index), finalizer, detail));
         }

@@ -12,19 +12,24 @@ const LAST: &str = "9999-12-30T22:00:00.000000Z";
 
 /// The object with the last possible time in place of later ones; nothing if there are none.
 pub(super) fn brought_forward(json: &str) -> Option<String> {
-    let mut changed: Option<String> = None;
-    let mut rest = json;
-    while let Some(at) = rest.find(BEGINNING) {
-        let (before, from) = rest.split_at(at + 1);
-        let Some(end) = from.find('"') else { break };
-        let (text, behind) = from.split_at(end);
-        let out = changed.get_or_insert_with(|| String::with_capacity(json.len() + LAST.len()));
-        out.push_str(before);
-        out.push_str(if is_too_late(text) { LAST } else { text });
-        rest = behind;
+    let mut changed = String::new();
+    let (mut copied, mut from) = (0, 0);
+    while let Some(at) = json[from..].find(BEGINNING) {
+        let begin = from + at + 1;
+        from = begin;
+        // A quote within a text, such as an annotation that holds a whole object, begins no text of its own.
+        let is_escaped = json[..begin - 1].ends_with('\\');
+        let Some(end) = json[begin..].find('"').map(|length| begin + length) else { break };
+        if !is_escaped && is_too_late(&json[begin..end]) {
+            changed.push_str(&json[copied..begin]);
+            changed.push_str(LAST);
+            copied = end;
+        }
     }
-    let mut changed = changed?;
-    changed.push_str(rest);
+    if copied == 0 {
+        return None;
+    }
+    changed.push_str(&json[copied..]);
     Some(changed)
 }
 
@@ -43,12 +48,19 @@ mod tests {
         let never = "9999-12-31T23:59:59Z";
         assert_eq!(brought_forward(&json(never, "x")), Some(json(LAST, "x")));
         assert_eq!(brought_forward(&json("2026-01-01T00:00:00Z", never)), Some(json("2026-01-01T00:00:00Z", LAST)));
-        assert_eq!(
-            brought_forward(&json("9999-12-31", "9999-12-30T00:00:00Z")),
-            Some(json("9999-12-31", "9999-12-30T00:00:00Z"))
-        );
+        assert_eq!(brought_forward(&json("9999-12-31", "9999-12-30T00:00:00Z")), None);
         assert_eq!(brought_forward(&json("x", "y")), None);
         assert_eq!(brought_forward(r#"{"a":"9999-12-3"#), None);
         assert!(LAST.parse::<Timestamp>().is_ok());
+    }
+
+    #[test]
+    fn an_object_within_an_annotation_stays_as_it_is() {
+        let json = |until: &str| {
+            format!(r#"{{"applied":"{{\"until\":\"9999-12-31T23:59:59Z\",\"a\":\"b\"}}\n","until":"{until}"}}"#)
+        };
+        let changed = brought_forward(&json("9999-12-31T23:59:59Z")).unwrap();
+        assert_eq!(changed, json(LAST));
+        assert!(serde_json::from_str::<serde_json::Value>(&changed).is_ok());
     }
 }

@@ -6,9 +6,10 @@ use crate::admission::webhooks::hook::Hook;
 use crate::catalog::Served;
 use crate::status::Failure;
 use steersman_machinery::Value;
+use steersman_machinery::budget;
 use steersman_machinery::value::{at, remove_at, set_at};
 use steersman_schema::decode::{self, Body};
-use steersman_schema::json_patch::Patch;
+use steersman_schema::json_patch::{self, Patch};
 use steersman_schema::{Definitions, managed};
 
 /// Where the record of who owns which field is.
@@ -43,8 +44,11 @@ pub(super) async fn apply(
     let (Some(before), Some(new)) = (object, subject.new) else {
         return Err(wrong("attempted to modify the object, which is not supported for this operation".to_owned()));
     };
-    let patched =
-        patch.apply(before, budget).map_err(|error| wrong(format!("sent a patch that cannot be applied: {error}")))?;
+    let patched = patch.apply(before, budget).map_err(|error| match error {
+        // The request was given up: that is no fault of the webhook.
+        json_patch::Error::Budget(error @ budget::Error::Interrupted) => Failure::of_budget(&error),
+        error => wrong(format!("sent a patch that cannot be applied: {error}")),
+    })?;
     for key in ["apiVersion", "kind"] {
         if patched.get(key) != before.get(key) {
             return Err(wrong(format!("changed {key}: that is not possible")));

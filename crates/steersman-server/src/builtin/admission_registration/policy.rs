@@ -139,7 +139,7 @@ const POLICY: Kind = Kind {
     group: GROUP,
     categories: CATEGORIES,
     generation: &[&["spec"]],
-    rules: Rules { updates_unconditionally: false, knows_finalizers: false, ..RULES },
+    rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
     ..Kind::CLUSTER
 };
 

@@ -48,7 +48,7 @@ const KIND: Kind = Kind {
     group: GROUP,
     categories: CATEGORIES,
     generation: &[&["webhooks"]],
-    rules: Rules { updates_unconditionally: false, knows_finalizers: false, ..RULES },
+    rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
     validate_create: validate,
     validate_update: validate,
     ..Kind::CLUSTER

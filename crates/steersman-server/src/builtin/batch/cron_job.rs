@@ -19,7 +19,7 @@ pub(crate) const KIND: Kind = Kind {
     group: "batch",
     kind: "CronJob",
     plural: "cronjobs",
-    rules: Rules { rechecks_generate_name: false, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "cronjob",
     short_names: &["cj"],
     categories: &["all"],

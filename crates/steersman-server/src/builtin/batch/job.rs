@@ -47,7 +47,8 @@ pub(crate) const KIND: Kind = Kind {
     generation: &[&["spec"]],
     rules: Rules { propagation: Propagation::Orphan, warns_of_orphans: true, ..RULES },
     completed_for_owners: |job| {
-        let mut labelled = job.clone();
+        let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+        let mut labelled = (!has_labels).then(|| job.clone())?;
         label_like_template(&mut labelled).then_some(labelled)
     },
     prepare_create,

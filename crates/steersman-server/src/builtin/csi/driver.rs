@@ -40,7 +40,7 @@ pub(crate) const KIND: Kind = Kind {
     }],
     rules: Rules {
         updates_unconditionally: false,
-        rechecks_generate_name: false,
+        validates_generate_name_on_update: false,
         returns_deleted: true,
         warns_on_update: false,
         ..RULES

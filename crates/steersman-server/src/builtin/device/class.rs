@@ -12,7 +12,7 @@ pub(crate) const KIND: Kind = Kind {
     group: GROUP,
     kind: "DeviceClass",
     plural: "deviceclasses",
-    rules: Rules { rechecks_generate_name: false, returns_deleted: true, ..RULES },
+    rules: Rules { validates_generate_name_on_update: false, returns_deleted: true, ..RULES },
     singular: "deviceclass",
     versions: &[Version {
         definition: "io.k8s.api.resource.v1.DeviceClass",
