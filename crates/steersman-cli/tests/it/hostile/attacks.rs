@@ -11,8 +11,8 @@ use steersman_hostile::stage;
 
 use crate::hostile::{Attacked, check, refusal};
 
-/// Processor time in which nothing hostile happens: what a server does beside a request.
-const SLACK_S: f64 = 1.0;
+/// Processor time that a busy machine and the rest of the server may add to a request. What is quadratic takes minutes.
+const SLACK_S: f64 = 4.0;
 
 async fn attacked(home: &std::path::Path) -> Attacked {
     let attacked = Attacked::start(home);
@@ -146,7 +146,7 @@ async fn ten_thousand_operations_at_the_front_of_a_long_list_are_cut_short() {
         let body = json!(vec![operation; 10_000]).to_string();
         let (took, status) =
             cost(&attacked, &Request::new("", "PATCH", path, "application/json-patch+json", body)).await;
-        // What 10,000 moves of 9 MB take is ten times this, whatever the build.
+        // 10,000 moves of 9 MB take many times this.
         assert!(took < 4.0 * SLACK_S, "answered {status} after {took} s of processor time");
     }
     attacked.stop();
