@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::time::Duration;
 use steersman::consistency::ConsistencyStore;
+use steersman::write::is_about_another_object;
 use steersman::{LookupError, ObjectKey, ReconcileError};
 
 /// For how long a creation without an answer may still turn out to have been done.
@@ -55,9 +56,9 @@ pub(crate) fn is_outdated(error: &kube::Error) -> bool {
     is_gone(error) || is_conflict(error)
 }
 
-/// Whether the object has changed since it was read.
+/// Whether the object has changed since it was read, or is another one of its name.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_conflict())
+    matches!(error, kube::Error::Api(status) if status.is_conflict()) || is_about_another_object(error)
 }
 
 /// Whether the user may not do that.
@@ -147,6 +148,7 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Pod;
     use kube::core::Status;
+    use serde_json::json;
     use steersman::write::slow_start;
 
     fn status(code: u16, reason: &str) -> kube::Error {
@@ -155,6 +157,17 @@ mod tests {
 
     fn lost() -> kube::Error {
         kube::Error::Service("connection reset".into())
+    }
+
+    #[test]
+    fn a_patch_of_an_object_that_was_made_anew_is_outdated_and_other_invalid_ones_are_not() {
+        let invalid = |field: &str| {
+            let cause = json!({"field": field, "message": "", "reason": "FieldValueInvalid"});
+            let status = json!({"code": 422, "reason": "Invalid", "details": {"causes": [cause]}});
+            kube::Error::Api(serde_json::from_value::<Status>(status).unwrap().boxed())
+        };
+        assert!(is_outdated(&invalid("metadata.uid")) && is_outdated(&status(409, "Conflict")));
+        assert!(!is_outdated(&invalid("spec.uid")));
     }
 
     #[test]

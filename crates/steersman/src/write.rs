@@ -43,18 +43,26 @@ impl WriteError {
         self.status_code() == Some(404)
     }
 
-    /// Somebody else wrote in between.
+    /// Somebody else wrote in between, or the object was deleted and made anew.
     pub fn is_conflict(&self) -> bool {
-        self.status_code() == Some(409)
+        self.status_code() == Some(409) || is_about_another_object(&self.source)
     }
 
     /// Whether the same request may succeed later: the server was not reached, was busy, or somebody was faster.
     pub fn is_retryable(&self) -> bool {
         match self.status_code() {
             None => !self.source.is_terminal(),
-            Some(code) => matches!(code, 404 | 408 | 409 | 410 | 429) || code >= 500,
+            Some(code) => matches!(code, 404 | 408 | 409 | 410 | 429) || code >= 500 || self.is_conflict(),
         }
     }
+}
+
+/// Whether a request names the uid of an object that is another one by now: deleted, and made anew under its name. kube-apiserver
+/// refuses such a PUT with 409, and such a patch with 422 at `metadata.uid`.
+pub fn is_about_another_object(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.any(|cause| cause.field == "metadata.uid")
 }
 
 /// As terminal as its source: only when no request could be made. Permissions are granted and admission rules change
