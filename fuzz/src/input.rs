@@ -75,7 +75,7 @@ pub fn text(document: &[u8]) -> Option<&str> {
     std::str::from_utf8(document.strip_suffix(b"\n").unwrap_or(document)).ok()
 }
 
-/// What draws trees from bytes; when they are used up, every choice is the first.
+/// Draws trees from bytes; when they are used up, every choice is the first.
 #[derive(Debug)]
 pub struct Draw<'d>(&'d [u8]);
 

@@ -18,7 +18,7 @@ use crate::workspace::{Workspace, executable};
 const SECONDS: u64 = 60;
 /// An input that takes longer hangs.
 const INPUT_SECONDS_MAX: u64 = 25;
-/// What one process may take.
+/// The memory that one process may take.
 const MEMORY_MIB_MAX: u64 = 3072;
 /// The longest input: longer ones are larger, not different.
 const INPUT_BYTES_MAX: u64 = 16 * 1024;
@@ -229,7 +229,7 @@ fn list(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What libFuzzer says of a run: `#4096 pulse cov: 12 ft: 30 corp: 4/9b ...`, and at the end `stat::number_of_executed_units: 8192`.
+/// Reads the output of libFuzzer: `#4096 pulse cov: 12 ft: 30 corp: 4/9b ...`, and at the end `stat::number_of_executed_units: 8192`.
 fn read(said: &str) -> Outcome {
     let mut outcome = Outcome::default();
     for line in said.lines() {

@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 
 /// The mains of both, below the root of the workspace.
 const DIRECTORY: &str = "tests/reference";
-/// What the kube-apiserver says it is: the version of the module that it is built from.
+/// The version of the Go module, which the kube-apiserver reports as its own.
 const VERSION: &str = "v1.36.3";
 
 /// The programs.

@@ -8,7 +8,7 @@ use crate::server::{Reply, Request};
 const THIS_CENTURY: &str = "20";
 const YEAR_OF_SEEDS: &str = "2024-";
 
-/// What of an answer is compared.
+/// The parts of an answer that are compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -1,4 +1,4 @@
-//! In what two answers differ, and the signature by which like differences are counted together.
+//! The difference between two answers, with a signature by which like differences are counted together.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,7 +28,7 @@ pub(crate) enum Class {
 #[derive(Clone, Debug)]
 pub(crate) struct Difference {
     pub(crate) class: Class,
-    /// What differs, without the values: items of lists are `[]`.
+    /// The differing places without their values; items of lists are `[]`.
     pub(crate) detail: String,
 }
 

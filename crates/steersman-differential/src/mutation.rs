@@ -15,7 +15,7 @@ pub(crate) enum Step {
     Item(usize),
 }
 
-/// What leads to a place, from the root.
+/// The steps from the root to a place.
 pub(crate) type Path = Vec<Step>;
 
 #[derive(Clone, Debug)]

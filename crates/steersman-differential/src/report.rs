@@ -1,4 +1,4 @@
-//! What a run found, by class and by signature.
+//! The findings of a run, by class and by signature.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

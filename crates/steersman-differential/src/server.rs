@@ -32,7 +32,7 @@ pub(crate) struct Request {
     pub(crate) body: String,
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,

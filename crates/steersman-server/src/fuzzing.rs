@@ -23,8 +23,13 @@ pub fn decode_yaml(body: &[u8]) -> Result<(Value, usize), String> {
 }
 
 /// Writes a tree as the body of an answer.
-pub fn encode(value: &Value, as_what: Encoding, is_pretty: bool) -> Vec<u8> {
-    encoding::encode(value, as_what, is_pretty).0.into()
+pub fn encode(value: &Value, as_what: Encoding) -> Vec<u8> {
+    encoding::encode(value, as_what, false).0.into()
+}
+
+/// Writes a tree as JSON for people.
+pub fn encode_pretty(value: &Value) -> Vec<u8> {
+    encoding::encode(value, Encoding::Json, true).0.into()
 }
 
 /// Reads a protobuf body.
@@ -43,8 +48,16 @@ pub fn has_protobuf(kind: &GroupVersionKind) -> bool {
 }
 
 /// Reads the options of a list; its continue token, as the server writes it.
-pub fn list_options(query: &Query, is_watch: bool) -> Option<Option<String>> {
-    let list = options::List::parse(query, is_watch).ok()?;
+pub fn list_options(query: &Query) -> Option<Option<String>> {
+    continue_token(options::List::parse(query, false).ok()?)
+}
+
+/// The same for a watch.
+pub fn watch_options(query: &Query) -> Option<Option<String>> {
+    continue_token(options::List::parse(query, true).ok()?)
+}
+
+fn continue_token(list: options::List) -> Option<Option<String>> {
     let _ = (list.revision(), list.takes_any());
     Some(list.token.map(|token| token.encode()))
 }

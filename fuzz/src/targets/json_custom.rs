@@ -7,7 +7,7 @@ use std::sync::Arc;
 use steersman_schema::decode::{self, Body, Unknown};
 use steersman_schema::{Schema, default, prune, structural, validate};
 
-/// What objects are drawn for.
+/// The schema that objects are drawn for.
 const DRAWN: &str = include_str!("../../seeds/schema.json");
 
 pub fn run(data: &[u8]) {

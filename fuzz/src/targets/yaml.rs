@@ -2,7 +2,7 @@
 
 use crate::input::{self, Draw};
 use serde_json::Value;
-use steersman_server::fuzzing::{decode_yaml, encode};
+use steersman_server::fuzzing::{decode_yaml, encode, encode_pretty};
 use steersman_server::negotiate::Encoding;
 
 pub fn run(data: &[u8]) {
@@ -19,10 +19,10 @@ pub fn run(data: &[u8]) {
 }
 
 fn check(tree: &Value) {
-    let pretty = encode(tree, Encoding::Json, true);
+    let pretty = encode_pretty(tree);
     let read: Value = serde_json::from_slice(&pretty).unwrap_or_else(|error| panic!("{error}: {tree}"));
     assert_eq!(read.to_string(), tree.to_string(), "indented JSON is the same tree");
-    let yaml = encode(tree, Encoding::Yaml, false);
+    let yaml = encode(tree, Encoding::Yaml);
     let (read, repeated) =
         decode_yaml(&yaml).unwrap_or_else(|error| panic!("{error}: {tree} is\n{}", String::from_utf8_lossy(&yaml)));
     assert_eq!(repeated, 0);

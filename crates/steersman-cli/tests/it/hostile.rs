@@ -18,7 +18,7 @@ use steersman_hostile::stage::{self, ADMIN, USERS};
 
 use crate::support::plane::Plane;
 
-/// Of the generator in a short run.
+/// The generator's seed in a short run.
 const SEED: u64 = 20;
 /// Requests of each kind and user in a long run.
 const LONG_EACH: usize = 10;

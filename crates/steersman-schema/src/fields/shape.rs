@@ -252,8 +252,8 @@ impl ListForm<'_> {
         Ok(Element::Key(values))
     }
 
-    /// What an item without the key counts as having: the default of the key, which for a field of a built-in kind that is always written
-    /// is its empty value.
+    /// The key of an item that does not say it: its default. A field of a built-in kind that is always written has its empty value as
+    /// default.
     fn key_default(&self, key: &str) -> Option<Value> {
         let Node::Known(known) = self.item else { return None };
         let key = known.schema.property(key)?;

@@ -49,7 +49,7 @@ pub(crate) struct Kind {
     pub(crate) stored_in_group: Option<&'static str>,
     /// The parts of an object whose changes count as a new generation; empty: the kind has no generation.
     pub(crate) generation: &'static [&'static [&'static str]],
-    /// What a writer of the object itself never comes to own; empty: the status, where there is one.
+    /// The fields that writers of the main endpoint never own; empty: the status, where there is one.
     pub(crate) main_leaves: &'static [&'static [&'static str]],
     /// What a writer of the status never comes to own, and what his write leaves alone.
     pub(crate) status_leaves: &'static [&'static [&'static str]],

@@ -97,7 +97,7 @@ fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), 
     Ok((typed(operation, parsed.value)?, parsed.faults))
 }
 
-/// What a client is told whose patch makes something that is no object of the kind.
+/// The answer to a patch whose result is no object of the kind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Misfit {
     /// 400: the body of an apply is itself such an object.

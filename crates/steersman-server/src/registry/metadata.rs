@@ -71,7 +71,7 @@ pub(crate) fn prepare_update(new: &mut Value, old: &Value) {
             (None, None) => {}
         }
     }
-    // What is being deleted stays so, and an empty uid is none.
+    // An update cannot take back a deletion. An empty uid counts as none.
     let is_deleting = value::at(old, &["metadata", "deletionTimestamp"]).is_some();
     for key in IMMUTABLE {
         let Some(kept) = value::at(old, &["metadata", key]) else { continue };

@@ -1,5 +1,5 @@
-//! What the annotations of autoscaling/v1 hold: metrics in the form of that version, and the behavior in the form in which kube-apiserver
-//! writes it, with the names of its own fields. Names and their order are upstream's, since clients compare the texts.
+//! The content of the annotations of autoscaling/v1: metrics in the form of that version, and the behavior as kube-apiserver writes it,
+//! with the names of its internal fields. Names and their order are upstream's, since clients compare the texts.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
@@ -23,7 +23,7 @@ struct Metric {
     external: Option<Source>,
 }
 
-/// What is measured, and how much of it is wanted or there. Each type of metric has some of the fields.
+/// The source of a metric with its wanted or current amount. Each type of metric has some of the fields.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Source {

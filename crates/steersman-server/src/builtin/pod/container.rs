@@ -50,7 +50,7 @@ fn common(container: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>)
     security::validate_container(&container.field("securityContext"), faults);
 }
 
-/// What becomes of a container whose resources change. Upstream blames the whole list.
+/// Validates what a resize does to the container. Upstream blames the whole list.
 fn resize_policy(container: &Place<'_>, pod_restarts: &str, faults: &mut Vec<Error>) {
     let policies = container.field("resizePolicy");
     let mut seen = BTreeSet::new();

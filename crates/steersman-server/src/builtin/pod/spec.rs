@@ -61,7 +61,7 @@ pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What running the pod takes beside its containers: upstream checks and blames it as limits.
+/// Validates the overhead of the pod as limits, as upstream does.
 fn overhead(overhead: &Place<'_>, faults: &mut Vec<Error>) {
     if !overhead.is_absent() {
         let limits = Value::Object(Map::from_iter([("limits".to_owned(), overhead.value.clone())]));

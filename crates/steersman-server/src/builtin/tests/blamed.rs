@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a kind blames for a new object, sorted, each field once.
+/// The fields that a kind blames in a new object, sorted, each once.
 #[track_caller]
 fn blamed(group: &str, kind: &str, body: Value) -> Vec<String> {
     fields(&Subject::of(group, kind).create(body).1)
