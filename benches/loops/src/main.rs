@@ -5,6 +5,7 @@
 //! `--limit` at the latest.
 
 mod process;
+mod storm;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -60,6 +61,9 @@ struct Options {
     /// Gives no work, and measures rest alone
     #[arg(long)]
     idle: bool,
+    /// Creates so many Pods by Deployments and deletes their namespace, and measures only what memory stays after a rest
+    #[arg(long, value_name = "PODS", conflicts_with = "idle", requires = "pid")]
+    storm: Option<u32>,
     /// Seconds of rest after all that
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600), value_name = "SECONDS")]
     rest: u64,
@@ -91,6 +95,10 @@ async fn measure(options: &Options) -> anyhow::Result<BTreeMap<&'static str, f64
         rest(&client, options, &mut figures).await.context("rest")?;
         return Ok(figures);
     }
+    if let (Some(pods), Some(pid)) = (options.storm, options.pid) {
+        storm::measure(&client, options, pods, pid, &mut figures).await.context("storm")?;
+        return Ok(figures);
+    }
     deployments(&client, options, &mut figures).await.context("deployments")?;
     dependents(&client, options, &mut figures).await.context("dependents")?;
     namespace(&client, options, &mut figures).await.context("namespace")?;
@@ -107,19 +115,7 @@ async fn deployments(
     let api = Api::<Deployment>::namespaced(client.clone(), "bench-deployments");
     make_namespace(client, "bench-deployments").await?;
     let start = Instant::now();
-    let all = (0..options.deployments).map(|number| {
-        let name = format!("web-{number}");
-        from_json::<Deployment>(json!({
-            "metadata": {"name": name},
-            "spec": {
-                "replicas": REPLICAS, "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [{"name": "c", "image": "nginx", "ports": [{"containerPort": 80}]}]},
-                },
-            },
-        }))
-    });
+    let all = (0..options.deployments).map(|number| deployment(number.into(), REPLICAS));
     create(&api, all.collect::<anyhow::Result<_>>()?).await?;
     let wanted = usize::from(options.deployments) * REPLICAS;
     let pods = Api::<Pod>::namespaced(client.clone(), "bench-deployments");
@@ -221,6 +217,20 @@ async fn rest(client: &Client, options: &Options, figures: &mut BTreeMap<&'stati
     figures.insert("rest_leases_per_minute", sum(true) / took * 60.0);
     figures.insert("rest_writes_per_minute", sum(false) / took * 60.0);
     Ok(())
+}
+
+fn deployment(number: u32, replicas: usize) -> anyhow::Result<Deployment> {
+    let name = format!("web-{number}");
+    from_json(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": "nginx", "ports": [{"containerPort": 80}]}]},
+            },
+        },
+    }))
 }
 
 fn from_json<K: serde::de::DeserializeOwned>(value: Value) -> anyhow::Result<K> {

@@ -16,11 +16,20 @@ pub(crate) fn cpu_s(id: u32) -> io::Result<f64> {
 }
 
 pub(crate) fn resident_mb(id: u32) -> io::Result<f64> {
+    memory_mb(id, "VmRSS:")
+}
+
+/// The most that was ever resident.
+pub(crate) fn peak_mb(id: u32) -> io::Result<f64> {
+    memory_mb(id, "VmHWM:")
+}
+
+fn memory_mb(id: u32, name: &str) -> io::Result<f64> {
     let path = format!("/proc/{id}/status");
     let text = fs::read_to_string(&path)?;
     let kilobytes = text
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok())
-        .ok_or_else(|| io::Error::other(format!("no VmRSS in {path}")))?;
+        .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok())
+        .ok_or_else(|| io::Error::other(format!("no {name} in {path}")))?;
     Ok(kilobytes * 1_024.0 / 1e6)
 }

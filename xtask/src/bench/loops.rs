@@ -17,7 +17,7 @@ use crate::workspace::{Profile, Workspace, executable};
 const NODES: &str = "10";
 
 /// What is measured: its name in the program's answer, what it is, its unit, and what it must not exceed.
-const FIGURES: [(&str, &str, &str, f64); 12] = [
+const FIGURES: [(&str, &str, &str, f64); 16] = [
     ("pods_created_s", "1,000 Pods of 100 Deployments created", "s", 3.0),
     ("pods_ready_s", "the same, all available", "s", 5.0),
     ("pods_deleted_s", "their namespace ended", "s", 6.0),
@@ -30,13 +30,22 @@ const FIGURES: [(&str, &str, &str, f64); 12] = [
     ("rest_resident_mb", "after all that: resident memory", "MB", 250.0),
     ("rest_leases_per_minute", "after all that: Leases renewed a minute", "", 66.0),
     ("rest_writes_per_minute", "after all that: other writes a minute", "", 0.0),
+    ("storm_created_s", "100,000 Pods of 100 Deployments created", "s", 300.0),
+    ("storm_deleted_s", "their namespace ended", "s", 300.0),
+    ("storm_peak_mb", "peak of resident memory", "MB", 3_000.0),
+    ("storm_kept_mb", "resident memory above that before the storm", "MB", 100.0),
 ];
+
+/// Pods of a storm, and seconds after which its memory has to be back: recent history is kept for five minutes.
+const STORM: (&str, u64) = ("100000", 600);
 
 /// What a control plane is started for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     /// Nothing, with its one node.
     Idle,
+    /// More Pods than its nodes take, created and deleted at once.
+    Storm,
     Work,
 }
 
@@ -48,6 +57,9 @@ pub(crate) struct Options {
     /// Measures only what is taken when nothing is to be done
     #[arg(long)]
     idle: bool,
+    /// Measures only the memory that stays after 100,000 Pods were created and deleted; takes a quarter of an hour
+    #[arg(long, conflicts_with = "idle")]
+    storm: bool,
     /// How often all is measured; medians count
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
@@ -70,16 +82,23 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for run in 1..=options.runs {
         eprintln!("run {run} of {}", options.runs);
-        let kinds: &[Kind] = if options.idle { &[Kind::Idle] } else { &[Kind::Idle, Kind::Work] };
+        let kinds: &[Kind] = match options {
+            Options { idle: true, .. } => &[Kind::Idle],
+            Options { storm: true, .. } => &[Kind::Storm],
+            _ => &[Kind::Idle, Kind::Work],
+        };
         for kind in kinds {
             let data = scratch.join(format!("data-{run}-{}", kind.name()));
             let steersman = Steersman::start(&binary, Role::Up, &data, kind.flags(), &scratch.join("log"))?;
             let mut command = Command::new(&program);
             command.arg("--kubeconfig").arg(&steersman.ready.kubeconfig);
-            command.args(["--pid", &steersman.id().to_string(), "--rest", &options.rest.to_string()]);
-            if *kind == Kind::Idle {
-                command.arg("--idle");
-            }
+            let rest = if *kind == Kind::Storm { STORM.1 } else { options.rest };
+            command.args(["--pid", &steersman.id().to_string(), "--rest", &rest.to_string()]);
+            match kind {
+                Kind::Idle => command.arg("--idle"),
+                Kind::Storm => command.args(["--storm", STORM.0]),
+                Kind::Work => &mut command,
+            };
             command.stderr(Stdio::inherit());
             let figures: BTreeMap<String, f64> =
                 serde_json::from_str(&capture(&mut command)?).context("the bench printed no figures")?;
@@ -102,6 +121,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Idle => "idle",
+            Kind::Storm => "storm",
             Kind::Work => "work",
         }
     }
@@ -109,7 +129,7 @@ impl Kind {
     /// How `steersman up` is started.
     fn flags(self) -> &'static [&'static str] {
         match self {
-            Kind::Idle => &[],
+            Kind::Idle | Kind::Storm => &[],
             Kind::Work => &["--simulate-nodes", NODES],
         }
     }
