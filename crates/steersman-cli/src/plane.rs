@@ -23,7 +23,7 @@ use steersman_controllers::certificates::Authority;
 use steersman_server::admission::Plugins;
 use steersman_server::authn::{Peer, TokenSecrets};
 use steersman_server::authz::Authorization;
-use steersman_server::builtin::service::Ranges;
+use steersman_server::Ranges;
 use steersman_server::user::User;
 use steersman_server::webhook::Services;
 use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};

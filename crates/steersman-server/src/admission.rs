@@ -155,7 +155,7 @@ mod tests {
     use crate::authn;
     use crate::authz::Authorization;
     use crate::definitions;
-    use crate::runtime_config::RuntimeConfig;
+    use steersman_kinds::runtime_config::RuntimeConfig;
     use jiff::Timestamp;
     use std::sync::Arc;
     use steersman_storage::{Memory, Options, Store};

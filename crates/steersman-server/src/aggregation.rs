@@ -6,7 +6,7 @@
 //! upstream's loop, so that both may run at the same time.
 
 use crate::authz::rbac::resource::Resource;
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::operation::Operation;
 use crate::registry::{self, Change, Current};
 use crate::state::State;

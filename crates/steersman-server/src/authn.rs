@@ -45,7 +45,7 @@ pub use crate::authn::token_file::{Tokens, TokensError};
 pub use crate::authn::webhook::{ReviewVersion, Settings as WebhookSettings, Webhook};
 use crate::digest_cache::{self, Digest};
 use crate::operation::Notes;
-use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
+use steersman_kinds::user::{ANONYMOUS, UNAUTHENTICATED, User};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use jiff::Timestamp;

@@ -18,7 +18,7 @@ pub use self::rbac::binding::Grant;
 pub use self::webhook::{FailurePolicy, ReviewVersion, Settings as WebhookSettings, Webhook};
 
 use crate::status::Failure;
-use crate::user::{MASTERS, User};
+use steersman_kinds::user::{MASTERS, User};
 use futures::future::{self, BoxFuture};
 use std::borrow::Cow;
 use std::fmt;

@@ -4,7 +4,7 @@
 //! requests, so that requests of usual sizes cost nothing here, and are received however much large ones are under way.
 
 use crate::status::Failure;
-use crate::user::User;
+use steersman_kinds::user::User;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;

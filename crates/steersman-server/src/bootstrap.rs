@@ -6,8 +6,8 @@ mod lease;
 mod own_service;
 
 use crate::aggregation;
-use crate::builtin::{SYSTEM_CLASSES, resource_metrics};
-use crate::catalog::Verb;
+use steersman_kinds::builtin::{SYSTEM_CLASSES, resource_metrics};
+use steersman_kinds::catalog::Verb;
 use crate::operation::Operation;
 use crate::registry::{self, Change};
 use crate::state::State;

@@ -23,7 +23,7 @@ use crate::route::{self, Router};
 use crate::state::State;
 use crate::status::Failure;
 use crate::uid;
-use crate::user::{AuthenticatedUser, User};
+use steersman_kinds::user::{AuthenticatedUser, User};
 use crate::web::Web;
 use bytes::Bytes;
 use futures::FutureExt as _;

@@ -7,7 +7,7 @@
 //!
 //! Writers wait for their own changes by themselves ([`crate::state::State::written`]).
 
-use crate::catalog::Catalog;
+use steersman_kinds::catalog::Catalog;
 use crate::follower::Progress;
 use crate::request_info::RequestInfo;
 use steersman_machinery::GroupResource;

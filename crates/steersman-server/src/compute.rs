@@ -14,7 +14,7 @@ mod queue;
 
 use crate::compute::queue::{Bounds, Full, Queue};
 use crate::status::Failure;
-use crate::user::User;
+use steersman_kinds::user::User;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::fmt;

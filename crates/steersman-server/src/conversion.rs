@@ -4,8 +4,8 @@
 //! kind's strategy. Where a definition has a conversion webhook, objects that are in another version than the one wanted are
 //! sent to it in that version, pruned and defaulted by its schema; what comes back is pruned and defaulted by the other one.
 
-use crate::catalog::{Resource, Served, Version};
-use crate::conversion_webhook::{Source, Webhook};
+use steersman_kinds::catalog::{Resource, Served, Version};
+use steersman_kinds::converter::{Converter, Source};
 use crate::status::Failure;
 use parking_lot::Mutex;
 use std::mem;
@@ -127,7 +127,7 @@ pub(crate) async fn to_stored_again(resource: &Resource, stored: Vec<Value>) -> 
 /// When it cannot be converted to that version now.
 async fn between(resource: &Resource, from: &Version, to: &Version, requested: Value) -> Result<Value, Failure> {
     let strategy = &resource.strategy;
-    let Some(webhook) = strategy.webhook().filter(|_| from.name != to.name) else {
+    let Some(webhook) = strategy.converter().filter(|_| from.name != to.name) else {
         return Ok(without_webhook(resource, from, to, requested)?);
     };
     let converted = convert(webhook, vec![requested], resource, to, Source::Stored).await?;
@@ -152,7 +152,7 @@ pub(crate) fn without_webhook(
 /// Stored objects in the internal form.
 async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
     let strategy = &resource.strategy;
-    let Some(webhook) = strategy.webhook() else {
+    let Some(webhook) = strategy.converter() else {
         return stored.into_iter().map(|stored| Ok(strategy.load(resource, version, stored)?)).collect();
     };
     let mut internal = Vec::with_capacity(stored.len());
@@ -183,7 +183,7 @@ async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Res
 
 async fn store(resource: &Resource, version: &Version, internal: Value) -> Result<Value, Failure> {
     let (strategy, storage) = (&resource.strategy, resource.storage_version());
-    let Some(webhook) = strategy.webhook().filter(|_| storage.name != version.name) else {
+    let Some(webhook) = strategy.converter().filter(|_| storage.name != version.name) else {
         return Ok(strategy.store(resource, version, internal)?);
     };
     let converted = convert(webhook, vec![internal], resource, storage, Source::Draft).await?;
@@ -191,7 +191,7 @@ async fn store(resource: &Resource, version: &Version, internal: Value) -> Resul
 }
 
 async fn convert(
-    webhook: &Webhook,
+    webhook: &dyn Converter,
     objects: Vec<Value>,
     resource: &Resource,
     to: &Version,

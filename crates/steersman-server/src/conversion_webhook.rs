@@ -19,6 +19,7 @@ use crate::webhook::{ClientConfig, Clients};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_kinds::converter::{ConversionError, Converter, Converting, Source};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 use tokio::time::Instant;
@@ -50,27 +51,13 @@ pub struct Webhook {
     /// The error says why it cannot be called.
     config: Result<ClientConfig, String>,
     review: Option<ReviewVersion>,
-    caller: Option<Arc<Caller>>,
+    caller: Arc<Caller>,
     recent: Recent,
 }
 
-/// Whether what is converted is stored as it is, so that others who convert it get the same.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Source {
-    /// It is being written.
-    Draft,
-    Stored,
-}
-
-/// Why objects could not be converted. The text names the kind, an object and the webhook.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct ConversionError(Arc<str>);
-
 impl Webhook {
-    /// The webhook of a definition in the internal form; none if it has no need of one. Without a caller nothing can be
-    /// converted: that is for those who look at definitions and serve nothing.
-    pub(crate) fn of(definition: &Value, caller: Option<Arc<Caller>>) -> Option<Webhook> {
+    /// The webhook of a definition in the internal form; none if its versions need no webhook.
+    pub(crate) fn of(definition: &Value, caller: Arc<Caller>) -> Option<Webhook> {
         let conversion = at(definition, &["spec", "conversion"])?;
         if str_at(conversion, &["strategy"]) != Some("Webhook") {
             return None;
@@ -86,27 +73,6 @@ impl Webhook {
             caller,
             recent: Recent::default(),
         })
-    }
-
-    /// Converts objects to a version, given as `group/version`, in which none of them is yet. Their order is kept.
-    ///
-    /// # Errors
-    /// When one of them could not be converted.
-    pub(crate) async fn convert(
-        &self,
-        objects: Vec<Value>,
-        api_version: &str,
-        source: Source,
-    ) -> Result<Vec<Value>, ConversionError> {
-        if source == Source::Draft {
-            let objects: Vec<&Value> = objects.iter().collect();
-            return self.call_for_all(&objects, api_version).await;
-        }
-        let mut results: Vec<Option<Value>> = vec![None; objects.len()];
-        while results.iter().any(Option::is_none) {
-            self.convert_stored(&objects, api_version, &mut results).await?;
-        }
-        Ok(results.into_iter().flatten().collect())
     }
 
     /// Converts those that have no result yet: alone, or by waiting for somebody who is at it. Some may be left when
@@ -183,9 +149,8 @@ impl Webhook {
             (Err(why), _) => return Err(fail(&format!("failed: {why}"))),
             (_, None) => return Err(fail("failed: no supported conversion review versions: want v1 or v1beta1")),
         };
-        let Some(caller) = &self.caller else { return Err(fail("failed: nothing here calls webhooks")) };
         let begun = Instant::now();
-        let answer = caller.clients.post(config, body, TIMEOUT).await;
+        let answer = self.caller.clients.post(config, body, TIMEOUT).await;
         let judged = match answer {
             Ok(answer) => {
                 let converted = review::answer(&answer, review, uid, batch, api_version);
@@ -195,8 +160,24 @@ impl Webhook {
         };
         let from = version_of(batch.first().copied().unwrap_or(&Value::Null));
         let to = api_version.rsplit('/').next().unwrap_or_default();
-        caller.durations.observe(&self.definition, from, to, judged.is_ok(), begun.elapsed());
+        self.caller.durations.observe(&self.definition, from, to, judged.is_ok(), begun.elapsed());
         judged
+    }
+}
+
+impl Converter for Webhook {
+    fn convert<'a>(&'a self, objects: Vec<Value>, api_version: &'a str, source: Source) -> Converting<'a> {
+        Box::pin(async move {
+            if source == Source::Draft {
+                let objects: Vec<&Value> = objects.iter().collect();
+                return self.call_for_all(&objects, api_version).await;
+            }
+            let mut results: Vec<Option<Value>> = vec![None; objects.len()];
+            while results.iter().any(Option::is_none) {
+                self.convert_stored(&objects, api_version, &mut results).await?;
+            }
+            Ok(results.into_iter().flatten().collect())
+        })
     }
 }
 

@@ -12,14 +12,14 @@ mod follower;
 mod known;
 mod rewriting;
 
-use crate::at_rest;
-use crate::catalog::Catalog;
+use steersman_kinds::at_rest;
+use steersman_kinds::catalog::Catalog;
 use crate::conversion;
-use crate::crd;
+use steersman_kinds::crd;
 use crate::definitions::follower::Follower;
 use crate::in_force::Reporting;
 use crate::registry;
-use crate::runtime_config::RuntimeConfig;
+use steersman_kinds::runtime_config::RuntimeConfig;
 use crate::state::State;
 use crate::status::Failure;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) fn built_in() -> Catalog {
 
 /// The catalog of the built-in kinds that are wanted. Definitions are always served: they are what is kept in step.
 pub(crate) fn configured(config: &RuntimeConfig) -> Catalog {
-    Catalog::new(crate::builtin::resources(config).into_iter().chain([crd::resource()]))
+    Catalog::new(steersman_kinds::builtin::resources(config).into_iter().chain([crd::resource()]))
 }
 
 /// Puts the definitions in the store in force and keeps doing so until the server stops.

@@ -11,7 +11,7 @@ mod order;
 
 pub(crate) use crate::discovery::aggregated::upper_hex;
 
-use crate::catalog::{Catalog, Group, PerGroup};
+use steersman_kinds::catalog::{Catalog, Group, PerGroup};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 

@@ -14,8 +14,8 @@ mod stored;
 mod stream;
 
 use crate::answer::Answer;
-use crate::builtin::resource_metrics::GROUP;
-use crate::catalog::Handling;
+use steersman_kinds::builtin::resource_metrics::GROUP;
+use steersman_kinds::catalog::Handling;
 use crate::endpoint::context::Context;
 use crate::status::Failure;
 use bytes::Bytes;

@@ -28,7 +28,7 @@ use crate::flowcontrol::spec::{CATCH_ALL, Distinguisher};
 use crate::flowcontrol::table::Table;
 use crate::follower::Progress;
 use crate::operation::Attributes;
-use crate::user::User;
+use steersman_kinds::user::User;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;

@@ -8,7 +8,9 @@ use crate::authn::jws::Jws;
 use crate::negotiate::Encoding;
 use crate::query::Query;
 use crate::representation::encoding;
-use crate::{admission, codec, negotiate, options, protobuf, version_order, webhook};
+use crate::{admission, codec, negotiate, options, webhook};
+use steersman_kinds::{protobuf, version_order};
+
 use http::HeaderMap;
 use std::cmp::Ordering;
 use std::path::Path;

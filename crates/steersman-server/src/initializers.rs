@@ -19,10 +19,7 @@ mod configured;
 
 pub(crate) use self::configured::{Configured, OnTimeout, follow, resource};
 
-use steersman_machinery::name;
 
-/// The longest time that an initializer can be given.
-pub(crate) const TIMEOUT_SECONDS_MAX: i64 = 3600;
 /// The time of an initializer for which nothing else is said. It is shorter than the minute that a request may take, so that a
 /// creation is told what became of it.
 const TIMEOUT_SECONDS: i64 = 30;
@@ -31,12 +28,3 @@ const TIMEOUT_SECONDS: i64 = 30;
 const ASKS: &str = "initializer.kubernetes.io/";
 /// What the rest of such an annotation is completed with to the name of the initializer.
 const ASKED_DOMAIN: &str = ".initializer.kubernetes.io";
-
-/// What is wrong with the name of an initializer.
-pub(crate) fn name_faults(given: &str) -> Vec<String> {
-    let faults = name::dns1123_subdomain(given);
-    if faults.is_empty() && given.split('.').count() < 3 {
-        return vec!["should be a domain with at least three segments separated by dots".to_owned()];
-    }
-    faults
-}

@@ -4,7 +4,7 @@
 //! writes them here, so that no request waits for it. A use that cannot be written is forgotten: the next one is noted again.
 
 use crate::authn::service_account::legacy::{LAST_USED, Use};
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::operation::Operation;
 use crate::registry::{self, Change};
 use crate::state::State;

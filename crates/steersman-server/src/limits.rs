@@ -4,7 +4,7 @@
 use crate::body_memory::{BodyMemory, Reservation};
 use crate::flowcontrol::{FlowControl, Kind, Schema, Seat};
 use crate::operation::Attributes;
-use crate::user::User;
+use steersman_kinds::user::User;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

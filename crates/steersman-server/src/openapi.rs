@@ -17,7 +17,7 @@ mod schemas;
 
 pub(crate) use crate::openapi::answers::{answer_v2, answer_v3};
 
-use crate::catalog::{Catalog, Group, PerGroup};
+use steersman_kinds::catalog::{Catalog, Group, PerGroup};
 use crate::discovery::upper_hex;
 use crate::openapi::operations::Subject;
 use bytes::Bytes;

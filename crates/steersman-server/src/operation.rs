@@ -4,14 +4,14 @@
 //! attributes, its user, its options, and the warnings for the client. It contains nothing of HTTP, so the server's own writes
 //! are operations too.
 
-use crate::catalog::{Resource, ResourceScope, Served, Verb, Version};
+use steersman_kinds::catalog::{Resource, ResourceScope, Served, Verb, Version};
 use crate::compute::{self, Load};
 use crate::conversion::OnDemand;
-use crate::expressions::Allowance;
+use steersman_kinds::expressions::Allowance;
 use crate::options::FieldValidation;
 use crate::status::Failure;
-use crate::strategy::{Endpoint, Strategy};
-use crate::user::User;
+use steersman_kinds::strategy::{Endpoint, Strategy};
+use steersman_kinds::user::User;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 use std::borrow::Cow;
@@ -204,7 +204,7 @@ impl<'a> Operation<'a> {
             charges: Vec::new(),
             warnings: Vec::new(),
             audit_annotations: Vec::new(),
-            conversions: served.resource.strategy.webhook().map(|_| Arc::default()),
+            conversions: served.resource.strategy.converter().map(|_| Arc::default()),
             deadline: None,
             budget: Budget::default(),
             load: Load::default(),

@@ -21,8 +21,3 @@ impl Payload {
         }
     }
 }
-
-/// What was to be sent is not JSON, although all that is stored is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the object is not readable as JSON")]
-pub(crate) struct NotJson;

@@ -5,7 +5,7 @@
 //! does not wait for it.
 
 use crate::admission::policy::type_checking;
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::operation::Operation;
 use crate::registry::{self, Body, Change, Patch};
 use crate::state::State;

@@ -3,7 +3,7 @@
 //! They belong to one catalog. At the first request after a change of the catalog they are made anew, reusing the documents of
 //! groups that have not changed.
 
-use crate::catalog::Catalog;
+use steersman_kinds::catalog::Catalog;
 use crate::discovery::Discovery;
 use crate::openapi::OpenApi;
 use arc_swap::ArcSwap;

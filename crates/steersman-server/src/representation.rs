@@ -12,13 +12,13 @@ mod list;
 mod metadata;
 mod table;
 
-use crate::at_rest;
-use crate::catalog::{Resource, Served};
+use steersman_kinds::at_rest;
+use steersman_kinds::catalog::{Resource, Served};
 use crate::conversion;
 use crate::negotiate::{Encoding, Form, MEDIA_TYPES, MetaVersion, Negotiated};
 use crate::payload::Payload;
-use crate::projection::Projection;
-use crate::protobuf;
+use steersman_kinds::projection::Projection;
+use steersman_kinds::protobuf;
 use crate::representation::encoding::{Encoder, Protobuf, encoder};
 use crate::status::Failure;
 use bytes::Bytes;

@@ -4,9 +4,9 @@
 //! [`ResourceMetrics`] at each request (`endpoint::resource_metrics`); without one the group is not there. While the APIService
 //! `v1beta1.metrics.k8s.io` names a Service, another server is said to answer, and the group is not served (`upkeep::api_services`).
 
-use crate::builtin;
-use crate::catalog::{Catalog, Resource};
-use crate::runtime_config::RuntimeConfig;
+use steersman_kinds::builtin;
+use steersman_kinds::catalog::{Catalog, Resource};
+use steersman_kinds::runtime_config::RuntimeConfig;
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builtin::resource_metrics::{GROUP, VERSION};
+    use steersman_kinds::builtin::resource_metrics::{GROUP, VERSION};
     use steersman_machinery::GroupResource;
 
     #[derive(Debug)]

@@ -3,7 +3,7 @@
 use crate::answer::{Answer, is_pretty_for};
 use crate::audit::Audit;
 use crate::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
-use crate::catalog::{Catalog, Handling, ResourceScope, Verb};
+use steersman_kinds::catalog::{Catalog, Handling, ResourceScope, Verb};
 use crate::compute::Load;
 use crate::discovery::{AGGREGATED_TYPE, Root};
 use crate::endpoint;
@@ -17,7 +17,7 @@ use crate::query::Query;
 use crate::request_info::{RequestInfo, Target};
 use crate::state::State;
 use crate::status::Failure;
-use crate::user::User;
+use steersman_kinds::user::User;
 use crate::{health, upkeep, version};
 use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};

@@ -11,12 +11,12 @@ use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
-use crate::builtin::service::{Allocator, Ranges};
-use crate::catalog::{Catalog, Resource};
+use crate::registry::allocator::{Allocator, Ranges};
+use steersman_kinds::catalog::{Catalog, Resource};
 use crate::compiled::{Compiled, Dependents};
 use crate::compute::{Compute, Pool};
 use crate::conversion_webhook::Caller;
-use crate::crd;
+use steersman_kinds::crd;
 use crate::follower::Progress;
 use crate::in_force::InForce;
 use crate::initializers::{self, Configured};
@@ -303,7 +303,7 @@ mod tests {
     use crate::admission::{Plugins, policy, webhooks};
     use crate::authz::rbac;
     use crate::definitions;
-    use crate::runtime_config::RuntimeConfig;
+    use steersman_kinds::runtime_config::RuntimeConfig;
     use steersman_storage::{Memory, Options};
 
     #[tokio::test]

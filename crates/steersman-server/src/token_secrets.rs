@@ -5,7 +5,7 @@
 //! beside the server, that does the same with a key of its own, and this stays off.
 
 use crate::authn::service_account::claims::Bound;
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::operation::Operation;
 use crate::options::{Delete, Preconditions};
 use crate::registry::{self, Change};

@@ -10,7 +10,7 @@ pub(crate) mod flow;
 mod initializers;
 mod token_tracking;
 
-use crate::catalog::{Served, Verb};
+use steersman_kinds::catalog::{Served, Verb};
 use crate::operation::Operation;
 use crate::options;
 use crate::registry::{self, Change};

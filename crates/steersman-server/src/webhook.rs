@@ -21,7 +21,7 @@ mod transport;
 mod trust;
 
 pub use self::client::{CallError, Client};
-pub(crate) use self::client_config::{ClientConfig, bundle_fault};
+pub(crate) use self::client_config::ClientConfig;
 pub(crate) use self::clients::Clients;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::kubeconfig::parse as parse_kubeconfig;

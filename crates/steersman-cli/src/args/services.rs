@@ -4,7 +4,7 @@ use crate::Failure;
 use clap::Args as ClapArgs;
 use ipnet::IpNet;
 use std::ops::RangeInclusive;
-use steersman_server::builtin::service::Ranges;
+use steersman_server::Ranges;
 
 /// A range has at most so many bits for the addresses in it.
 const BITS_MAX: u8 = 64;

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::admission::Plugins;
 use steersman_server::authz::Authorization;
-use steersman_server::builtin::service::Ranges;
+use steersman_server::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
 use steersman_server::webhook::Services;
 use steersman_server::{Concurrency, RuntimeConfig, Server, Timeouts, Web};

@@ -3,9 +3,9 @@
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::authz::{self, Attributes, ResourceAttributes};
-use crate::builtin::certificate_signing_request::{self as requests, GROUP, PLURAL};
+use steersman_kinds::builtin::certificate_signing_request::{self as requests, GROUP, PLURAL};
 use crate::status::Failure;
-use crate::user::MASTERS;
+use steersman_kinds::user::MASTERS;
 use futures::future::BoxFuture;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};

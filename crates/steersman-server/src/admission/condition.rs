@@ -4,16 +4,16 @@
 
 use crate::admission::questions::Questions;
 use crate::admission::subject::{Objects, Subject};
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use crate::conversion;
-use crate::expressions::{Allowance, Budget, Expression, NAMESPACE, REQUEST};
+use steersman_kinds::expressions::{Allowance, Budget, Expression, NAMESPACE, REQUEST};
 use crate::status::Failure;
 use std::sync::OnceLock;
 use steersman_cel::{Activation, MATCH_CONDITIONS_BUDGET, Resource, Value as Cel, Variables};
 use steersman_machinery::value::str_at;
 use steersman_machinery::{Object, Value};
 
-pub(crate) use crate::expressions::Names;
+pub(crate) use steersman_kinds::expressions::Names;
 
 static NULL: Value = Value::Null;
 

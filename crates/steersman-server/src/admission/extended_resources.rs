@@ -1,7 +1,7 @@
 //! `ExtendedResourceToleration`: a pod that asks for a device tolerates the taint of nodes that are kept for those who need it.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
-use crate::builtin::resource_name;
+use steersman_kinds::builtin::resource_name;
 use crate::operation::ResourceAttributes;
 use crate::pod_references::items;
 use crate::status::Failure;

@@ -7,7 +7,7 @@
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, name_of};
 use crate::authz::{self, Attributes};
-use crate::catalog::Handling;
+use steersman_kinds::catalog::Handling;
 use crate::initializers::{Configured, field};
 use crate::operation::{Operation, ResourceAttributes};
 use crate::pod_references;

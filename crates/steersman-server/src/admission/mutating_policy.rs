@@ -13,7 +13,7 @@ use crate::admission::policy::patch::Patched;
 use crate::admission::questions::Questions;
 use crate::admission::reinvocation::Reinvocation;
 use crate::admission::subject::{Objects, Subject};
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use crate::metrics::policies::{Figures, Outcome};
 use crate::operation::ResourceAttributes;
 use crate::state::State;

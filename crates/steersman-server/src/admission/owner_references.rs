@@ -3,7 +3,7 @@
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, forbidden};
 use crate::authz::{self, Attributes, ResourceAttributes, Verdict};
-use crate::catalog::{ResourceScope, Served};
+use steersman_kinds::catalog::{ResourceScope, Served};
 use crate::pod_references::items;
 use crate::status::Failure;
 use futures::future::BoxFuture;

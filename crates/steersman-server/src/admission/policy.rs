@@ -18,7 +18,7 @@ pub(super) mod validating;
 use crate::admission::policy::mutating::Mutating;
 use crate::admission::policy::registered::{Part, Registered};
 use crate::admission::policy::validating::Validating;
-use crate::catalog::Resource;
+use steersman_kinds::catalog::Resource;
 use crate::follower::{Progress, Reached};
 use steersman_machinery::{GroupResource, Revision};
 use tokio::sync::watch;

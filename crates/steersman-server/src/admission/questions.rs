@@ -4,7 +4,7 @@
 //! at once ends the evaluation; it is asked, and the expression is evaluated again with the answer at hand.
 
 use crate::authz::{self, Attributes, Authorizer, ResourceAttributes, Verdict};
-use crate::user::User;
+use steersman_kinds::user::User;
 use parking_lot::Mutex;
 use std::fmt;
 use steersman_cel as cel;

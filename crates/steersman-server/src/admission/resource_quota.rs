@@ -6,7 +6,7 @@
 //! noted in the operation: a further attempt of the same write adds only the difference, and a write that fails gives it back.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, name_of, objects_of};
-use crate::at_rest;
+use steersman_kinds::at_rest;
 use crate::conversion;
 use crate::operation::{Charge, Operation, ResourceAttributes};
 use crate::state::State;

@@ -1,11 +1,11 @@
 //! A write as webhooks and policies see it: what they match, what is in their requests, and its objects in the version they want.
 
 use crate::admission::action::{Action, Phase};
-use crate::catalog::{Catalog, Handling, Served};
+use steersman_kinds::catalog::{Catalog, Handling, Served};
 use crate::conversion;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::options::Delete;
-use crate::scale;
+use steersman_kinds::scale;
 use crate::status::Failure;
 use serde_json::json;
 use std::borrow::Cow;

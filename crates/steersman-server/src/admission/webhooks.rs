@@ -10,7 +10,7 @@ pub(crate) mod registered;
 pub(crate) use self::registered::{Kind, start};
 
 use crate::admission::webhooks::registered::Registered;
-use crate::catalog::Resource;
+use steersman_kinds::catalog::Resource;
 use crate::follower::Progress;
 use std::fmt;
 use steersman_machinery::{GroupResource, Revision};

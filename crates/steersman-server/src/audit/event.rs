@@ -5,8 +5,8 @@
 
 use crate::audit::{Level, Stage};
 use crate::codec;
-use crate::protobuf;
-use crate::user::User;
+use steersman_kinds::protobuf;
+use steersman_kinds::user::User;
 use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::tz::Offset;

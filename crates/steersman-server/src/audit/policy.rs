@@ -5,7 +5,7 @@
 use crate::audit::{Level, Stage};
 use crate::config_file;
 use crate::operation::{Attributes, ResourceAttributes};
-use crate::user::User;
+use steersman_kinds::user::User;
 use serde::Deserialize;
 
 /// The newest version of the format, and the only one.

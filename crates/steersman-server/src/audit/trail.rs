@@ -11,7 +11,7 @@ use crate::body::{Body, Observer};
 use crate::operation::Annotation;
 use crate::request_info::RequestInfo;
 use crate::status::Failure;
-use crate::user::User;
+use steersman_kinds::user::User;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;

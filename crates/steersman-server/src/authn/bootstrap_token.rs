@@ -2,7 +2,7 @@
 //! kubernetes' `plugin/pkg/auth/authenticator/token/bootstrap`.
 
 use crate::digest_cache::digest;
-use crate::user::User;
+use steersman_kinds::user::User;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;

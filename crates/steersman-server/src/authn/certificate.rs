@@ -1,6 +1,6 @@
 //! Client certificates. The transport judges them and puts a [`Peer`] into the request's extensions.
 
-use crate::user::User;
+use steersman_kinds::user::User;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;

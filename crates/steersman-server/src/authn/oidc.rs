@@ -11,7 +11,7 @@ use crate::authn::jws::Jws;
 use crate::authn::key::Algorithm;
 use crate::authn::oidc::keys::{KeySet, Keys};
 use crate::digest_cache::{Digest, DigestCache};
-use crate::user::User;
+use steersman_kinds::user::User;
 use crate::webhook::EndpointError;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};

@@ -2,7 +2,7 @@
 //! of the proxies' CA and names one of them, and nowhere else. Follows apiserver's `pkg/authentication/request/headerrequest`.
 
 use crate::query::percent_decode;
-use crate::user::{ANONYMOUS, User};
+use steersman_kinds::user::{ANONYMOUS, User};
 use http::{HeaderMap, HeaderName};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ use crate::authn::{Identity, common};
 use crate::digest_cache::{Digest, DigestCache};
 use crate::operation::Notes;
 use crate::uid;
-use crate::user::User;
+use steersman_kinds::user::User;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;

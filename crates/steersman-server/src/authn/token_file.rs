@@ -1,7 +1,7 @@
 //! The token file: users who sign in by a token that does not change.
 
 use crate::digest_cache::{Digest, digest};
-use crate::user::User;
+use steersman_kinds::user::User;
 use std::collections::HashMap;
 use std::sync::Arc;
 

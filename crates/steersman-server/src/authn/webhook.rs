@@ -3,7 +3,7 @@
 
 use crate::authn::{Identity, common};
 use crate::digest_cache::{DigestCache, digest};
-use crate::user::User;
+use steersman_kinds::user::User;
 use crate::webhook::Client;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

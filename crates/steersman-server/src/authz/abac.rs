@@ -3,7 +3,7 @@
 
 use crate::authz::{Authorizer, NonResourceRule, ResourceRule, Rules, Verdict};
 use crate::operation::Attributes;
-use crate::user::{AUTHENTICATED, User};
+use steersman_kinds::user::{AUTHENTICATED, User};
 use futures::future::{self, BoxFuture};
 use serde::Deserialize;
 use serde_json::Value;

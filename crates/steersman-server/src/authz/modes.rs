@@ -8,7 +8,7 @@ use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
 use crate::authz::{Authorizer, Decision, NonResourceRule, Reason, ResourceRule, Rules, Verdict};
 use crate::operation::Attributes;
-use crate::user::{MASTERS, User};
+use steersman_kinds::user::{MASTERS, User};
 use futures::future::{self, BoxFuture};
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ mod graph;
 use crate::authz::node::graph::{Graph, Kind};
 use crate::authz::{Authorizer, Decision, Rules, Verdict};
 use crate::operation::{Attributes, ResourceAttributes};
-use crate::user::User;
+use steersman_kinds::user::User;
 use futures::future::{self, BoxFuture};
 use parking_lot::RwLock;
 use std::borrow::Cow;

@@ -22,7 +22,7 @@ use crate::authz::{
     Attributes, Authorizer, Decision, NonResourceRule, Reason, ResourceAttributes, ResourceRule, Rules, Verdict,
 };
 use crate::follower::Progress;
-use crate::user::User;
+use steersman_kinds::user::User;
 use futures::future::{self, BoxFuture};
 use parking_lot::RwLock;
 use std::collections::BTreeSet;

@@ -6,7 +6,7 @@
 use crate::authz::{Authorizer, Decision, Rules, Verdict};
 use crate::digest_cache::{DigestCache, digest};
 use crate::operation::{Attributes, ResourceAttributes};
-use crate::user::User;
+use steersman_kinds::user::User;
 use crate::webhook::Client;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};

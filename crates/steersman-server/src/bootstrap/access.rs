@@ -8,7 +8,7 @@
 use crate::authz::rbac::covers;
 use crate::authz::rbac::resource::Resource;
 use crate::authz::rbac::rule::Rule;
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::conversion;
 use crate::operation::Operation;
 use crate::options;

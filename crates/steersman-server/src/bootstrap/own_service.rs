@@ -2,8 +2,8 @@
 //! that it is in. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
 
 use crate::bootstrap::{Found, Pass, assign, create};
-use crate::builtin::service::{DEFAULT_RANGES, Family};
-use crate::catalog::Verb;
+use crate::registry::allocator::{DEFAULT_RANGES, Family};
+use steersman_kinds::catalog::Verb;
 use crate::operation::{Operation, seconds};
 use crate::options::Delete;
 use crate::registry::{self, Change};

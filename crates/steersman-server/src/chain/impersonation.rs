@@ -8,7 +8,7 @@
 use crate::authz::{self, Attributes, Authorizer, ResourceAttributes};
 use crate::query::percent_decode;
 use crate::status::Failure;
-use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
+use steersman_kinds::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The labels under which a request is counted, as apiserver's `endpoints/metrics` chooses them.
 
-use crate::catalog::{Catalog, ResourceScope};
+use steersman_kinds::catalog::{Catalog, ResourceScope};
 use crate::metrics::Labels;
 use crate::query::Query;
 use crate::request_info::{RequestInfo, Target};
@@ -80,7 +80,7 @@ mod tests {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let query = Query::parse(query);
         let info = RequestInfo::new(method, path, &query);
-        let catalog = Catalog::new(crate::builtin::resources(&Default::default()));
+        let catalog = Catalog::new(steersman_kinds::builtin::resources(&Default::default()));
         let Labels { verb, group, version, resource, subresource, scope, is_dry_run } =
             of(&catalog, &info, method, &query, false);
         assert_eq!(format!("{verb} {group}/{version}/{resource}/{subresource} {scope} {is_dry_run}"), want);

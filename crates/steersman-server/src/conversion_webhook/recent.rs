@@ -5,7 +5,7 @@
 //! the revision of a later one. What a webhook makes of it is forgotten after a few seconds, so that a webhook that was mended
 //! is asked again, and earlier when there is too much of it.
 
-use crate::conversion_webhook::ConversionError;
+use steersman_kinds::converter::ConversionError;
 use crate::digest_cache::{Digest, digest};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};

@@ -1,7 +1,7 @@
 //! Deletes the objects of a definition that is being deleted, then removes its finalizer.
 
-use crate::catalog::{Resource, Served, Verb};
-use crate::crd::{self, Deletion};
+use steersman_kinds::catalog::{Resource, Served, Verb};
+use steersman_kinds::crd::{self, Deletion};
 use crate::definitions::{key, storage, update};
 use crate::operation::Operation;
 use crate::options::Delete;

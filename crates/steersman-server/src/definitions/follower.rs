@@ -3,8 +3,10 @@
 //! A change is read once: parsed, its status computed, its schemas compiled if the spec has changed. The resource is served
 //! before the status says `Established`, so that a client that reads this condition can use the resource.
 
-use crate::catalog::{Change, Resource};
-use crate::crd::{self, NameIndex, Names};
+use steersman_kinds::catalog::{Change, Resource};
+use steersman_kinds::crd::{self, NameIndex, Names};
+use crate::conversion_webhook::Webhook;
+use steersman_kinds::converter::Converter;
 use crate::definitions::known::{self, Known, Purpose, Source, Task};
 use crate::definitions::{deletion, key, parse, rewriting, storage, write};
 use crate::in_force::NotInForce;
@@ -248,8 +250,9 @@ impl Follower {
             }
             schema
         };
-        let caller = Some(self.state.conversions.clone());
-        match crd::custom_resources_with(value, self.state.edition(), &compiled, caller) {
+        let webhook = Webhook::of(value, self.state.conversions.clone());
+        let converter = webhook.map(|webhook| Arc::new(webhook) as Arc<dyn Converter>);
+        match crd::custom_resources_with(value, self.state.edition(), &compiled, converter) {
             Ok(resource) => Some((source, resource)),
             Err(error) => {
                 tracing::error!(name, %error, "a definition cannot be served");

@@ -1,7 +1,7 @@
 //! What the follower keeps of each definition between its changes. It is a summary, since definitions are large and many.
 
-use crate::catalog::Resource;
-use crate::crd::{self, Names};
+use steersman_kinds::catalog::Resource;
+use steersman_kinds::crd::{self, Names};
 use std::sync::Arc;
 use steersman_machinery::{Revision, Value, value};
 use steersman_schema::Schema;

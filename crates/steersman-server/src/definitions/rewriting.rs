@@ -1,13 +1,13 @@
 //! Rewrites the stored objects of a changed definition in the form that the definition gives objects now.
 //!
 //! Readers get that form in any case; once all objects are rewritten they get it without converting each object (see the
-//! condition `StoredObjectsCurrent` in [`crate::crd`]). An object that another client writes at the same time is skipped, since
+//! condition `StoredObjectsCurrent` in [`steersman_kinds::crd`]). An object that another client writes at the same time is skipped, since
 //! that write stores the new form. After a restart, objects that were rewritten before are skipped.
 
-use crate::at_rest;
-use crate::catalog::Resource;
+use steersman_kinds::at_rest;
+use steersman_kinds::catalog::Resource;
 use crate::conversion;
-use crate::crd::{self, Rewriting};
+use steersman_kinds::crd::{self, Rewriting};
 use crate::definitions::{key, storage, update};
 use crate::state::State;
 use futures::StreamExt as _;
@@ -179,7 +179,7 @@ impl Task {
     /// The forms of objects if a webhook converts them, which is asked once for all; none of each otherwise: there is no use in
     /// having them all in memory.
     async fn converted(&self, objects: &[Arc<Object>]) -> Result<Vec<Option<Forms>>, Interrupted> {
-        match self.resource.strategy.webhook() {
+        match self.resource.strategy.converter() {
             Some(_) => self.forms(objects).await,
             None => Ok(objects.iter().map(|_| None).collect()),
         }

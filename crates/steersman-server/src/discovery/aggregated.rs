@@ -1,6 +1,6 @@
 //! The aggregated document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
 
-use crate::catalog::{Group, ResourceScope, Served};
+use steersman_kinds::catalog::{Group, ResourceScope, Served};
 use crate::discovery::{Aggregated, classic, list, render};
 use bytes::Bytes;
 use serde::Serialize;

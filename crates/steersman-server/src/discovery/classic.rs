@@ -1,6 +1,6 @@
 //! The classic documents: `APIVersions`, `APIGroupList`, `APIGroup` and `APIResourceList`.
 
-use crate::catalog::{self, Catalog, Group, Resource, ResourceScope, Served, Verb};
+use steersman_kinds::catalog::{self, Catalog, Group, Resource, ResourceScope, Served, Verb};
 use crate::discovery::{list, render};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

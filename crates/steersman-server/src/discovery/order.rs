@@ -1,7 +1,7 @@
 //! The order of groups: clients take the first one that knows a short name, so the order is part of the interface.
 
-use crate::builtin::resource_metrics;
-use crate::catalog::Group;
+use steersman_kinds::builtin::resource_metrics;
+use steersman_kinds::catalog::Group;
 
 /// The groups of Kubernetes in the order in which kube-apiserver lists them.
 const BUILT_IN: [&str; 20] = [

@@ -1,11 +1,11 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{
+use steersman_kinds::catalog::{
     Catalog, Change, Column, Handling, Resource, ResourceId, ResourceScope, Subresource, Verb, Version,
 };
-use crate::crd;
+use steersman_kinds::crd;
 use crate::discovery::{Discovery, Root};
-use crate::strategy::{DecodeError, Endpoint, Strategy};
+use steersman_kinds::strategy::{DecodeError, Endpoint, Strategy};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use steersman_machinery::budget::{self, Budget};
@@ -74,7 +74,7 @@ pub(crate) fn built_in(
         storage_version: 0,
         storage: GroupResource::new(group, plural),
         strategy: Arc::new(Plain),
-        origin: crate::catalog::Origin::BuiltIn,
+        origin: steersman_kinds::catalog::Origin::BuiltIn,
     }
 }
 

@@ -2,7 +2,7 @@
 //! there is one such part, the store, under the name that clients know it by.
 
 use crate::answer::Answer;
-use crate::at_rest;
+use steersman_kinds::at_rest;
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::Selection;
 use crate::negotiate::{Shape, negotiate};

@@ -10,7 +10,7 @@ mod token;
 
 use crate::admission;
 use crate::answer::{Answer, is_pretty_for};
-use crate::catalog::{Subresource, Verb};
+use steersman_kinds::catalog::{Subresource, Verb};
 use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
 use crate::operation::{Operation, ResourceAttributes};

@@ -4,7 +4,7 @@ use crate::answer::is_pretty_for;
 use crate::negotiate::{Negotiated, Shape, negotiate_for};
 use crate::operation::{Given, Operation, Options};
 use crate::options::Write;
-use crate::protobuf;
+use steersman_kinds::protobuf;
 use crate::query::Query;
 use crate::registry;
 use crate::registry::Body;

@@ -12,7 +12,7 @@ mod watch;
 pub(super) use self::select::Selection;
 
 use crate::answer::Answer;
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::endpoint::context::Context;
 use crate::status::Failure;
 use bytes::Bytes;

@@ -11,7 +11,7 @@ mod options;
 use crate::admission;
 use crate::agents;
 use crate::answer::Answer;
-use crate::catalog::{Subresource, Verb};
+use steersman_kinds::catalog::{Subresource, Verb};
 use crate::conversion;
 use crate::endpoint::context::Context;
 use crate::endpoint::stream::location::Location;

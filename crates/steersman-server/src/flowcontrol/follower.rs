@@ -4,7 +4,7 @@
 //! `Dangling` of a schema whose level does not exist, and divides the seats anew every ten seconds. What it cannot read it
 //! leaves out and logs; the mandatory levels and schemas are in force in any case.
 
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::flowcontrol::{FlowControl, spec};
 use crate::operation::Operation;
 use crate::registry::{self, Change};

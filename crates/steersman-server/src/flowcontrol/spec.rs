@@ -275,12 +275,12 @@ impl Schema {
             rules: vec![everything(groups)],
         };
         [
-            schema(EXEMPT, 1, None, &[crate::user::MASTERS]),
+            schema(EXEMPT, 1, None, &[steersman_kinds::user::MASTERS]),
             schema(
                 CATCH_ALL,
                 CATCH_ALL_PRECEDENCE,
                 Some(Distinguisher::ByUser),
-                &[crate::user::AUTHENTICATED, "system:unauthenticated"],
+                &[steersman_kinds::user::AUTHENTICATED, "system:unauthenticated"],
             ),
         ]
     }

@@ -8,7 +8,7 @@ use crate::flowcontrol::counts::Counts;
 use crate::flowcontrol::level::Level;
 use crate::flowcontrol::spec::{self, ANY, Distinguisher, NonResourceRule, ResourceRule, Rule, Subject};
 use crate::operation::{Attributes, ResourceAttributes};
-use crate::user::User;
+use steersman_kinds::user::User;
 use hashbrown::HashMap;
 use http::HeaderValue;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 use crate::follower::{self, Followed, Progress};
 use crate::initializers::figures::Figures;
-use crate::initializers::{TIMEOUT_SECONDS, TIMEOUT_SECONDS_MAX};
+use crate::initializers::TIMEOUT_SECONDS;
+use steersman_kinds::builtin::admission_registration::initializer::TIMEOUT_SECONDS_MAX;
 use crate::operation::ResourceAttributes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;

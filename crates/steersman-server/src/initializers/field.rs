@@ -2,7 +2,8 @@
 //!
 //! Texts of faults follow apimachinery's `api/validation` of Kubernetes 1.13.
 
-use crate::initializers::{ASKED_DOMAIN, ASKS, Configured, OnTimeout, name_faults};
+use crate::initializers::{ASKED_DOMAIN, ASKS, Configured, OnTimeout};
+use steersman_kinds::builtin::admission_registration::initializer::name_faults;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::HashSet;

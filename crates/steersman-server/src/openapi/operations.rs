@@ -1,6 +1,6 @@
 //! The paths of a document and what can be done at each, the same for both versions of OpenAPI.
 
-use crate::catalog::{GroupVersion, ResourceScope, Served, Verb};
+use steersman_kinds::catalog::{GroupVersion, ResourceScope, Served, Verb};
 use crate::openapi::parameters::{self, Parameter};
 use crate::openapi::schemas;
 use std::sync::Arc;

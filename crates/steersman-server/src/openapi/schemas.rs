@@ -1,6 +1,6 @@
 //! The definitions that a document needs: of its kinds, and of everything they refer to.
 
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::GroupVersionKind;
@@ -87,7 +87,7 @@ fn own_definitions(served: &Served, version: Version, definitions: &mut BTreeMap
             openapi::custom_resource(schema, &kind, &selectable.collect::<Vec<_>>(), version)
         }
         false => {
-            let known = crate::crd::definition_json(&name, prefix(version));
+            let known = steersman_kinds::crd::definition_json(&name, prefix(version));
             let mut object = known.unwrap_or_else(|| openapi::schema_json(schema, version));
             object["x-kubernetes-group-version-kind"] = json!([kind_json(&kind)]);
             object

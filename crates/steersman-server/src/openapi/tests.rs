@@ -1,7 +1,7 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Change, Handling, Resource, Scale, Subresource, Verb};
-use crate::crd;
+use steersman_kinds::catalog::{Catalog, Change, Handling, Resource, Scale, Subresource, Verb};
+use steersman_kinds::crd;
 use crate::discovery::tests::built_in;
 use crate::openapi::{Document, OpenApi};
 use serde_json::{Value, json};

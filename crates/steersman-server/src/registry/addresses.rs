@@ -3,9 +3,9 @@
 //! The allocator decides who gets an address; the objects say so to clients. They are written after the Service, so a crash in
 //! between leaves one too few or one too many: [`repair`] sets that right at the next start.
 
-use crate::at_rest;
-use crate::builtin::service::addresses;
-use crate::catalog::Served;
+use steersman_kinds::at_rest;
+use crate::registry::allocator::addresses;
+use steersman_kinds::catalog::Served;
 use crate::conversion;
 use crate::operation::seconds;
 use crate::state::State;

@@ -1,7 +1,8 @@
 //! Allocates what no two Services may share: cluster IPs and node ports, out of the ranges of ServiceCIDRs. The IPAddress objects that
 //! say who has an address are in [`crate::registry::addresses`].
 
-use crate::builtin::service::{self, Reservation};
+use crate::registry::allocator::{self, Reservation};
+use steersman_kinds::builtin::service;
 use crate::conversion;
 use crate::operation::Operation;
 use crate::registry::{addresses, metadata};
@@ -97,7 +98,7 @@ pub(super) async fn release(state: &State, operation: &Operation<'_>, object: &O
     if let Some(address) = address_of(operation, object) {
         let all = state.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
         for service in all.map_err(|error| Failure::of_read(&error))?.objects {
-            if service::addresses(&conversion::parse(&service)?).contains(&address) {
+            if allocator::addresses(&conversion::parse(&service)?).contains(&address) {
                 return Ok(());
             }
         }
@@ -109,7 +110,7 @@ pub(super) async fn release(state: &State, operation: &Operation<'_>, object: &O
     if *operation.storage() == services() {
         let service = conversion::parse(object)?;
         // First the objects: an address that is free has none.
-        addresses::publish(state, &[], &service::addresses(&service), object).await?;
+        addresses::publish(state, &[], &allocator::addresses(&service), object).await?;
         state.services.release(&service);
     }
     Ok(())

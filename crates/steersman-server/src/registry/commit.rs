@@ -1,8 +1,8 @@
 //! The end of an attempt: stores the plan, unless another write was faster.
 
-use crate::at_rest;
-use crate::builtin::service::Reservation;
-use crate::catalog::{Origin, Resource};
+use steersman_kinds::at_rest;
+use crate::registry::allocator::Reservation;
+use steersman_kinds::catalog::{Origin, Resource};
 use crate::conversion;
 use crate::operation::Operation;
 use crate::payload::Payload;

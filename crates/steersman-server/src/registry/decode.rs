@@ -5,7 +5,7 @@ use crate::negotiate::MEDIA_TYPES;
 use crate::operation::Operation;
 use crate::options::FieldValidation;
 use crate::status::Failure;
-use crate::strategy::DecodeError;
+use steersman_kinds::strategy::DecodeError;
 use bytes::Bytes;
 use steersman_machinery::field::{self, Path};
 use steersman_machinery::{Budget, GroupKind, GroupVersion, Value, value};
@@ -52,9 +52,9 @@ pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Re
 }
 
 fn protobuf(body: &Bytes, budget: &Budget) -> Result<Parsed, codec::Error> {
-    let decoded = crate::protobuf::decode(body, budget);
+    let decoded = steersman_kinds::protobuf::decode(body, budget);
     decoded.map(|value| Parsed { value, faults: Faults::None }).map_err(|error| match error {
-        crate::protobuf::Error::Budget(error) => codec::Error::Budget(error),
+        steersman_kinds::protobuf::Error::Budget(error) => codec::Error::Budget(error),
         error => codec::Error::Protobuf(error.to_string()),
     })
 }

@@ -4,7 +4,7 @@
 //! on a node, for the finalizers in a Namespace's spec.
 
 use crate::admission::{self, Action, Phase, Review};
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::conversion;
 use crate::operation::{Operation, seconds};
 use crate::options::Delete;
@@ -12,7 +12,7 @@ use crate::registry::metadata;
 use crate::registry::plan::Plan;
 use crate::state::State;
 use crate::status::Failure;
-use crate::strategy::{Grace, Propagation};
+use steersman_kinds::strategy::{Grace, Propagation};
 use jiff::SignedDuration;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, Object, Value, value};

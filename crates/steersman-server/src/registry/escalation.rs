@@ -11,7 +11,7 @@ use crate::authz::{self, Attributes, ResourceAttributes};
 use crate::operation::Operation;
 use crate::state::State;
 use crate::status::Failure;
-use crate::user::MASTERS;
+use steersman_kinds::user::MASTERS;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, remove_at, str_at};

@@ -36,7 +36,7 @@ impl Versions for Others<'_> {
 }
 
 impl Others<'_> {
-    fn version(&self, api_version: &str) -> Option<&crate::catalog::Version> {
+    fn version(&self, api_version: &str) -> Option<&steersman_kinds::catalog::Version> {
         let wanted = GroupVersion::parse(api_version)?;
         let resource = self.0.resource();
         let is_same_group = *wanted.group == *resource.group;

@@ -2,7 +2,7 @@
 //!
 //! Rules and texts follow apimachinery's `api/validation` and apiserver's `registry/rest`.
 
-use crate::strategy::{Endpoint, Strategy};
+use steersman_kinds::strategy::{Endpoint, Strategy};
 use serde_json::json;
 use std::collections::HashSet;
 use steersman_machinery::field::{Error, Path};
@@ -266,9 +266,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::builtin;
-    use crate::catalog::Resource;
-    use crate::runtime_config::RuntimeConfig;
+    use steersman_kinds::builtin;
+    use steersman_kinds::catalog::Resource;
+    use steersman_kinds::runtime_config::RuntimeConfig;
 
     /// The row of a built-in kind.
     #[track_caller]

@@ -1,6 +1,6 @@
 //! The plan of an attempt: what is to be stored.
 
-use crate::builtin::service::Reservation;
+use crate::registry::allocator::Reservation;
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};
 

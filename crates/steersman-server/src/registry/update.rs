@@ -1,7 +1,7 @@
 //! The stages of an update.
 
 use crate::admission::{self, Action, Review};
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::initializers::field;
 use crate::operation::Operation;
 use crate::registry::current::Current;

@@ -3,7 +3,7 @@
 
 use crate::admission;
 use crate::authz::{self, Attributes, ResourceAttributes};
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::conversion;
 use crate::operation::Operation;
 use crate::options;
@@ -14,7 +14,7 @@ use crate::registry::plan::{Plan, Recorded};
 use crate::registry::{create, delete, patch, update};
 use crate::state::State;
 use crate::status::Failure;
-use crate::strategy::Endpoint;
+use steersman_kinds::strategy::Endpoint;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};

@@ -9,8 +9,8 @@ mod protobuf;
 mod yaml;
 
 use crate::negotiate::Encoding;
-use crate::payload::NotJson;
-use crate::protobuf as messages;
+use steersman_kinds::protobuf::NotJson;
+use steersman_kinds::protobuf as messages;
 use bytes::Bytes;
 use serde::Serialize;
 use std::fmt;

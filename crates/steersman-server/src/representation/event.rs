@@ -2,7 +2,7 @@
 
 use crate::negotiate::{Encoding, Form, MetaVersion};
 use crate::payload::Payload;
-use crate::protobuf;
+use steersman_kinds::protobuf;
 use crate::representation::{Columns, Included, Representation};
 use crate::status::Failure;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -44,7 +44,7 @@ impl Representation {
 
     /// Whether a conversion may call a webhook.
     pub(crate) fn may_call(&self) -> bool {
-        self.converts() && self.resource().strategy.webhook().is_some()
+        self.converts() && self.resource().strategy.converter().is_some()
     }
 
     /// The key by which the frames of an event are shared; nothing where it does not fit into its bits, which takes a

@@ -51,8 +51,8 @@ fn versions_of_cups(n_versions: usize) -> Vec<Served> {
             "conditions": [{"type": "Established", "status": "True"}], "storedVersions": ["v1"],
         },
     });
-    let resource = crate::crd::custom_resources(&definition).unwrap();
-    let catalog = crate::catalog::Catalog::new([resource]);
+    let resource = steersman_kinds::crd::custom_resources(&definition).unwrap();
+    let catalog = steersman_kinds::catalog::Catalog::new([resource]);
     let version = |at: usize| catalog.find("example.com", &format!("v{}", at + 1), "cups").unwrap().clone();
     (0..n_versions).map(version).collect()
 }

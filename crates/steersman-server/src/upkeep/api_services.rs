@@ -3,9 +3,9 @@
 //! Follows upstream's autoregistration: those of built-in groups are made when the server starts, those of definitions come and go
 //! with what is served. Requests are not forwarded to other servers, so their APIServices are never available.
 
-use crate::builtin::api_service::GROUP;
-use crate::builtin::resource_metrics;
-use crate::catalog::{Catalog, Served};
+use steersman_kinds::builtin::api_service::GROUP;
+use steersman_kinds::builtin::resource_metrics;
+use steersman_kinds::catalog::{Catalog, Served};
 use crate::conversion;
 use crate::operation::seconds;
 use crate::state::State;

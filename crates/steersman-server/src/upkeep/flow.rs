@@ -3,9 +3,9 @@
 //! Follows upstream's `registry/flowcontrol/ensurer`: what is missing is made again; the spec of a mandatory object is always
 //! brought back, that of another one unless its annotation `apf.kubernetes.io/autoupdate-spec` says `false`.
 
-use crate::builtin::flow::GROUP;
-use crate::builtin::flow::bootstrap::{self, AUTO_UPDATE, Bootstrap, EXEMPT};
-use crate::catalog::{Catalog, Served};
+use steersman_kinds::builtin::flow::GROUP;
+use steersman_kinds::builtin::flow::bootstrap::{self, AUTO_UPDATE, Bootstrap, EXEMPT};
+use steersman_kinds::catalog::{Catalog, Served};
 use crate::conversion;
 use crate::state::State;
 use crate::status::Failure;

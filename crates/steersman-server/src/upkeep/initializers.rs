@@ -5,7 +5,7 @@
 //! the store keeps an index; an object is parsed once per revision. Passes follow changes, at most one in [`PASS_INTERVAL`], and
 //! otherwise the next deadline. While nothing waits, nothing runs.
 
-use crate::catalog::{Served, Verb};
+use steersman_kinds::catalog::{Served, Verb};
 use crate::conversion;
 use crate::initializers::field::{self, Turn};
 use crate::initializers::{Configured, OnTimeout};

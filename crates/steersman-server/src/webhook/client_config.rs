@@ -1,12 +1,10 @@
 //! The `clientConfig` of an object: where its webhook is, and which authorities its certificate may be from.
 
 use crate::digest_cache::{Digest, digest};
-use crate::webhook::tls;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use std::fmt;
 use std::sync::Arc;
+use steersman_kinds::ca_bundle;
 use steersman_machinery::Value;
 use steersman_machinery::value::str_at;
 
@@ -42,7 +40,7 @@ impl ClientConfig {
     /// # Errors
     /// When it names no place, or its bundle is no base64. Whether the bundle has certificates shows when it is first called.
     pub(crate) fn read(config: &Value) -> Result<ClientConfig, ConfigError> {
-        let ca = bundle(config)?;
+        let ca = ca_bundle::of(config).map_err(ConfigError)?;
         let (target, url) = match config.get("service").filter(|service| !service.is_null()) {
             Some(service) => of_service(service)?,
             None => {
@@ -79,23 +77,6 @@ impl ClientConfig {
 
     pub(super) fn ca_digest(&self) -> Digest {
         self.0.ca_digest
-    }
-}
-
-/// The certificates of a `caBundle`; empty if there is none.
-fn bundle(config: &Value) -> Result<Vec<u8>, ConfigError> {
-    let Some(text) = str_at(config, &["caBundle"]) else { return Ok(Vec::new()) };
-    // As Go reads it: in lines, if it was written so.
-    let decoded = STANDARD.decode(text.split_ascii_whitespace().collect::<String>());
-    decoded.map_err(|error| ConfigError(format!("its caBundle is no base64: {error}")))
-}
-
-/// Why the `caBundle` of a `clientConfig` cannot be used; none if it can, or there is none.
-pub(crate) fn bundle_fault(config: &Value) -> Option<String> {
-    match bundle(config) {
-        Ok(pem) if pem.is_empty() => None,
-        Ok(pem) => tls::config(&pem, None).err().map(|error| error.to_string()),
-        Err(error) => Some(error.to_string()),
     }
 }
 

@@ -4,16 +4,17 @@ use crate::webhook::trust::Trust;
 use crate::webhook::{EndpointError, Identity};
 use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ClientConfig, ConfigBuilder};
 use rustls_platform_verifier::Verifier;
 use std::sync::Arc;
+use steersman_kinds::ca_bundle;
 
 /// Trusts the authorities of a PEM text, or those of the system if it is empty. Shows a certificate if there is one.
 pub(super) fn config(ca: &[u8], identity: Option<Identity>) -> Result<ClientConfig, EndpointError> {
     let builder = trusting(ca)?;
     let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
-    let certificates = certificates(&identity.certificate).map_err(|why| unusable("the client certificate", why))?;
+    let certificates = ca_bundle::certificates(&identity.certificate).map_err(|why| unusable("the client certificate", why))?;
     let key = PrivateKeyDer::from_pem_slice(&identity.key)
         .map_err(|error| unusable("the key of the client certificate", error.to_string()))?;
     builder
@@ -32,11 +33,7 @@ fn trusting(ca: &[u8]) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, E
         return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)));
     }
     let what = "the certificate of the authority";
-    let bundle = certificates(ca).map_err(|why| unusable(what, why))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in &bundle {
-        roots.add(certificate.clone()).map_err(|error| unusable(what, error.to_string()))?;
-    }
+    let (bundle, roots) = ca_bundle::roots(ca).map_err(|why| unusable(what, why))?;
     let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
     let by_authority = by_authority.map_err(|error| unusable(what, error.to_string()))?;
     Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Trust { by_authority, bundle })))
@@ -44,10 +41,4 @@ fn trusting(ca: &[u8]) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, E
 
 pub(super) fn unusable(what: &'static str, why: String) -> EndpointError {
     EndpointError::Tls { what, why }
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let certificates = certificates.map_err(|error| error.to_string())?;
-    if certificates.is_empty() { Err("it has no certificate in PEM form".to_owned()) } else { Ok(certificates) }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey};
 use steersman_server::authz::Authorization;
-use steersman_server::builtin::service::Ranges;
+use steersman_server::Ranges;
 use steersman_server::{Options, Server};
 use steersman_storage::{Memory, Store};
 

@@ -2,8 +2,8 @@
 
 use crate::admission::condition::Conditions;
 use crate::admission::matching::Criteria;
-use crate::builtin::selector;
-use crate::expressions::{Compiler, Names, Variables};
+use steersman_kinds::builtin::selector;
+use steersman_kinds::expressions::{Compiler, Names, Variables};
 use std::fmt;
 use steersman_machinery::selector::Labels;
 use steersman_machinery::value::{at, str_at};

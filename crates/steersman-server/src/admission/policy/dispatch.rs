@@ -7,7 +7,7 @@ use crate::admission::policy::definition::{Binding, Policy};
 use crate::admission::policy::params;
 use crate::admission::policy::registered::Bound;
 use crate::admission::subject::Subject;
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use crate::state::State;
 use crate::status::Failure;
 use std::sync::Arc;

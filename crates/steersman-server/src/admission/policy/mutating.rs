@@ -5,7 +5,7 @@
 use crate::admission::condition::Inputs;
 use crate::admission::policy::definition::{Definition, Policy};
 use crate::admission::policy::patch::{self, Kind};
-use crate::expressions::{Budget, Compiler, Expression};
+use steersman_kinds::expressions::{Budget, Compiler, Expression};
 use steersman_cel::{Activation, OBJECT_BUDGET};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};

@@ -1,7 +1,7 @@
 //! The parameters of a policy, as a binding names them.
 
 use crate::admission::policy::definition::{Binding, Definition, ParamKind, ParamRef, Which};
-use crate::catalog::{ResourceScope, Served};
+use steersman_kinds::catalog::{ResourceScope, Served};
 use crate::conversion;
 use crate::state::State;
 use std::sync::Arc;

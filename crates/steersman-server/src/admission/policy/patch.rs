@@ -1,7 +1,7 @@
 //! What a mutation writes, and what it makes of an object.
 
 use crate::admission::subject::Subject;
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use steersman_cel::Value as Cel;
 use steersman_machinery::value::set_at;
 use steersman_machinery::{Budget, Value};

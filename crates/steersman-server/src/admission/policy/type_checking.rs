@@ -3,8 +3,8 @@
 //! Admission does not depend on it: there an object may be anything. Follows apiserver's
 //! `admission/plugin/policy/validating/typechecking.go`.
 
-use crate::catalog::{Catalog, Served};
-use crate::expressions::Compiler;
+use steersman_kinds::catalog::{Catalog, Served};
+use steersman_kinds::expressions::Compiler;
 use serde_json::json;
 use std::collections::BTreeMap;
 use steersman_cel::DeclType;
@@ -124,7 +124,7 @@ fn decl(served: &Served) -> DeclType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime_config::RuntimeConfig;
+    use steersman_kinds::runtime_config::RuntimeConfig;
 
     fn found(resources: Value, expression: &str) -> Vec<Value> {
         let catalog = crate::definitions::configured(&RuntimeConfig::default());

@@ -4,7 +4,7 @@
 
 use crate::admission::condition::{Inputs, Matched};
 use crate::admission::policy::definition::{Definition, Policy};
-use crate::expressions::{Budget, Compiler, Expression, Names};
+use steersman_kinds::expressions::{Budget, Compiler, Expression, Names};
 use crate::metrics::policies::Outcome;
 use steersman_cel::{Activation, OBJECT_BUDGET, Value as Cel};
 use steersman_machinery::Value;

@@ -7,7 +7,7 @@ use crate::admission::webhook_plugins::request;
 use crate::admission::webhook_plugins::response::{self, Response};
 use crate::admission::webhooks::hook::Hook;
 use crate::admission::webhooks::registered::Kind;
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use crate::metrics::{WebhookCall, WebhookOutcome};
 use crate::operation::Operation;
 use crate::state::State;

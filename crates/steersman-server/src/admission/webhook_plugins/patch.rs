@@ -3,7 +3,7 @@
 
 use crate::admission::subject::{self, Subject};
 use crate::admission::webhooks::hook::Hook;
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use crate::status::Failure;
 use steersman_machinery::Value;
 use steersman_machinery::budget;

@@ -2,7 +2,7 @@
 
 use crate::admission::subject::{Objects, Subject};
 use crate::admission::webhooks::hook::ReviewVersion;
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use bytes::Bytes;
 use serde::Serialize;
 use steersman_machinery::Value;

@@ -6,8 +6,8 @@
 use crate::authz::rbac::binding::{Binding, Grant, RoleRef, Subject};
 use crate::authz::rbac::resource::Resource;
 use crate::authz::rbac::rule::Rule;
-use crate::builtin::selector;
-use crate::user::User;
+use steersman_kinds::builtin::selector;
+use steersman_kinds::user::User;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! `pods/eviction`: deletes a pod if its disruption budget allows. Follows kubernetes' `pkg/registry/core/pod/storage/eviction.go`.
 
-use crate::builtin;
-use crate::catalog::{Served, Verb};
+use steersman_kinds::builtin;
+use steersman_kinds::catalog::{Served, Verb};
 use crate::conversion;
 use crate::endpoint::connect::Reply;
 use crate::endpoint::context::Context;

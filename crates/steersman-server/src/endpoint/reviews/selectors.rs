@@ -4,8 +4,8 @@
 //! the request wants, never about less. Follows kubernetes' `pkg/registry/authorization/util` and
 //! `pkg/apis/authorization/validation`.
 
-use crate::builtin::place::Place;
-use crate::builtin::rules;
+use steersman_kinds::builtin::place::Place;
+use steersman_kinds::builtin::rules;
 use steersman_machinery::field::Error;
 use steersman_machinery::selector::{FieldRequirement, Fields, Labels, Operator, Requirement};
 use steersman_machinery::{Value, name};

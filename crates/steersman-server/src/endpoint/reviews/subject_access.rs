@@ -6,7 +6,7 @@ use crate::endpoint::reviews::selectors::{self, Selectors};
 use crate::operation::Operation;
 use crate::state::State;
 use crate::status::Failure;
-use crate::user::User;
+use steersman_kinds::user::User;
 use futures::future::BoxFuture;
 use serde_json::json;
 use steersman_machinery::field::{Error, Path};

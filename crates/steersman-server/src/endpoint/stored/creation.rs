@@ -135,7 +135,7 @@ mod tests {
     use crate::initializers::Configured;
     use crate::negotiate::{Encoding, Form, Negotiated};
     use crate::representation::Wishes;
-    use crate::runtime_config::RuntimeConfig;
+    use steersman_kinds::runtime_config::RuntimeConfig;
     use futures::FutureExt as _;
     use jiff::Timestamp;
     use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! DELETE of a collection: every object that the selectors of the request select, many at once.
 
 use crate::answer::Answer;
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::endpoint::stored::{list, object};

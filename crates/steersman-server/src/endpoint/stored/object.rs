@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::authz::{self, Attributes, ResourceAttributes};
-use crate::catalog::Verb;
+use steersman_kinds::catalog::Verb;
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::creation::Creation;
 use crate::initializers::figures::Waiting;

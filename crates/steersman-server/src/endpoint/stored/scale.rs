@@ -1,14 +1,14 @@
 //! `/scale`: the desired and the current number of replicas of an object, as an `autoscaling/v1 Scale`.
 
 use crate::answer::Answer;
-use crate::catalog::Scale;
+use steersman_kinds::catalog::Scale;
 use crate::conversion;
 use crate::endpoint::context::Context;
 use crate::negotiate::{Form, Negotiated, Shape};
 use crate::operation::Operation;
 use crate::payload::Payload;
 use crate::registry::{self, Body, Change, Current, Format, Outcome, Patch};
-use crate::scale::read;
+use steersman_kinds::scale::read;
 use crate::status::Failure;
 use bytes::Bytes;
 use http::Method;

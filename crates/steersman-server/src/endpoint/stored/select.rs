@@ -1,11 +1,11 @@
 //! The label and field selectors of a list or watch, checked against the kind and applied to objects.
 
-use crate::catalog::Served;
+use steersman_kinds::catalog::Served;
 use crate::conversion;
 use crate::endpoint::context::Context;
 use crate::operation::Operation;
 use crate::options::List;
-use crate::projection::Projection;
+use steersman_kinds::projection::Projection;
 use crate::status::Failure;
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -164,7 +164,7 @@ impl Selection {
 fn check_version(operation: &Operation<'_>, field: &str) -> Result<(), Failure> {
     let (resource, version) = (operation.resource(), operation.version());
     let storage = resource.storage_version();
-    if resource.strategy.webhook().is_none() || storage.name == version.name {
+    if resource.strategy.converter().is_none() || storage.name == version.name {
         return Ok(());
     }
     let (group, plural) = (&resource.group, &resource.plural);

@@ -1,6 +1,6 @@
 //! The options with which somebody connects, as an object of their kind: what admission sees of it.
 
-use crate::catalog::Subresource;
+use steersman_kinds::catalog::Subresource;
 use crate::endpoint::context::Context;
 use serde_json::json;
 use steersman_machinery::Value;

@@ -1,6 +1,6 @@
 //! JSON as it is stored.
 
-use crate::payload::NotJson;
+use steersman_kinds::protobuf::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! JSON for people: the same text with line breaks and two blanks for each level.
 
-use crate::payload::NotJson;
+use steersman_kinds::protobuf::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};
 
 #[derive(Debug)]

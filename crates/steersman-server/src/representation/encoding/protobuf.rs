@@ -1,7 +1,7 @@
 //! Protobuf, as typed clients read it.
 
-use crate::payload::NotJson;
-use crate::protobuf::Envelope as Kind;
+use steersman_kinds::protobuf::NotJson;
+use steersman_kinds::protobuf::Envelope as Kind;
 use crate::representation::encoding::{Encoder, Envelope};
 
 /// The kinds of the documents that are written: an object, and a list of such.

@@ -6,7 +6,7 @@ mod scalar;
 mod tokens;
 
 use self::tokens::{Kind, Tokens};
-use crate::payload::NotJson;
+use steersman_kinds::protobuf::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};
 
 #[derive(Debug)]

@@ -74,7 +74,7 @@ async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
     let looks = wishes(Negotiated::new(Encoding::Protobuf, form));
     let representation = Representation::new(&pods(), looks).unwrap();
     let bytes = list(representation, objects, &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
-    (crate::protobuf::decode(&bytes, &Budget::unlimited()).unwrap(), bytes.len())
+    (steersman_kinds::protobuf::decode(&bytes, &Budget::unlimited()).unwrap(), bytes.len())
 }
 
 #[tokio::test]

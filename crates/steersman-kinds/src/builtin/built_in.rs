@@ -1,0 +1,250 @@
+//! The one strategy of all built-in kinds: the stages of a write, with what is particular taken from the kind's row.
+
+use crate::builtin::kind::{Kind, NewStatus, Request};
+use crate::catalog::{Handling, Resource, Version};
+use crate::projection::Projection;
+use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
+use crate::user::User;
+use jiff::Timestamp;
+use std::fmt;
+use steersman_machinery::budget::{self, Budget};
+use steersman_machinery::value::{at, object_at, remove_at, set_at};
+use steersman_machinery::{Value, field};
+use steersman_schema::decode::{self, Body, Decoded};
+use steersman_schema::{Definitions, Schema};
+
+/// A kind of the table at work.
+pub struct BuiltIn {
+    kind: &'static Kind,
+}
+
+impl BuiltIn {
+    pub fn new(kind: &'static Kind) -> BuiltIn {
+        BuiltIn { kind }
+    }
+
+    fn internal_schema(&self) -> Option<&'static Schema> {
+        Definitions::builtin().schema(self.kind.internal_definition())
+    }
+
+    /// Writes what the kind's form always shows, such as an empty `status`.
+    fn complete(&self, value: &mut Value) {
+        if let Some(schema) = self.internal_schema() {
+            decode::normalize(schema, value);
+        }
+    }
+
+    /// The object in a version of the same form.
+    fn renamed(&self, mut object: Value, version: &str) -> Value {
+        set_at(&mut object, &["apiVersion"], Value::from(format!("{}/{version}", self.kind.group)));
+        object
+    }
+
+    fn is_generation_changed(&self, new: &Value, old: &Value) -> bool {
+        self.kind.generation.iter().any(|path| at(new, path) != at(old, path))
+    }
+
+    fn count_generation(&self, new: &mut Value, old: &Value) {
+        if self.kind.generation.is_empty() {
+            return;
+        }
+        let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
+        let after = before + i64::from(self.is_generation_changed(new, old));
+        set_at(new, &["metadata", "generation"], Value::from(after));
+    }
+}
+
+impl fmt::Debug for BuiltIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BuiltIn").field(&self.kind.kind).finish()
+    }
+}
+
+impl Strategy for BuiltIn {
+    fn handling(&self) -> Handling {
+        self.kind.handling
+    }
+
+    fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {
+        Ok(decode::built_in(&version.schema, body, budget)?)
+    }
+
+    /// The defaults of a kind are a few small values for each object within it, so what was decoded within the budget at most doubles.
+    fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
+        budget.check()?;
+        (self.kind.version(&version.name).default)(value);
+        Ok(())
+    }
+
+    fn is_stored_form(&self, _resource: &Resource, version: &Version) -> bool {
+        self.is_internal_form(version)
+    }
+
+    fn is_internal_form(&self, version: &Version) -> bool {
+        self.kind.version(&version.name).conversion.is_none() && !self.kind.is_alias(&version.name)
+    }
+
+    fn present(&self, version: &Version, internal: Value) -> Value {
+        if self.kind.is_alias(&version.name) {
+            return self.renamed(internal, &version.name);
+        }
+        let Some(conversion) = self.kind.version(&version.name).conversion else { return internal };
+        let mut requested = (conversion.from_internal)(internal);
+        let api_version = format!("{}/{}", self.kind.group, version.name);
+        set_at(&mut requested, &["apiVersion"], Value::from(api_version));
+        decode::normalize(&version.schema, &mut requested);
+        requested
+    }
+
+    fn internal(&self, version: &Version, requested: Value) -> Value {
+        if self.kind.is_alias(&version.name) {
+            return self.renamed(requested, self.kind.versions[0].name);
+        }
+        let Some(conversion) = self.kind.version(&version.name).conversion else { return requested };
+        let mut internal = (conversion.to_internal)(requested);
+        set_at(&mut internal, &["apiVersion"], Value::from(conversion.internal_api_version));
+        self.complete(&mut internal);
+        internal
+    }
+
+    fn completed_for_owners(&self, value: &Value) -> Option<Value> {
+        (self.kind.completed_for_owners)(value)
+    }
+
+    fn prepare_create(&self, version: &Version, value: &mut Value) {
+        if version.has_status && self.kind.new_status == NewStatus::Empty {
+            set_at(value, &["status"], Value::Object(Default::default()));
+        }
+        // Kinds that count none keep what the client says, as upstream does.
+        if !self.kind.generation.is_empty() {
+            set_at(value, &["metadata", "generation"], Value::from(1));
+        }
+        (self.kind.prepare_create)(value);
+        self.complete(value);
+    }
+
+    fn set_creator(&self, value: &mut Value, user: &User) {
+        (self.kind.set_creator)(value, user);
+    }
+
+    fn set_times(&self, new: &mut Value, old: &Value, now: &str) {
+        (self.kind.set_times)(new, old, now);
+    }
+
+    fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value) {
+        match endpoint {
+            Endpoint::Main => {
+                if version.has_status {
+                    carry(new, old, &["status"]);
+                }
+                (self.kind.prepare_update)(new, old);
+                self.complete(new);
+                self.count_generation(new, old);
+            }
+            Endpoint::Other => {
+                for path in self.kind.other_leaves {
+                    carry(new, old, path);
+                }
+                (self.kind.prepare_other)(new, old);
+                self.count_generation(new, old);
+            }
+            Endpoint::Resize => {
+                (self.kind.prepare_resize)(new, old);
+                self.complete(new);
+                self.count_generation(new, old);
+            }
+            Endpoint::Status => {
+                for path in self.kind.status_leaves {
+                    carry(new, old, path);
+                }
+                (self.kind.prepare_status)(new, old);
+                self.complete(new);
+                carry(new, old, &["metadata", "generation"]);
+            }
+        }
+    }
+
+    fn prepare_delete(&self, _version: &Version, value: &mut Value, _now: &str) {
+        (self.kind.prepare_delete)(value);
+    }
+
+    fn validate_create(&self, _version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
+        let mut faults = Vec::new();
+        let request = Request { new: value, old: &Value::Null };
+        (self.kind.validate_create)(&request, &mut faults);
+        faults
+    }
+
+    fn validate_update(
+        &self,
+        _version: &Version,
+        endpoint: Endpoint,
+        new: &Value,
+        old: &Value,
+        _budget: &Budget,
+    ) -> Vec<field::Error> {
+        let mut faults = Vec::new();
+        let request = Request { new, old };
+        match endpoint {
+            Endpoint::Main => (self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut faults),
+            Endpoint::Status => (self.kind.validate_status)(&request, &mut faults),
+        }
+        faults
+    }
+
+    fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {
+        (self.kind.warnings)(value)
+    }
+
+    fn name_faults(&self, name: &str) -> Vec<String> {
+        (self.kind.name_faults)(name)
+    }
+
+    fn reset_fields(&self, version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
+        match endpoint {
+            Endpoint::Main if !self.kind.main_leaves.is_empty() => self.kind.main_leaves,
+            Endpoint::Main if version.has_status => &[&["status"]],
+            Endpoint::Status => self.kind.status_leaves,
+            Endpoint::Other => self.kind.other_leaves,
+            Endpoint::Main | Endpoint::Resize => &[],
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        self.kind.rules
+    }
+
+    fn cells_read(&self, version: &Version) -> Projection {
+        match self.kind.version(&version.name).cells_read {
+            [] => Projection::without_managers(),
+            paths => Projection::of(paths),
+        }
+    }
+
+    fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {
+        (self.kind.version(&version.name).cells)(value, now)
+    }
+}
+
+/// Makes what is at a path what it was before.
+pub fn carry(new: &mut Value, old: &Value, path: &[&str]) {
+    match at(old, path) {
+        Some(before) => {
+            set_at(new, path, before.clone());
+        }
+        None => {
+            remove_at(new, path);
+        }
+    }
+    // A parent that only held what was taken away goes with it, as it would not have been written.
+    if let [parent @ .., _] = path
+        && !parent.is_empty()
+        && at(new, parent).is_some()
+        && at(old, parent).is_none()
+        && object_at(new, parent).is_some_and(|object| object.is_empty())
+    {
+        remove_at(new, parent);
+    }
+}

@@ -1,0 +1,48 @@
+//! CSIStorageCapacity: how much storage of a class there is in a part of the cluster.
+
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::place::Place;
+use crate::builtin::{cells, rules, selector};
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use steersman_machinery::field::Error;
+use steersman_machinery::{Value, name};
+
+pub const KIND: Kind = Kind {
+    group: "storage.k8s.io",
+    kind: "CSIStorageCapacity",
+    plural: "csistoragecapacities",
+    singular: "csistoragecapacity",
+    versions: &[Version {
+        definition: "io.k8s.api.storage.v1.CSIStorageCapacity",
+        columns: &[Column::NAME, Column::date("Created At", "When it was created.")],
+        cells,
+        ..Version::V1
+    }],
+    rules: Rules { updates_unconditionally: false, ..RULES },
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_update,
+    ..Kind::NAMESPACED
+};
+
+fn validate(capacity: &Place<'_>, faults: &mut Vec<Error>) {
+    selector::validate(&capacity.field("nodeTopology"), faults);
+    let class = capacity.field("storageClassName");
+    faults.extend(name::dns1123_subdomain(class.text()).into_iter().map(|fault| {
+        // Also an absent name is printed as text.
+        Error::invalid(&class.path, class.text(), fault)
+    }));
+    rules::not_negative_quantity(&capacity.field("capacity"), faults);
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (new, old) = (Place::root(request.new), Place::root(request.old));
+    validate(&new, faults);
+    rules::immutable(&new.field("nodeTopology"), &old.field("nodeTopology"), faults);
+    rules::immutable(&new.field("storageClassName"), &old.field("storageClassName"), faults);
+}
+
+/// Upstream has no columns of its own for this kind.
+fn cells(object: &Value, _now: Timestamp) -> Vec<Value> {
+    vec![cells::name(object), cells::text(object, &["metadata", "creationTimestamp"])]
+}

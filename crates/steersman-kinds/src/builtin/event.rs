@@ -1,0 +1,96 @@
+//! Event: what happened to an object. Two groups show the same things under different names; the core form is stored.
+
+use crate::builtin::kind::{Column, Conversion, Field, Kind, RULES, Version};
+use crate::strategy::Rules;
+
+mod cells;
+mod convert;
+mod validate;
+
+/// Events as the core group shows them.
+pub const CORE: Kind = Kind {
+    versions: &[Version {
+        definition: DEFINITION,
+        columns: COLUMNS,
+        cells: cells::of_core,
+        fields: &[
+            Field::new("involvedObject.kind", ".involvedObject.kind"),
+            Field::new("involvedObject.namespace", ".involvedObject.namespace"),
+            Field::new("involvedObject.name", ".involvedObject.name"),
+            Field::new("involvedObject.uid", ".involvedObject.uid"),
+            Field::new("involvedObject.apiVersion", ".involvedObject.apiVersion"),
+            Field::new("involvedObject.resourceVersion", ".involvedObject.resourceVersion"),
+            Field::new("involvedObject.fieldPath", ".involvedObject.fieldPath"),
+            Field::new("reason", ".reason"),
+            Field::new("reportingComponent", ".reportingComponent"),
+            Field::new("source", ".source.component").or_at(".reportingComponent"),
+            Field::new("type", ".type"),
+        ],
+        ..Version::V1
+    }],
+    validate_create: validate::core,
+    validate_update: validate::core,
+    ..EVENT
+};
+
+/// Events as `events.k8s.io` shows them.
+pub const EVENTS: Kind = Kind {
+    group: "events.k8s.io",
+    versions: &[Version {
+        definition: "io.k8s.api.events.v1.Event",
+        columns: COLUMNS,
+        cells: cells::of_events,
+        fields: &[
+            Field::new("regarding.kind", ".regarding.kind"),
+            Field::new("regarding.namespace", ".regarding.namespace"),
+            Field::new("regarding.name", ".regarding.name"),
+            Field::new("regarding.uid", ".regarding.uid"),
+            Field::new("regarding.apiVersion", ".regarding.apiVersion"),
+            Field::new("regarding.resourceVersion", ".regarding.resourceVersion"),
+            Field::new("regarding.fieldPath", ".regarding.fieldPath"),
+            Field::new("reason", ".reason"),
+            Field::new("reportingController", ".reportingController"),
+            Field::new("type", ".type"),
+        ],
+        conversion: Some(&Conversion {
+            to_internal: convert::to_core,
+            from_internal: convert::from_core,
+            internal_api_version: "v1",
+        }),
+        ..Version::V1
+    }],
+    internal: DEFINITION,
+    stored_in_group: Some(""),
+    validate_create: validate::create,
+    validate_update: validate::update,
+    ..EVENT
+};
+
+const DEFINITION: &str = "io.k8s.api.core.v1.Event";
+
+const EVENT: Kind = Kind {
+    kind: "Event",
+    plural: "events",
+    singular: "event",
+    short_names: &["ev"],
+    rules: Rules {
+        creates_on_update: true,
+        requires_qualified_finalizers: false,
+        validates_generate_name_on_update: false,
+        ..RULES
+    },
+    ..Kind::NAMESPACED
+};
+
+const COLUMNS: &[Column] = &[
+    Column::text("Last Seen", "The time since it happened last."),
+    Column::text("Type", "Normal or Warning."),
+    Column::text("Reason", "Why it happened, in one word."),
+    Column::text("Object", "What it happened to."),
+    Column::text("Subobject", "Which part of the object it happened to.").wide(),
+    Column::text("Source", "Who reports it.").wide(),
+    Column::text("Message", "What happened."),
+    Column::text("First Seen", "The time since it happened first.").wide(),
+    Column::text("Count", "How often it happened.").wide(),
+    Column::NAME.wide(),
+];

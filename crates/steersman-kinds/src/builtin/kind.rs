@@ -1,0 +1,443 @@
+//! What a built-in kind is, as a row of data: its names, its versions, and the functions that are particular about it.
+//!
+//! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
+
+use crate::builtin::built_in::BuiltIn;
+use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};
+use crate::runtime_config::{RuntimeConfig, Subject};
+use crate::strategy::{Grace, Propagation, Rules};
+use crate::user::User;
+use jiff::Timestamp;
+use std::sync::Arc;
+use steersman_machinery::{GroupResource, GroupVersionKind, Value, field, name};
+use steersman_schema::json_path::JsonPath;
+use steersman_schema::{Edition, Schema};
+
+/// What most kinds allow.
+pub const RULES: Rules = Rules {
+    creates_on_update: false,
+    updates_unconditionally: true,
+    propagation: Propagation::Background,
+    grace: Grace::None,
+    returns_deleted: false,
+    warns_on_update: true,
+    warns_of_orphans: false,
+    requires_qualified_finalizers: true,
+    validates_generate_name_on_update: true,
+};
+
+/// One built-in kind of one group.
+pub struct Kind {
+    pub group: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub scope: ResourceScope,
+    pub verbs: &'static [Verb],
+    /// Whether its objects are kept, or only answered.
+    pub handling: Handling,
+    /// The preferred one first.
+    pub versions: &'static [Version],
+    /// Versions of the same form as the first one, which are served where `--runtime-config` asks for them.
+    pub aliases: &'static [Alias],
+    /// The definition of the form that is stored and in which the functions below see the object; empty: that of the
+    /// first version.
+    pub internal: &'static str,
+    /// The group in which its objects are stored, if that is another one's view of the same things.
+    pub stored_in_group: Option<&'static str>,
+    /// The parts of an object whose changes count as a new generation; empty: the kind has no generation.
+    pub generation: &'static [&'static [&'static str]],
+    /// The fields that writers of the main endpoint never own; empty: the status, where there is one.
+    pub main_leaves: &'static [&'static [&'static str]],
+    /// What a writer of the status never comes to own, and what his write leaves alone.
+    pub status_leaves: &'static [&'static [&'static str]],
+    /// What a writer of another stored subresource never comes to own, and what his write leaves alone.
+    pub other_leaves: &'static [&'static [&'static str]],
+    /// Where the status of a new object comes from.
+    pub new_status: NewStatus,
+    pub rules: Rules,
+    pub name_faults: fn(&str) -> Vec<String>,
+    /// The object with what its writer comes to own beside what was sent; `None` if there is nothing.
+    pub completed_for_owners: fn(&Value) -> Option<Value>,
+    /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
+    pub prepare_create: fn(&mut Value),
+    /// Carries over from the old object what an update of the main endpoint must not touch. The status has been carried over.
+    pub prepare_update: fn(&mut Value, &Value),
+    /// Carries over what an update of `/status` must not touch, beside `status_leaves`.
+    pub prepare_status: fn(&mut Value, &Value),
+    /// Carries over what an update through another subresource must not touch, beside `other_leaves`.
+    pub prepare_other: fn(&mut Value, &Value),
+    /// Sets what a new object says about the user who creates it.
+    pub set_creator: fn(&mut Value, &User),
+    /// Sets the times that the client left out; the old object is null for a new one.
+    pub set_times: fn(&mut Value, &Value, &str),
+    /// Carries over what an update through `/resize` must not touch.
+    pub prepare_resize: fn(&mut Value, &Value),
+    /// Marks an object whose deletion is asked for, beyond the marks in its metadata.
+    pub prepare_delete: fn(&mut Value),
+    pub validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through the main endpoint.
+    pub validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// What a writer should know of an object that is not refused.
+    pub warnings: fn(&Value) -> Vec<String>,
+    /// Through `/status`.
+    pub validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through `/resize`.
+    pub validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through another stored subresource; `None`: as through the main endpoint.
+    pub validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
+}
+
+/// Where the status of a new object comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NewStatus {
+    /// It is empty: a status sent by the client is dropped.
+    Empty,
+    /// The client says it.
+    Given,
+}
+
+/// One version of a kind.
+pub struct Version {
+    pub name: &'static str,
+    /// The schema crate's name of the definition.
+    pub definition: &'static str,
+    pub has_status: bool,
+    /// The warning that every request gets; empty: none.
+    pub deprecation: &'static str,
+    pub scale: Option<&'static Scale>,
+    pub subresources: &'static [Subresource],
+    pub columns: &'static [Column],
+    pub cells: fn(&Value, Timestamp) -> Vec<Value>,
+    /// The paths that the cells are made of, as [`Projection::of`](crate::projection::Projection::of) reads them; empty:
+    /// everything.
+    pub cells_read: &'static [&'static str],
+    pub fields: &'static [Field],
+    /// Fills in what the client left out.
+    pub default: fn(&mut Value),
+    /// To and from the internal form, where that is another one.
+    pub conversion: Option<&'static Conversion>,
+}
+
+/// A version of a kind that differs from the first one in its name only.
+pub struct Alias {
+    pub name: &'static str,
+    /// The schema crate's name of the definition.
+    pub definition: &'static str,
+    /// The warning that every request gets; empty: none.
+    pub deprecation: &'static str,
+}
+
+/// What a rule about a write can see, in the internal form.
+pub struct Request<'a> {
+    pub new: &'a Value,
+    /// Null for a new object.
+    pub old: &'a Value,
+}
+
+/// How a version and the internal form become each other.
+pub struct Conversion {
+    pub to_internal: fn(Value) -> Value,
+    pub from_internal: fn(Value) -> Value,
+    /// The `apiVersion` of the internal form.
+    pub internal_api_version: &'static str,
+}
+
+/// A subresource other than status and scale.
+pub struct Subresource {
+    pub name: &'static str,
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub verbs: &'static [Verb],
+    pub handling: Handling,
+}
+
+/// Where `/scale` finds its numbers, as simple JSON paths.
+pub struct Scale {
+    pub spec: &'static str,
+    pub status: &'static str,
+    pub selector: ScaleSelector,
+}
+
+/// What selects the replicas.
+pub enum ScaleSelector {
+    /// A map of labels.
+    Labels(&'static str),
+    /// A `LabelSelector`.
+    Object(&'static str),
+}
+
+/// A column of a table.
+pub struct Column {
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    description: &'static str,
+    priority: i64,
+}
+
+/// A field that a field selector may name.
+pub struct Field {
+    name: &'static str,
+    path: &'static str,
+    otherwise: Option<&'static str>,
+    absent: &'static str,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// What most kinds with namespaces are.
+    pub const NAMESPACED: Kind = Kind {
+        group: "",
+        kind: "",
+        plural: "",
+        singular: "",
+        short_names: &[],
+        categories: &[],
+        scope: ResourceScope::Namespaced,
+        verbs: &Verb::ALL,
+        handling: Handling::Stored,
+        versions: &[],
+        aliases: &[],
+        internal: "",
+        stored_in_group: None,
+        generation: &[],
+        main_leaves: &[],
+        status_leaves: &[&["spec"]],
+        other_leaves: &[],
+        new_status: NewStatus::Empty,
+        rules: RULES,
+        name_faults: name::dns1123_subdomain,
+        completed_for_owners: |_| None,
+        prepare_create: |_| {},
+        prepare_update: |_, _| {},
+        prepare_status: |_, _| {},
+        prepare_other: |_, _| {},
+        set_creator: |_, _| {},
+        set_times: |_, _, _| {},
+        prepare_resize: |_, _| {},
+        prepare_delete: |_| {},
+        validate_create: |_, _| {},
+        validate_update: |_, _| {},
+        validate_status: |_, _| {},
+        validate_resize: |_, _| {},
+        validate_other: None,
+        warnings: |_| Vec::new(),
+    };
+    /// What most kinds without namespaces are.
+    pub const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
+
+    /// The kind as a resource of a catalog.
+    pub fn resource(&'static self, config: &RuntimeConfig) -> Resource {
+        let mut versions: Vec<catalog::Version> =
+            self.versions.iter().map(|version| version.to_catalog(config.edition())).collect();
+        versions.extend(self.aliases.iter().map(|alias| {
+            let deprecation = alias.deprecation;
+            self.versions[0].named(config.edition(), alias.name, alias.definition, deprecation)
+        }));
+        for version in &mut versions {
+            let subject = Subject { group: self.group, version: &version.name, resource: self.plural };
+            version.served = config.serves(subject);
+        }
+        Resource {
+            id: ResourceId::next(),
+            group: self.group.into(),
+            plural: self.plural.into(),
+            singular: self.singular.into(),
+            kind: self.kind.into(),
+            list_kind: format!("{}List", self.kind).into(),
+            short_names: self.short_names.iter().map(|name| (*name).into()).collect(),
+            categories: self.categories.iter().map(|name| (*name).into()).collect(),
+            scope: self.scope,
+            verbs: self.verbs.to_vec(),
+            versions,
+            storage_version: 0,
+            storage: GroupResource::new(self.stored_in_group.unwrap_or(self.group), self.plural),
+            strategy: Arc::new(BuiltIn::new(self)),
+            origin: Origin::BuiltIn,
+        }
+    }
+
+    /// Its versions, served or not.
+    pub fn subjects(&'static self) -> impl Iterator<Item = Subject<'static>> {
+        let names = self.versions.iter().map(|version| version.name).chain(self.aliases.iter().map(|alias| alias.name));
+        names.map(|version| Subject { group: self.group, version, resource: self.plural })
+    }
+
+    /// Whether a version is named as another one and has the form of the first.
+    pub fn is_alias(&self, version: &str) -> bool {
+        self.aliases.iter().any(|alias| alias.name == version)
+    }
+
+    /// The row of a version; that of the first for one of the same form.
+    pub fn version(&self, name: &str) -> &Version {
+        self.versions.iter().find(|version| version.name == name).unwrap_or(&self.versions[0])
+    }
+
+    /// The name of the definition of the internal form.
+    pub fn internal_definition(&self) -> &'static str {
+        if self.internal.is_empty() { self.versions[0].definition } else { self.internal }
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// What most versions are.
+    pub const V1: Version = Version {
+        name: "v1",
+        definition: "",
+        has_status: false,
+        deprecation: "",
+        scale: None,
+        subresources: &[],
+        columns: &[],
+        cells: |_, _| Vec::new(),
+        cells_read: &[],
+        fields: &[],
+        default: |_| {},
+        conversion: None,
+    };
+
+    fn to_catalog(&self, edition: Edition) -> catalog::Version {
+        self.named(edition, self.name, self.definition, self.deprecation)
+    }
+
+    /// The version under a name, with a definition and a warning.
+    fn named(&self, edition: Edition, name: &str, definition: &str, deprecation: &str) -> catalog::Version {
+        let subresource = |row: &Subresource| catalog::Subresource {
+            name: row.name.into(),
+            kind: GroupVersionKind::new(row.group, row.version, row.kind),
+            verbs: row.verbs.to_vec(),
+            handling: row.handling,
+        };
+        catalog::Version {
+            name: name.into(),
+            served: true,
+            deprecation: Some(deprecation).filter(|text| !text.is_empty()).map(Into::into),
+            schema: Arc::new(Schema::from_json_in(edition, &serde_json::json!({ "$ref": definition }))),
+            definition: definition.into(),
+            has_status: self.has_status,
+            scale: self.scale.map(|row| catalog::Scale {
+                spec: path(row.spec),
+                status: path(row.status),
+                selector: Some(match row.selector {
+                    ScaleSelector::Labels(text) => catalog::ScaleSelector::Labels(path(text)),
+                    ScaleSelector::Object(text) => catalog::ScaleSelector::Object(path(text)),
+                }),
+            }),
+            subresources: self.subresources.iter().map(subresource).collect(),
+            columns: self.columns.iter().map(Column::to_catalog).collect(),
+            selectable_fields: self.fields.iter().map(Field::to_catalog).collect(),
+        }
+    }
+}
+
+// === impl Subresource ===
+
+impl Subresource {
+    /// What may be sent through a proxy.
+    pub const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
+
+    /// A proxy to what an object of the core group stands for.
+    pub const fn proxy(kind: &'static str) -> Subresource {
+        let verbs = Subresource::PROXY_VERBS;
+        Subresource { name: "proxy", group: "", version: "v1", kind, verbs, handling: Handling::Stream }
+    }
+}
+
+// === impl Column ===
+
+impl Column {
+    /// The first column of nearly every table.
+    pub const NAME: Column = Column {
+        name: "Name",
+        kind: "string",
+        format: "name",
+        description: "The name, unique among the objects of this kind in its namespace.",
+        priority: 0,
+    };
+    /// How long ago the object was created.
+    pub const AGE: Column = Column::text("Age", "The time since the object was created.");
+
+    /// A column of text.
+    pub const fn text(name: &'static str, description: &'static str) -> Column {
+        Column { name, kind: "string", format: "", description, priority: 0 }
+    }
+
+    /// A column of names.
+    pub const fn name(name: &'static str, description: &'static str) -> Column {
+        Column { format: "name", ..Column::text(name, description) }
+    }
+
+    /// A column of whole numbers.
+    pub const fn integer(name: &'static str, description: &'static str) -> Column {
+        Column { name, kind: "integer", format: "", description, priority: 0 }
+    }
+
+    /// A column of truths.
+    pub const fn boolean(name: &'static str, description: &'static str) -> Column {
+        Column { name, kind: "boolean", format: "", description, priority: 0 }
+    }
+
+    /// A column of times.
+    pub const fn date(name: &'static str, description: &'static str) -> Column {
+        Column { kind: "date", ..Column::text(name, description) }
+    }
+
+    /// The column, with a format of OpenAPI.
+    pub const fn formatted(self, format: &'static str) -> Column {
+        Column { format, ..self }
+    }
+
+    /// The column, shown in wide output only.
+    pub const fn wide(self) -> Column {
+        Column { priority: 1, ..self }
+    }
+
+    fn to_catalog(&self) -> catalog::Column {
+        catalog::Column {
+            name: self.name.into(),
+            kind: self.kind.into(),
+            format: self.format.into(),
+            description: self.description.into(),
+            priority: self.priority,
+        }
+    }
+}
+
+// === impl Field ===
+
+impl Field {
+    /// A field that is selected by its own path.
+    pub const fn new(name: &'static str, path: &'static str) -> Field {
+        Field { name, path, otherwise: None, absent: "" }
+    }
+
+    /// What an object without the field counts as having.
+    pub const fn or(self, absent: &'static str) -> Field {
+        Field { absent, ..self }
+    }
+
+    /// Where else to look in an object that has nothing there.
+    pub const fn or_at(self, path: &'static str) -> Field {
+        Field { otherwise: Some(path), ..self }
+    }
+
+    fn to_catalog(&self) -> SelectableField {
+        SelectableField {
+            name: self.name.into(),
+            path: path(self.path),
+            otherwise: self.otherwise.map(path),
+            absent: self.absent.into(),
+        }
+    }
+}
+
+fn path(text: &str) -> JsonPath {
+    JsonPath::parse(text).expect("invariant: every path of a row parses, as the test over all rows has seen")
+}

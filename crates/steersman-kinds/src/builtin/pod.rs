@@ -1,0 +1,165 @@
+//! Pod: containers that run together on one node. Its spec is also part of every kind that makes pods.
+
+use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
+use crate::catalog::{Handling, Verb};
+use crate::strategy::{Grace, Rules};
+use serde_json::json;
+use steersman_machinery::Value;
+use steersman_machinery::pod::qos;
+use steersman_machinery::value::{at, set_at};
+
+pub mod container;
+pub mod defaults;
+pub mod resources;
+pub mod scheduling;
+pub mod spec;
+
+mod cells;
+mod claims;
+mod environment;
+mod ephemeral;
+mod handler;
+mod resize;
+mod security;
+mod status;
+mod update;
+mod volume;
+mod volume_source;
+mod warnings;
+
+/// What begins as HTTP and becomes a stream in both directions.
+const UPGRADES: &[Verb] = &[Verb::Create, Verb::Get];
+
+const fn stream(name: &'static str, kind: &'static str, verbs: &'static [Verb]) -> Subresource {
+    Subresource { name, group: "", version: "v1", kind, verbs, handling: Handling::Stream }
+}
+
+const fn part(name: &'static str) -> Subresource {
+    let verbs = &[Verb::Get, Verb::Patch, Verb::Update];
+    Subresource { name, group: "", version: "v1", kind: "Pod", verbs, handling: Handling::Stored }
+}
+
+pub const KIND: Kind = Kind {
+    kind: "Pod",
+    plural: "pods",
+    singular: "pod",
+    short_names: &["po"],
+    categories: &["all"],
+    versions: &[Version {
+        definition: "io.k8s.api.core.v1.Pod",
+        has_status: true,
+        subresources: &[
+            stream("attach", "PodAttachOptions", UPGRADES),
+            Subresource {
+                name: "binding",
+                group: "",
+                version: "v1",
+                kind: "Binding",
+                verbs: &[Verb::Create],
+                handling: Handling::Connect,
+            },
+            part("ephemeralcontainers"),
+            Subresource {
+                name: "eviction",
+                group: "policy",
+                version: "v1",
+                kind: "Eviction",
+                verbs: &[Verb::Create],
+                handling: Handling::Connect,
+            },
+            stream("exec", "PodExecOptions", UPGRADES),
+            stream("log", "Pod", &[Verb::Get]),
+            stream("portforward", "PodPortForwardOptions", UPGRADES),
+            Subresource::proxy("PodProxyOptions"),
+            part("resize"),
+        ],
+        columns: &[
+            Column::NAME,
+            Column::text("Ready", "How many of its containers are ready."),
+            Column::text("Status", "What it is doing, or why it does not."),
+            Column::text("Restarts", "How often its containers were restarted, and the time since the last."),
+            Column::AGE,
+            Column::text("IP", "Its address.").wide(),
+            Column::text("Node", "Where it runs.").wide(),
+            Column::text("Nominated Node", "Where room is being made for it.").wide(),
+            Column::text("Readiness Gates", "How many of its further conditions for being ready hold.").wide(),
+        ],
+        cells: cells::of_pod,
+        cells_read: cells::READ,
+        fields: &[
+            Field::new("spec.nodeName", ".spec.nodeName"),
+            Field::new("spec.restartPolicy", ".spec.restartPolicy"),
+            Field::new("spec.schedulerName", ".spec.schedulerName"),
+            Field::new("spec.serviceAccountName", ".spec.serviceAccountName"),
+            Field::new("spec.hostNetwork", ".spec.hostNetwork").or("false"),
+            Field::new("status.phase", ".status.phase"),
+            Field::new("status.podIP", ".status.podIP"),
+            Field::new("status.podIPs", ".status.podIP"),
+            Field::new("status.nominatedNodeName", ".status.nominatedNodeName"),
+        ],
+        default: defaults::pod,
+        ..Version::V1
+    }],
+    generation: &[&["spec"]],
+    status_leaves: &[&["spec"], &["metadata", "ownerReferences"]],
+    other_leaves: &[
+        &["metadata", "annotations"],
+        &["metadata", "labels"],
+        &["spec", "activeDeadlineSeconds"],
+        &["spec", "containers"],
+        &["spec", "initContainers"],
+        &["spec", "schedulingGates"],
+        &["spec", "terminationGracePeriodSeconds"],
+        &["spec", "tolerations"],
+        &["status"],
+    ],
+    rules: Rules { grace: Grace::Node, returns_deleted: true, warns_on_update: false, ..RULES },
+    prepare_create,
+    prepare_status,
+    prepare_other: ephemeral::prepare,
+    prepare_resize: resize::prepare,
+    validate_create: spec::validate_pod,
+    validate_update: update::validate,
+    validate_status: status::validate,
+    validate_resize: resize::validate,
+    validate_other: Some(ephemeral::validate),
+    warnings: warnings::of_pod,
+    ..Kind::NAMESPACED
+};
+
+/// Whether a pod says that it is ready.
+pub fn is_ready(pod: &Value) -> bool {
+    let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+fn prepare_create(pod: &mut Value) {
+    set_at(pod, &["status", "phase"], Value::from("Pending"));
+    let class = qos::class(pod);
+    set_at(pod, &["status", "qosClass"], Value::from(class));
+    tell_gated(pod);
+}
+
+/// A pod with gates says from the first that no node is looked for.
+fn tell_gated(pod: &mut Value) {
+    let has_gates =
+        at(pod, &["spec", "schedulingGates"]).and_then(Value::as_array).is_some_and(|gates| !gates.is_empty());
+    if !has_gates {
+        return;
+    }
+    let created = at(pod, &["metadata", "creationTimestamp"]).cloned();
+    let condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+        "lastProbeTime": null, "lastTransitionTime": created,
+    });
+    set_at(pod, &["status", "conditions"], json!([condition]));
+}
+
+fn prepare_status(new: &mut Value, old: &Value) {
+    if at(new, &["status", "qosClass"]).is_none()
+        && let Some(class) = at(old, &["status", "qosClass"])
+    {
+        set_at(new, &["status", "qosClass"], class.clone());
+    }
+}

@@ -1,0 +1,278 @@
+//! What a pod, and a template of pods, is where the client did not say.
+
+use serde_json::json;
+use steersman_machinery::Value;
+use steersman_machinery::value::{Map, at, object_at};
+
+/// Fills in a pod.
+pub fn pod(pod: &mut Value) {
+    if let Some(pod_spec) = object_at(pod, &["spec"]) {
+        unless_set(pod_spec, "enableServiceLinks", true);
+        let is_on_host_network = pod_spec.get("hostNetwork") == Some(&Value::Bool(true));
+        for container in containers(pod_spec) {
+            requests_from_limits(container);
+            if is_on_host_network {
+                host_ports(container);
+            }
+        }
+    }
+    spec(pod, &["spec"]);
+    addresses(pod);
+}
+
+/// Fills in the pod spec at a path, of a pod or of a template.
+pub fn spec(object: &mut Value, path: &[&str]) {
+    let Some(spec) = object_at(object, path) else { return };
+    unless_set(spec, "dnsPolicy", "ClusterFirst");
+    unless_set(spec, "restartPolicy", "Always");
+    unless_set(spec, "schedulerName", "default-scheduler");
+    unless_set(spec, "securityContext", json!({}));
+    unless_set(spec, "terminationGracePeriodSeconds", 30);
+    // The older name of the field follows the newer.
+    match (spec.get("serviceAccountName").cloned(), spec.get("serviceAccount").cloned()) {
+        (Some(name), _) => spec.insert("serviceAccount".to_owned(), name),
+        (None, Some(name)) => spec.insert("serviceAccountName".to_owned(), name),
+        (None, None) => None,
+    };
+    containers(spec).for_each(container);
+    for volume in list(spec, "volumes") {
+        volume_source(volume);
+    }
+}
+
+fn container(container: &mut Map) {
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let pull_policy = if is_latest(image) { "Always" } else { "IfNotPresent" };
+    unless_set(container, "imagePullPolicy", pull_policy);
+    unless_set(container, "terminationMessagePath", "/dev/termination-log");
+    unless_set(container, "terminationMessagePolicy", "File");
+    for port in list(container, "ports") {
+        unless_set(port, "protocol", "TCP");
+    }
+    for variable in list(container, "env") {
+        if let Some(source) = variable.get_mut("valueFrom") {
+            value_source(source);
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.get_mut(name).and_then(Value::as_object_mut) {
+            unless_set(probe, "timeoutSeconds", 1);
+            unless_set(probe, "periodSeconds", 10);
+            unless_set(probe, "successThreshold", 1);
+            unless_set(probe, "failureThreshold", 3);
+            handler(probe);
+        }
+    }
+    if let Some(lifecycle) = container.get_mut("lifecycle").and_then(Value::as_object_mut) {
+        lifecycle.values_mut().filter_map(Value::as_object_mut).for_each(handler);
+    }
+    round_up_resources(container);
+}
+
+/// An image without a tag and without a digest is the latest one.
+fn is_latest(image: &str) -> bool {
+    let (name, has_digest) = match image.split_once('@') {
+        Some((name, _)) => (name, true),
+        None => (image, false),
+    };
+    match name.rsplit('/').next().and_then(|last| last.split_once(':')) {
+        Some((_, tag)) => tag == "latest",
+        None => !has_digest && !name.is_empty(),
+    }
+}
+
+fn handler(handler: &mut Map) {
+    if let Some(get) = handler.get_mut("httpGet").and_then(Value::as_object_mut) {
+        unless_set(get, "path", "/");
+        unless_set(get, "scheme", "HTTP");
+    }
+    if let Some(grpc) = handler.get_mut("grpc").and_then(Value::as_object_mut) {
+        unless_set(grpc, "service", "");
+    }
+}
+
+fn value_source(source: &mut Value) {
+    if let Some(field) = source.get_mut("fieldRef").and_then(Value::as_object_mut) {
+        unless_set(field, "apiVersion", "v1");
+    }
+    if let Some(file) = source.get_mut("fileKeyRef").and_then(Value::as_object_mut) {
+        unless_set(file, "optional", false);
+    }
+}
+
+/// What is limited but not asked for is asked for up to the limit. Only a pod itself is filled in so, not a template.
+fn requests_from_limits(container: &mut Map) {
+    let Some(resources) = container.get_mut("resources") else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if let Some(requests) = object_at(resources, &["requests"]) {
+        for (resource, limit) in limits {
+            requests.entry(resource).or_insert(limit);
+        }
+        if requests.is_empty() {
+            resources.as_object_mut().map(|resources| resources.remove("requests"));
+        }
+    }
+}
+
+/// Rounds a resource quantity up to thousandths.
+fn round_up_resources(container: &mut Map) {
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    for name in ["limits", "requests"] {
+        for (_, amount) in resources.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten() {
+            let nanos = amount.as_str().and_then(|text| text.strip_suffix(['n', 'u'])?.parse::<u64>().ok());
+            if let (Some(number), Some(text)) = (nanos, amount.as_str()) {
+                let per_milli = if text.ends_with('n') { 1_000_000 } else { 1_000 };
+                *amount = Value::from(format!("{}m", number.div_ceil(per_milli)));
+            }
+        }
+    }
+}
+
+/// On the network of the host a port is the host's too.
+fn host_ports(container: &mut Map) {
+    for port in list(container, "ports") {
+        if let Some(number) = port.get("containerPort").cloned() {
+            unless_set(port, "hostPort", number);
+        }
+    }
+}
+
+fn volume_source(volume: &mut Map) {
+    if volume.keys().all(|key| key == "name") {
+        volume.insert("emptyDir".to_owned(), json!({}));
+    }
+    for (source, fields) in volume.iter_mut().filter_map(|(name, value)| Some((name, value.as_object_mut()?))) {
+        match source.as_str() {
+            "azureDisk" => {
+                unless_set(fields, "cachingMode", "ReadWrite");
+                unless_set(fields, "fsType", "ext4");
+                unless_set(fields, "kind", "Shared");
+                unless_set(fields, "readOnly", false);
+            }
+            "configMap" | "secret" => unless_set(fields, "defaultMode", 0o644),
+            "downwardAPI" => {
+                unless_set(fields, "defaultMode", 0o644);
+                list(fields, "items").for_each(downward_item);
+            }
+            "ephemeral" => {
+                let template = fields.get_mut("volumeClaimTemplate");
+                if let Some(spec) = template.and_then(|template| object_at(template, &["spec"])) {
+                    unless_set(spec, "volumeMode", "Filesystem");
+                }
+            }
+            "hostPath" => unless_set(fields, "type", ""),
+            "iscsi" => unless_set(fields, "iscsiInterface", "default"),
+            "projected" => {
+                unless_set(fields, "defaultMode", 0o644);
+                list(fields, "sources").for_each(projected_source);
+            }
+            "rbd" => {
+                unless_set(fields, "keyring", "/etc/ceph/keyring");
+                unless_set(fields, "pool", "rbd");
+                unless_set(fields, "user", "admin");
+            }
+            "scaleIO" => {
+                unless_set(fields, "fsType", "xfs");
+                unless_set(fields, "storageMode", "ThinProvisioned");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn projected_source(source: &mut Map) {
+    if let Some(token) = source.get_mut("serviceAccountToken").and_then(Value::as_object_mut) {
+        unless_set(token, "expirationSeconds", 3600);
+    }
+    if let Some(downward) = source.get_mut("downwardAPI").and_then(Value::as_object_mut) {
+        list(downward, "items").for_each(downward_item);
+    }
+}
+
+fn downward_item(item: &mut Map) {
+    if let Some(field) = item.get_mut("fieldRef").and_then(Value::as_object_mut) {
+        unless_set(field, "apiVersion", "v1");
+    }
+}
+
+/// The address and the list of addresses say the same: the first of the list is the one. `hostIP` and `hostIPs` are not filled in from
+/// each other: `status` refuses those that differ.
+fn addresses(pod: &mut Value) {
+    let first = at(pod, &["status", "podIPs"]).and_then(|list| list.get(0)?.get("ip")).cloned();
+    let single = at(pod, &["status", "podIP"]).cloned();
+    let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
+    match (single, first) {
+        (Some(single), first) if first.as_ref() != Some(&single) => {
+            status.insert("podIPs".to_owned(), json!([{ "ip": single }]));
+        }
+        (None, Some(first)) => {
+            status.insert("podIP".to_owned(), first);
+        }
+        _ => {}
+    }
+}
+
+/// All containers of a pod spec.
+fn containers(spec: &mut Map) -> impl Iterator<Item = &mut Map> {
+    spec.iter_mut()
+        .filter(|(name, _)| matches!(name.as_str(), "containers" | "ephemeralContainers" | "initContainers"))
+        .filter_map(|(_, list)| list.as_array_mut())
+        .flatten()
+        .filter_map(Value::as_object_mut)
+}
+
+fn list<'a>(object: &'a mut Map, name: &str) -> impl Iterator<Item = &'a mut Map> {
+    object.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// Gives a field its value where it has none.
+pub fn unless_set(object: &mut Map, name: &str, value: impl Into<Value>) {
+    let field = object.entry(name).or_insert(Value::Null);
+    if field.is_null() {
+        *field = value.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_latest_is_always_pulled() {
+        for (image, want) in [
+            ("nginx", true),
+            ("nginx:latest", true),
+            ("host:5000/nginx", true),
+            ("nginx:1.2", false),
+            ("host:5000/nginx:1.2", false),
+            ("nginx@sha256:abc", false),
+            ("nginx:latest@sha256:abc", true),
+            ("", false),
+        ] {
+            assert_eq!(is_latest(image), want, "{image}");
+        }
+    }
+
+    #[test]
+    fn volumes_get_modes_and_an_empty_one_a_directory() {
+        let mut object = json!({"spec": {"volumes": [
+            {"name": "a"}, {"name": "b", "secret": {"secretName": "s"}}, {"name": "c", "hostPath": {"path": "/x"}},
+        ]}});
+        spec(&mut object, &["spec"]);
+        assert_eq!(
+            object["spec"]["volumes"],
+            json!([
+                {"name": "a", "emptyDir": {}},
+                {"name": "b", "secret": {"secretName": "s", "defaultMode": 420}},
+                {"name": "c", "hostPath": {"path": "/x", "type": ""}},
+            ])
+        );
+    }
+
+    #[test]
+    fn on_the_network_of_the_host_ports_are_the_hosts() {
+        let mut value = json!({"spec": {"hostNetwork": true, "containers": [{"ports": [{"containerPort": 80}]}]}});
+        pod(&mut value);
+        assert_eq!(value["spec"]["containers"][0]["ports"][0]["hostPort"], 80);
+    }
+}

@@ -1,0 +1,81 @@
+//! `x-kubernetes-validations`: the rules in CEL that a definition has for its objects.
+//!
+//! [`Rules`] are those of one version, compiled from its schema when an object is first written in it, so that definitions
+//! whose objects nobody writes cost nothing, and those without rules next to nothing. [`Rules::judge`] tries them on an
+//! object, [`faults`] finds what is wrong with them in a definition. Texts, order and budgets are kube-apiserver's.
+//!
+//! Rules are tried where the schema has them, and on the way to them nothing is copied: the values of `self` and `oldSelf`
+//! borrow the trees of the object.
+
+mod compile;
+mod definition;
+mod evaluate;
+
+pub use crate::crd::rules::definition::{Place, faults, judge_default};
+
+use crate::crd::rules::compile::Node;
+use crate::crd::rules::evaluate::Pass;
+use std::sync::{Arc, OnceLock};
+use steersman_cel::{DeclType, OBJECT_BUDGET};
+use steersman_machinery::Value;
+use steersman_machinery::field::{Error, Kind, Path};
+use steersman_schema::Schema;
+
+/// The rules of one version of a definition.
+#[derive(Debug)]
+pub struct Rules {
+    schema: Arc<Schema>,
+    /// `None` if there is no rule.
+    compiled: OnceLock<Option<Box<Node>>>,
+}
+
+impl Rules {
+    pub fn new(schema: Arc<Schema>) -> Rules {
+        Rules { schema, compiled: OnceLock::new() }
+    }
+
+    /// Whether there is a rule.
+    pub fn exist(&self) -> bool {
+        self.compiled.get_or_init(|| compiled(&self.schema)).is_some()
+    }
+
+    /// Tries the rules on an object whose other faults are known, and adds the faults that they find. Returns what a client
+    /// is warned of: rules that do not hold for values that the update does not change.
+    pub fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
+        let Some(root) = self.compiled.get_or_init(|| compiled(&self.schema)) else { return Vec::new() };
+        if faults.iter().any(is_blocking) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
+                          to complete validation";
+            faults.push(Error::invalid(&Path::new("<nil>"), Value::Null, detail));
+            return Vec::new();
+        }
+        let mut pass = Pass::new(None, OBJECT_BUDGET, faults);
+        pass.object(root, object, old);
+        pass.into_warnings()
+    }
+}
+
+/// The rules of a schema and of all that is in it.
+fn compiled(schema: &Schema) -> Option<Box<Node>> {
+    if !has_rules(schema) {
+        return None;
+    }
+    let decl = DeclType::from_schema(schema, true)?;
+    Node::compile(schema, &decl).map(Box::new)
+}
+
+/// Whether a schema, or one in it, has a rule. Those of alternatives have none.
+fn has_rules(schema: &Schema) -> bool {
+    !schema.rules.is_empty()
+        || schema.item().is_some_and(has_rules)
+        || schema.values().is_some_and(has_rules)
+        || schema.properties.iter().any(|(_, property)| has_rules(property))
+}
+
+/// Whether a fault keeps rules from being tried: the object does not have the shape that they were written for.
+fn is_blocking(fault: &Error) -> bool {
+    matches!(fault.kind, Kind::NotSupported | Kind::Required | Kind::TooLong | Kind::TooMany | Kind::TypeInvalid)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! What is wrong with the rules of a definition.
+
+use crate::crd::rules::compile::{Compiled, Environments, Node, property_decl};
+use crate::crd::rules::evaluate::Pass;
+use crate::crd::rules::has_rules;
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use steersman_cel::{DeclType, RULE_COST_LIMIT, SCHEMA_COST_LIMIT, factor_over};
+use steersman_machinery::field::{Error, Path};
+use steersman_schema::Schema;
+use steersman_schema::schema::{List, Type};
+
+/// The most expressions that are named as those that cost too much together.
+const DEAREST_MAX: usize = 4;
+
+/// A schema in a definition.
+pub struct Place<'p> {
+    pub path: &'p Path,
+    /// Faults of its keywords: rules of what has such a fault in it are not compiled.
+    pub keywords: &'p [Error],
+    /// The definition had this schema before. What its single rules may cost was judged then.
+    pub is_unchanged: bool,
+}
+
+/// The faults of all rules of a schema that is structural, and whose defaults fit it.
+pub fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
+    if !has_rules(schema) {
+        return Vec::new();
+    }
+    let mut walk = Walk { place, faults: Vec::new(), total: 0, dearest: Vec::new() };
+    let decl = DeclType::from_schema(schema, true).map(Cow::Owned);
+    walk.schema(schema, &Here { path: Cow::Borrowed(place.path), decl, times: Some(1), no_old: None });
+    if let Some(factor) = factor_over(walk.total, SCHEMA_COST_LIMIT) {
+        for (_, path) in std::mem::take(&mut walk.dearest) {
+            let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            walk.faults.push(Error::forbidden(&path, detail));
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        walk.faults.push(Error::forbidden(place.path, too_dear(what, &factor)));
+    }
+    walk.faults
+}
+
+/// The faults that rules find in a default. All defaults of a schema share a budget.
+pub fn judge_default(
+    schema: &Schema,
+    default: &Json,
+    path: &Path,
+    is_resource: bool,
+    budget: &mut Option<u64>,
+) -> Vec<Error> {
+    let mut faults = Vec::new();
+    let (Some(left), true) = (*budget, has_rules(schema)) else { return faults };
+    let node = DeclType::from_schema(schema, is_resource).and_then(|decl| Node::compile(schema, &decl));
+    if let Some(node) = node {
+        let mut pass = Pass::new(Some(path), left, &mut faults);
+        // As if it had been there before: rules about a change are tried too.
+        pass.object(&node, default, Some(default));
+        *budget = pass.budget();
+    }
+    faults
+}
+
+/// A schema on the way.
+struct Here<'h> {
+    path: Cow<'h, Path>,
+    /// What expressions see of it; none if nothing.
+    decl: Option<Cow<'h, DeclType>>,
+    /// How often it can be there in an object, where that is bounded.
+    times: Option<u64>,
+    /// Around it is a value whose parts have no former selves.
+    no_old: Option<&'h Path>,
+}
+
+struct Walk<'w> {
+    place: &'w Place<'w>,
+    faults: Vec<Error>,
+    /// What all rules may cost together.
+    total: u64,
+    /// The dearest expressions, the dearest first.
+    dearest: Vec<(u64, Path)>,
+}
+
+impl Walk<'_> {
+    fn schema(&mut self, schema: &Schema, here: &Here<'_>) {
+        if let Some(values) = schema.values() {
+            let element = here.decl.as_deref().and_then(DeclType::element).map(Cow::Borrowed);
+            self.inner(values, here.path.child("additionalProperties"), element, times(schema, here), here.no_old);
+        }
+        for (name, property) in schema.properties.iter() {
+            let decl = here.decl.as_deref().and_then(|decl| property_decl(decl, name, property));
+            self.inner(property, here.path.child("properties").key(name), decl, times(schema, here), here.no_old);
+        }
+        if let Some(items) = schema.item() {
+            let element = here.decl.as_deref().and_then(DeclType::element).map(Cow::Borrowed);
+            let is_matched = matches!(schema.list(), List::Map(_));
+            let no_old = here.no_old.or(if is_matched { None } else { Some(&*here.path) });
+            self.inner(items, here.path.child("items"), element, times(schema, here), no_old);
+        }
+        if !schema.rules.is_empty() && !self.has_keyword_fault(&here.path) {
+            self.rules(schema, here);
+        }
+    }
+
+    fn inner(
+        &mut self,
+        schema: &Schema,
+        path: Path,
+        decl: Option<Cow<'_, DeclType>>,
+        times: Option<u64>,
+        no_old: Option<&Path>,
+    ) {
+        if has_rules(schema) {
+            self.schema(schema, &Here { path: Cow::Owned(path), decl, times, no_old });
+        }
+    }
+
+    /// Whether a keyword is wrong here or further in.
+    fn has_keyword_fault(&self, path: &Path) -> bool {
+        self.place.keywords.iter().any(|fault| {
+            let behind = fault.field.strip_prefix(path.as_str());
+            behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(['.', '[']))
+        })
+    }
+
+    fn rules(&mut self, schema: &Schema, here: &Here<'_>) {
+        let path = here.path.child("x-kubernetes-validations");
+        let Some(decl) = here.decl.as_deref() else {
+            let detail = "internal error: failed to retrieve type information for x-kubernetes-validations";
+            return self.faults.push(Error::internal(&path, detail));
+        };
+        let environments = Environments::new(decl);
+        let times = here.times.unwrap_or_else(|| decl.occurrences_max());
+        for (index, written) in schema.rules.iter().enumerate() {
+            let path = path.index(index);
+            let compiled = Compiled::new(written, schema, &environments);
+            self.rule(&compiled, written, &path, times);
+            self.use_of_old(&compiled, written, &path, here.no_old);
+        }
+    }
+
+    fn rule(&mut self, compiled: &Compiled, written: &Json, path: &Path, times: u64) {
+        match &compiled.program {
+            Ok(program) => {
+                let cost = program.cost().max.saturating_mul(times);
+                self.observe("estimated rule cost", cost, path.child("rule"));
+            }
+            Err(why) => self.faults.push(whole_rule(&path.child("rule"), written, why)),
+        }
+        match &compiled.message_expression {
+            Some(Ok(program)) => {
+                let what = "estimated messageExpression cost";
+                self.observe(what, program.cost().max, path.child("messageExpression"));
+            }
+            Some(Err(why)) => self.faults.push(whole_rule(&path.child("messageExpression"), written, why)),
+            None => {}
+        }
+    }
+
+    fn use_of_old(&mut self, compiled: &Compiled, written: &Json, path: &Path, no_old: Option<&Path>) {
+        let optional = written.get("optionalOldSelf").filter(|optional| optional.is_boolean());
+        match (compiled.uses_old, no_old, optional) {
+            (true, Some(within), _) => {
+                let detail =
+                    format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
+                let rule = written.get("rule").cloned().unwrap_or_default();
+                self.faults.push(Error::invalid(&path.child("rule"), rule, detail));
+            }
+            (false, _, Some(optional)) => {
+                let detail = "may not be set if oldSelf is not used in rule";
+                self.faults.push(Error::invalid(&path.child("optionalOldSelf"), optional.clone(), detail));
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts what an expression may cost, and refuses it if that is too much.
+    fn observe(&mut self, what: &str, cost: u64, path: Path) {
+        if let Some(factor) = factor_over(cost, RULE_COST_LIMIT).filter(|_| !self.place.is_unchanged) {
+            self.faults.push(Error::forbidden(&path, too_dear(what, &factor)));
+        }
+        self.total = self.total.saturating_add(cost);
+        // Those that hardly contribute are not named.
+        if SCHEMA_COST_LIMIT / 100 <= cost {
+            self.dearest.push((cost, path));
+            self.dearest.sort_by(|(a, _), (b, _)| b.cmp(a));
+            self.dearest.truncate(DEAREST_MAX);
+        }
+    }
+}
+
+/// How often what is in a value can be there in an object.
+fn times(schema: &Schema, here: &Here<'_>) -> Option<u64> {
+    let bounds = schema.bounds.as_deref();
+    let each = match schema.value_type() {
+        Type::Object if schema.values().is_some() => bounds?.properties_max?,
+        Type::Array => bounds?.items_max?,
+        _ => 1,
+    };
+    here.times.map(|times| times.saturating_mul(each))
+}
+
+fn too_dear(what: &str, factor: &str) -> String {
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength \
+         where arrays, maps, and strings are declared)"
+    )
+}
+
+/// A fault that shows the rule as a whole, as upstream's type is printed.
+fn whole_rule(path: &Path, written: &Json, why: &str) -> Error {
+    let text = |key: &str| quoted(written.get(key).and_then(Json::as_str).unwrap_or_default());
+    let other = |key: &str| match written.get(key) {
+        Some(Json::String(text)) if !text.is_empty() => quoted(text),
+        Some(Json::Bool(flag)) => flag.to_string(),
+        _ => "null".to_owned(),
+    };
+    let fields = [
+        ("Rule", text("rule")),
+        ("Message", text("message")),
+        ("MessageExpression", text("messageExpression")),
+        ("Reason", other("reason")),
+        ("FieldPath", text("fieldPath")),
+        ("OptionalOldSelf", other("optionalOldSelf")),
+    ];
+    let fields = fields.map(|(name, value)| format!("{name:?}:{value}")).join(",");
+    Error::invalid_without_value(path, format!("{{{fields}}}: {why}"))
+}
+
+/// A text as Go's encoder writes it.
+fn quoted(text: &str) -> String {
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    let plain = Json::from(text).to_string();
+    escapes.iter().fold(plain, |text, (char, escape)| text.replace(*char, escape))
+}

@@ -1,0 +1,150 @@
+//! The status of a definition: its accepted names, whether it is established, and further conditions.
+
+use crate::crd::approval::{self, Approval};
+use crate::crd::condition::{self, Condition};
+use crate::crd::custom::InvalidDefinition;
+use crate::crd::names::{NameIndex, Names, Rivals};
+use crate::crd::{flag, text, versions};
+use crate::ca_bundle;
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::{Value, field};
+use steersman_schema::structural;
+
+/// The new status of a definition (in the internal form), if it differs from the current one.
+///
+/// `names` are the accepted names of all definitions. When a definition changes its accepted names or is deleted, the
+/// definitions of its group that lack a name must be reconciled again: the name may be free now.
+pub fn reconcile(definition: &Value, names: &NameIndex, now: Timestamp) -> Option<Value> {
+    let before = definition.get("status").cloned().unwrap_or_else(|| json!({}));
+    let mut status = if before.is_object() { before.clone() } else { json!({}) };
+    match non_structural(definition) {
+        Some(condition) => condition::set(&mut status, &condition, now),
+        None => condition::remove(&mut status, "NonStructuralSchema"),
+    }
+    if let Some(condition) = approval_condition(definition) {
+        condition::set(&mut status, &condition, now);
+    }
+    let rivals = names.rivals(text(definition, &["spec", "group"]), text(definition, &["metadata", "name"]));
+    let (names, conflict) = accept(definition, &rivals);
+    let are_accepted = conflict.is_none();
+    let named = conflict.unwrap_or_else(|| Condition::new("NamesAccepted", true, "NoConflicts", "no conflicts found"));
+    condition::set(&mut status, &named, now);
+    // Once established a definition stays so: objects are there, whatever becomes of its other names. One that has the
+    // plural of a built-in resource never was in force.
+    let is_built_in = rivals.is_built_in(text(definition, &["spec", "names", "plural"]));
+    if is_built_in || !condition::is_true(definition, "Established") {
+        let established = match are_accepted {
+            // As upstream: whoever writes certificates into definitions does it before their objects can be reached.
+            true if has_bad_bundle(definition) => {
+                let why = "The conversion webhook CABundle is invalid";
+                Condition::new("Established", false, "InvalidCABundle", why)
+            }
+            true => Condition::new("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
+            false => Condition::new("Established", false, "NotAccepted", "not all names are accepted"),
+        };
+        condition::set(&mut status, &established, now);
+    }
+    status["acceptedNames"] = names.to_value();
+    (status != before).then_some(status)
+}
+
+/// The status of a definition that cannot be served although its names are accepted.
+pub fn not_servable(mut status: Value, why: &InvalidDefinition, now: Timestamp) -> Value {
+    condition::set(&mut status, &Condition::new("Established", false, "NotServable", why.to_string()), now);
+    status
+}
+
+/// Whether the certificates of the authorities of a conversion webhook cannot be used.
+pub fn has_bad_bundle(definition: &Value) -> bool {
+    let config = steersman_machinery::value::at(definition, &["spec", "conversion", "webhook", "clientConfig"]);
+    config.is_some_and(|config| ca_bundle::fault(config).is_some())
+}
+
+/// Whether a definition lacks a name that it asks for.
+pub fn lacks_names(status: &Value) -> bool {
+    condition::is_false(status, "NamesAccepted")
+}
+
+/// Whether a definition has the name of a built-in resource, whose objects do not belong to it.
+pub fn is_of_built_in(definition: &Value, names: &NameIndex) -> bool {
+    let rivals = names.rivals(text(definition, &["spec", "group"]), text(definition, &["metadata", "name"]));
+    rivals.is_built_in(text(definition, &["spec", "names", "plural"]))
+}
+
+/// The names that the definition is given, and the last conflict that kept it from getting others.
+fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>) {
+    let (requested, accepted) = (Names::requested(definition), Names::accepted(definition));
+    let mut names = accepted.clone();
+    let mut conflict = None;
+    let in_use = |name: &str| format!("{name:?} is already in use");
+    let refuse = |reason, message: String| Some(Condition::new("NamesAccepted", false, reason, message));
+
+    if rivals.is_resource_free(&requested.plural, &[&accepted.plural]) {
+        names.plural.clone_from(&requested.plural);
+    } else {
+        conflict = refuse("PluralConflict", in_use(&requested.plural));
+    }
+    if rivals.is_resource_free(&requested.singular, &[&accepted.singular]) {
+        names.singular.clone_from(&requested.singular);
+    } else {
+        conflict = refuse("SingularConflict", in_use(&requested.singular));
+    }
+    let given: Vec<&str> = accepted.short_names.iter().map(String::as_str).collect();
+    let taken: Vec<String> = requested
+        .short_names
+        .iter()
+        .filter(|short| !rivals.is_resource_free(short, &given))
+        .map(|short| in_use(short))
+        .collect();
+    match taken.as_slice() {
+        [] => names.short_names.clone_from(&requested.short_names),
+        [one] => conflict = refuse("ShortNamesConflict", one.clone()),
+        several => conflict = refuse("ShortNamesConflict", format!("[{}]", several.join(", "))),
+    }
+    if rivals.is_kind_free(&requested.kind, &[&accepted.kind]) {
+        names.kind.clone_from(&requested.kind);
+    } else {
+        conflict = refuse("KindConflict", in_use(&requested.kind));
+    }
+    if rivals.is_kind_free(&requested.list_kind, &[&accepted.list_kind]) {
+        names.list_kind.clone_from(&requested.list_kind);
+    } else {
+        conflict = refuse("ListKindConflict", in_use(&requested.list_kind));
+    }
+    names.categories = requested.categories;
+    if rivals.is_built_in(&requested.plural) {
+        // An earlier release may have accepted such names; they are taken back.
+        names = Names { group: names.group, ..Names::default() };
+    }
+    (names, conflict)
+}
+
+/// The faults that keep objects from being pruned and defaulted, and the schema from being published. Only definitions written
+/// as `v1beta1` can have them.
+fn non_structural(definition: &Value) -> Option<Condition> {
+    // Without `preserveUnknownFields`, validation refuses schemas that are not structural: they are not checked again.
+    if !flag(definition, &["spec", "preserveUnknownFields"]) {
+        return None;
+    }
+    let spec = field::Path::new("spec");
+    let mut faults = vec![field::Error::invalid(&spec.child("preserveUnknownFields"), true, "must be false")];
+    for (index, version) in versions(definition).iter().enumerate() {
+        let path = spec.child("versions").index(index).child("schema").child("openAPIV3Schema");
+        if let Some(schema) = steersman_machinery::value::at(version, &["schema", "openAPIV3Schema"]) {
+            faults.extend(structural::check(schema, &path));
+        }
+    }
+    Some(Condition::new("NonStructuralSchema", true, "Violations", field::join(&faults)))
+}
+
+fn approval_condition(definition: &Value) -> Option<Condition> {
+    let (state, reason) = approval::of(definition)?;
+    let (holds, word) = match state {
+        Approval::Approved => (true, "ApprovedAnnotation"),
+        Approval::Bypassed => (false, "UnapprovedAnnotation"),
+        Approval::Invalid => (false, "InvalidAnnotation"),
+        Approval::Missing => (false, "MissingAnnotation"),
+    };
+    Some(Condition::new("KubernetesAPIApprovalPolicyConformant", holds, word, reason))
+}

@@ -1,0 +1,135 @@
+//! The faults of `spec.conversion`, reported under the names that `v1beta1` gives its fields.
+
+use crate::crd::{text, texts};
+use crate::ca_bundle;
+use serde_json::json;
+use std::collections::BTreeSet;
+use steersman_machinery::value::at;
+use steersman_machinery::{Value, field, name};
+
+/// The ConversionReview versions that the server speaks.
+const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+
+pub fn faults(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<field::Error> {
+    let mut faults = Vec::new();
+    let strategy = text(conversion, &["strategy"]);
+    let strategy_path = path.child("strategy");
+    if strategy != "None" && preserves {
+        let detail = "must be None if spec.preserveUnknownFields is true";
+        faults.push(field::Error::invalid(&strategy_path, strategy, detail));
+    }
+    match strategy {
+        "" => faults.push(field::Error::required(&strategy_path, "")),
+        "None" | "Webhook" => {}
+        other => faults.push(field::Error::not_supported(&strategy_path, other, &["None", "Webhook"])),
+    }
+    let config_path = path.child("webhookClientConfig");
+    let reviews_path = path.child("conversionReviewVersions");
+    let config = at(conversion, &["webhook", "clientConfig"]).filter(|config| !config.is_null());
+    let reviews = texts(conversion, &["webhook", "conversionReviewVersions"]);
+    if strategy != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        if config.is_some() {
+            faults.push(field::Error::forbidden(&config_path, detail));
+        }
+        if !reviews.is_empty() {
+            faults.push(field::Error::forbidden(&reviews_path, detail));
+        }
+        return faults;
+    }
+    match config {
+        None => faults.push(field::Error::required(&config_path, "required when strategy is set to Webhook")),
+        Some(config) => faults.extend(client_config(config, &config_path)),
+    }
+    faults.extend(review_versions(&reviews, &reviews_path));
+    faults
+}
+
+/// The fault of a definition whose webhook has certificates that cannot be used.
+pub fn bundle_fault(definition: &Value) -> Option<field::Error> {
+    let config = at(definition, &["spec", "conversion", "webhook", "clientConfig"])?;
+    let why = ca_bundle::fault(config)?;
+    let path = field::Path::new("spec.conversion.webhookClientConfig.caBundle");
+    Some(field::Error::invalid(&path, text(config, &["caBundle"]), format!("unable to load root certificates: {why}")))
+}
+
+fn client_config(config: &Value, path: &field::Path) -> Vec<field::Error> {
+    let given = |key: &str| config.get(key).filter(|value| !value.is_null());
+    match (given("url").and_then(Value::as_str), given("service")) {
+        (Some(url), None) => url_faults(url, &path.child("url")),
+        (None, Some(service)) => service_faults(service, &path.child("service")),
+        (Some(_), Some(_)) | (None, None) => {
+            vec![field::Error::required(path, "exactly one of url or service is required")]
+        }
+    }
+}
+
+fn url_faults(url: &str, path: &field::Path) -> Vec<field::Error> {
+    let form = "desired format: https://host[:port]/path";
+    let (Ok(uri), Some((_, rest))) = (url.parse::<http::Uri>(), url.split_once("://")) else {
+        let detail = format!("url must be a valid URL: {url:?} cannot be read; {form}");
+        return vec![field::Error::required(path, detail)];
+    };
+    let mut faults = Vec::new();
+    let mut wrong = |value: &str, detail: String| faults.push(field::Error::invalid(path, value, detail));
+    let scheme = uri.scheme_str().unwrap_or_default();
+    if scheme != "https" {
+        wrong(scheme, format!("'https' is the only allowed URL scheme; {form}"));
+    }
+    if uri.host().unwrap_or_default().is_empty() {
+        wrong("", format!("host must be specified; {form}"));
+    }
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        wrong(
+            uri.authority().map(http::uri::Authority::as_str).unwrap_or_default(),
+            "user information is not permitted in the URL".to_owned(),
+        );
+    }
+    if let Some((_, fragment)) = rest.split_once('#') {
+        wrong(fragment, "fragments are not permitted in the URL".to_owned());
+    }
+    if let Some(query) = uri.query() {
+        wrong(query, "query parameters are not permitted in the URL".to_owned());
+    }
+    faults
+}
+
+fn service_faults(service: &Value, path: &field::Path) -> Vec<field::Error> {
+    let mut faults = Vec::new();
+    for key in ["name", "namespace"] {
+        if text(service, &[key]).is_empty() {
+            faults.push(field::Error::required(&path.child(key), format!("service {key} is required")));
+        }
+    }
+    if let Some(port) = service.get("port").and_then(Value::as_i64).filter(|port| !(1..=65535).contains(port)) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        faults.push(field::Error::invalid(&path.child("port"), port, detail));
+    }
+    let web_path = text(service, &["path"]);
+    if !web_path.is_empty() && !web_path.starts_with('/') {
+        let detail = "must start with a '/'";
+        faults.push(field::Error::invalid(&path.child("path"), web_path, detail));
+    }
+    faults
+}
+
+fn review_versions(reviews: &[&str], path: &field::Path) -> Vec<field::Error> {
+    if reviews.is_empty() {
+        return vec![field::Error::required(path, "")];
+    }
+    let mut faults = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, review) in reviews.iter().enumerate() {
+        if !seen.insert(*review) {
+            faults.push(field::Error::invalid(&path.index(index), *review, "duplicate version"));
+            continue;
+        }
+        let wrong = name::dns1035_label(review);
+        faults.extend(wrong.into_iter().map(|detail| field::Error::invalid(&path.index(index), *review, detail)));
+    }
+    if !reviews.iter().any(|review| REVIEWS.contains(review)) {
+        let detail = format!("must include at least one of {}", REVIEWS.join(", "));
+        faults.push(field::Error::invalid(path, json!(reviews), detail));
+    }
+    faults
+}

@@ -1,0 +1,392 @@
+//! Expressions about writes: what they may name, and how they are compiled and evaluated.
+//!
+//! The kinds that register webhooks and policies check expressions with this, admission evaluates them. Follows apiserver's
+//! `admission/plugin/cel`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use steersman_cel::{
+    Activation, CompileError, DeclType, Environment, Meter, OBJECT_BUDGET, PER_CALL_LIMIT, Program, Type, Value as Cel,
+};
+
+/// The most that all expressions about one request may cost together: as much as three policies may.
+const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
+
+/// What expressions may name beside the objects, the request and the namespace.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Names {
+    pub params: bool,
+    pub authorizer: bool,
+}
+
+/// An expression, compiled or not.
+#[derive(Debug)]
+pub struct Expression {
+    pub text: Box<str>,
+    program: Result<Program, CompileError>,
+}
+
+/// What the evaluations of one webhook or policy may still cost.
+#[derive(Debug)]
+pub struct Budget<'a> {
+    cost: u64,
+    work: u64,
+    /// Shared by all policies and webhooks of the request.
+    shared: &'a Allowance,
+}
+
+/// The cost that is left for all expressions about one request. Upstream bounds the cost of each policy and each webhook, but not
+/// their number. It is changed by one task at a time; it is atomic because the task may change its thread.
+#[derive(Debug)]
+pub struct Allowance {
+    cost: AtomicU64,
+    work: AtomicU64,
+}
+
+/// A budget is spent. Nothing more is evaluated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum OutOfBudget {
+    /// The budget of the policy or the webhook. In upstream's words.
+    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
+    Own,
+    /// The allowance of the request.
+    #[error(
+        "the expressions of the policies and webhooks that are about this request cost more than {REQUEST_BUDGET} together, which is the most for one request; the rest of them is not evaluated"
+    )]
+    Shared,
+}
+
+static BASE: LazyLock<Environment> = LazyLock::new(|| {
+    let any = DeclType::dynamic;
+    Environment::new()
+        .declare("object", any())
+        .declare("oldObject", any())
+        .declare("request", REQUEST.clone())
+        .declare("namespaceObject", NAMESPACE.clone())
+});
+
+/// How large texts, lists and maps in requests are taken to be when costs are estimated.
+const ELEMENTS_MAX: u64 = 1024;
+
+/// An object whose fields are named as in JSON, also where CEL would have them escaped, such as `namespace`.
+fn object<const N: usize>(name: &str, fields: [(&str, DeclType); N]) -> DeclType {
+    DeclType::object_of(name, fields.map(|(field, decl)| (field.to_owned(), decl)))
+}
+
+pub static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
+    let text = DeclType::string;
+    let texts = || DeclType::list(text(), ELEMENTS_MAX);
+    let kind = || {
+        let fields = ["group", "version", "kind"].map(|name| (name, text()));
+        object("kubernetes.GroupVersionKind", fields)
+    };
+    let resource = || {
+        let fields = ["group", "version", "resource"].map(|name| (name, text()));
+        object("kubernetes.GroupVersionResource", fields)
+    };
+    let user = object(
+        "kubernetes.UserInfo",
+        [("username", text()), ("uid", text()), ("groups", texts()), ("extra", DeclType::map(texts(), ELEMENTS_MAX))],
+    );
+    object(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind()),
+            ("resource", resource()),
+            ("subResource", text()),
+            ("requestKind", kind()),
+            ("requestResource", resource()),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", user),
+            ("dryRun", DeclType::boolean()),
+            ("options", DeclType::dynamic()),
+        ],
+    )
+});
+
+/// Of a Namespace what does not change from one to the next: no uid, no owners, no managers.
+pub static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
+    let (text, time, number) = (DeclType::string, DeclType::timestamp, DeclType::integer);
+    let texts = || DeclType::list(text(), ELEMENTS_MAX);
+    let map = || DeclType::map(text(), ELEMENTS_MAX);
+    let metadata = object(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", map()),
+            ("annotations", map()),
+            // As upstream, where the field of this name is never set.
+            ("UID", text()),
+            ("creationTimestamp", time()),
+            ("deletionGracePeriodSeconds", number()),
+            ("deletionTimestamp", time()),
+            ("generation", number()),
+            ("resourceVersion", text()),
+            ("finalizers", texts()),
+        ],
+    );
+    let condition = object(
+        "kubernetes.NamespaceCondition",
+        [("status", text()), ("type", text()), ("lastTransitionTime", time()), ("message", text()), ("reason", text())],
+    );
+    let status = object(
+        "kubernetes.NamespaceStatus",
+        [("conditions", DeclType::list(condition, ELEMENTS_MAX)), ("phase", text())],
+    );
+    let spec = object("kubernetes.NamespaceSpec", [("finalizers", texts())]);
+    object("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
+});
+
+static ENVIRONMENTS: LazyLock<[Environment; 4]> = LazyLock::new(|| {
+    [(false, false), (false, true), (true, false), (true, true)].map(|(params, authorizer)| {
+        let with_params = if params { BASE.clone().declare("params", DeclType::dynamic()) } else { BASE.clone() };
+        if authorizer { with_params.with_authorizer() } else { with_params }
+    })
+});
+
+/// Earlier expressions of a policy, known as fields of `variables`.
+pub type Variables = Vec<(Arc<str>, Program)>;
+
+/// Compiles the expressions of a policy, each of which may name the variables before it.
+#[derive(Debug)]
+pub struct Compiler {
+    names: Names,
+    has_objects: bool,
+    /// What objects and parameters are declared to be; none: anything.
+    declared: Option<(DeclType, Option<DeclType>)>,
+    types: BTreeMap<Arc<str>, Type>,
+    variables: Variables,
+}
+
+impl Names {
+    /// What the conditions of webhooks may name.
+    pub const WEBHOOK: Names = Names { params: false, authorizer: true };
+
+    /// The environment in which expressions are compiled.
+    pub fn environment(self) -> &'static Environment {
+        &ENVIRONMENTS[usize::from(self.params) * 2 + usize::from(self.authorizer)]
+    }
+}
+
+// === impl Expression ===
+
+impl Expression {
+    pub fn compile(environment: &Environment, text: &str) -> Expression {
+        Expression { text: text.into(), program: environment.compile(text) }
+    }
+
+    /// Its value, or why it has none in upstream's words.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub fn evaluate<'a>(
+        &'a self,
+        activation: &mut Activation<'a>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Result<Cel<'a>, String>, OutOfBudget> {
+        if budget.shared.is_spent() {
+            return Err(OutOfBudget::Shared);
+        }
+        let program = match &self.program {
+            Ok(program) => program,
+            Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
+        };
+        let mut meter = Meter::sharing(PER_CALL_LIMIT, budget.work);
+        let value = program.evaluate(activation, &mut meter);
+        budget.take(&meter)?;
+        Ok(value.map_err(|error| format!("expression '{}' resulted in error: {error}", self.text)))
+    }
+}
+
+impl<'a> Budget<'a> {
+    pub fn new(limit: u64, shared: &'a Allowance) -> Budget<'a> {
+        Budget { cost: limit, work: Meter::object_work(), shared }
+    }
+
+    fn take(&mut self, meter: &Meter) -> Result<(), OutOfBudget> {
+        let work_left = meter.work_left(self.work);
+        self.shared.take(meter.spent(), self.work - work_left);
+        self.work = work_left;
+        self.cost = self.cost.checked_sub(meter.spent()).ok_or(OutOfBudget::Own)?;
+        Ok(())
+    }
+}
+
+impl Default for Allowance {
+    fn default() -> Allowance {
+        let work = Meter::object_work() * (REQUEST_BUDGET / OBJECT_BUDGET);
+        Allowance { cost: AtomicU64::new(REQUEST_BUDGET), work: AtomicU64::new(work) }
+    }
+}
+
+impl Allowance {
+    fn is_spent(&self) -> bool {
+        self.cost.load(Ordering::Relaxed) == 0 || self.work.load(Ordering::Relaxed) == 0
+    }
+
+    fn take(&self, cost: u64, work: u64) {
+        for (left, taken) in [(&self.cost, cost), (&self.work, work)] {
+            left.store(left.load(Ordering::Relaxed).saturating_sub(taken), Ordering::Relaxed);
+        }
+    }
+}
+
+/// An expression that does not compile, in upstream's words.
+fn failed(error: &CompileError) -> String {
+    match error.is_of_instantiation() {
+        true => format!("instantiation failed: {error}"),
+        false => format!("compilation failed: {error}"),
+    }
+}
+
+/// What is wrong with an expression that must have one of these types, or any; none if nothing is.
+pub fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
+    match environment.compile(text) {
+        Ok(program) => mismatch(program.output(), wanted),
+        Err(error) => Some(failed(&error)),
+    }
+}
+
+fn mismatch(found: &Type, wanted: &[Type]) -> Option<String> {
+    if wanted.is_empty() || wanted.contains(found) {
+        return None;
+    }
+    Some(match wanted {
+        [one] => format!("must evaluate to {} but got {}", type_name(one), type_name(found)),
+        several => {
+            let several: Vec<String> = several.iter().map(type_name).collect();
+            format!("must evaluate to one of [{}]", several.join(" "))
+        }
+    })
+}
+
+/// The name of a type where upstream prints the type itself, and not as the checker does.
+fn type_name(of: &Type) -> String {
+    match of {
+        Type::Duration => "google.protobuf.Duration".to_owned(),
+        Type::Null => "null_type".to_owned(),
+        Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+// === impl Compiler ===
+
+impl Compiler {
+    /// For the expressions of a policy that validates.
+    pub fn validating(has_params: bool) -> Compiler {
+        Compiler::new(has_params, false)
+    }
+
+    /// For the expressions of a policy that mutates, which may write objects out.
+    pub fn mutating(has_params: bool) -> Compiler {
+        Compiler::new(has_params, true)
+    }
+
+    /// For checking whether expressions fit what objects and parameters are.
+    pub fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
+        Compiler { declared: Some((object.clone(), params.cloned())), ..Compiler::validating(params.is_some()) }
+    }
+
+    fn new(has_params: bool, has_objects: bool) -> Compiler {
+        let names = Names { params: has_params, authorizer: true };
+        Compiler { names, has_objects, declared: None, types: BTreeMap::new(), variables: Vec::new() }
+    }
+
+    /// The environment of an expression. Of the variables those are declared whose names occur in it, so that many variables do
+    /// not make each expression slower.
+    pub fn environment(&self, text: &str, with_authorizer: bool) -> Environment {
+        let names = Names { authorizer: with_authorizer, ..self.names };
+        let environment = self.declare(names.environment().clone());
+        let environment = if self.has_objects { environment.with_object_types() } else { environment };
+        let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
+        environment
+            .with_composed(words.filter_map(|word| self.types.get_key_value(word)).map(|(name, of)| (&**name, of)))
+    }
+
+    fn declare(&self, environment: Environment) -> Environment {
+        let Some((object, params)) = &self.declared else { return environment };
+        let environment = environment.declare("object", object.clone()).declare("oldObject", object.clone());
+        match params {
+            Some(params) => environment.declare("params", params.clone()),
+            None => environment,
+        }
+    }
+
+    /// Adds a variable for the expressions behind it. What is wrong with it, if anything is: then it counts as `dyn`.
+    pub fn add(&mut self, name: &str, text: &str) -> Option<String> {
+        let (of, fault) = match self.environment(text, true).compile(text) {
+            Ok(program) => {
+                let of = program.output().clone();
+                self.variables.push((name.into(), program));
+                (of, None)
+            }
+            Err(error) => (Type::Dyn, Some(failed(&error))),
+        };
+        self.types.insert(name.into(), of);
+        fault
+    }
+
+    /// What is wrong with an expression that must have one of these types.
+    pub fn fault(&self, text: &str, with_authorizer: bool, wanted: &[Type]) -> Option<String> {
+        fault(&self.environment(text, with_authorizer), text, wanted)
+    }
+
+    pub fn compile(&self, text: &str, with_authorizer: bool) -> Expression {
+        Expression::compile(&self.environment(text, with_authorizer), text)
+    }
+
+    /// The variables, which expressions are evaluated with.
+    pub fn into_variables(self) -> Variables {
+        self.variables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expression() -> Expression {
+        Expression::compile(&Environment::new(), "[1, 2, 3].all(n, n < 4)")
+    }
+
+    /// Evaluates with a budget of its own.
+    fn evaluate(expression: &Expression, shared: &Allowance) -> Result<bool, OutOfBudget> {
+        let mut budget = Budget::new(OBJECT_BUDGET, shared);
+        let value = expression.evaluate(&mut Activation::new(), &mut budget)?;
+        Ok(value.ok().and_then(|value| value.as_bool()) == Some(true))
+    }
+
+    #[test]
+    fn fifteen_hundred_policies_cost_no_more_than_the_request_may() {
+        let expression = expression();
+        let probe = Allowance::default();
+        assert_eq!(evaluate(&expression, &probe), Ok(true));
+        let cost = REQUEST_BUDGET - probe.cost.load(Ordering::Relaxed);
+        assert!(cost > 0);
+        let shared = Allowance { cost: AtomicU64::new(100 * cost), ..Allowance::default() };
+        let outcomes: Vec<_> = (0..1500).map(|_| evaluate(&expression, &shared)).collect();
+        assert!(outcomes[..100].iter().all(|outcome| *outcome == Ok(true)));
+        assert!(outcomes[100..].iter().all(|outcome| *outcome == Err(OutOfBudget::Shared)));
+        assert_eq!(
+            OutOfBudget::Shared.to_string(),
+            "the expressions of the policies and webhooks that are about this request cost more than 30000000 together, \
+             which is the most for one request; the rest of them is not evaluated"
+        );
+    }
+
+    #[test]
+    fn one_policy_that_spends_its_own_budget_leaves_the_rest_to_others() {
+        let (expression, shared) = (expression(), Allowance::default());
+        let mut own = Budget::new(1, &shared);
+        let spent = expression.evaluate(&mut Activation::new(), &mut own).map(|_| ());
+        assert_eq!(spent, Err(OutOfBudget::Own));
+        assert_eq!(evaluate(&expression, &shared), Ok(true));
+    }
+}

@@ -1,0 +1,146 @@
+//! A JSON text, read from front to back where it stands.
+//!
+//! The texts come from the server itself, so they are JSON. What is not makes reading end with `None`; it never panics, and never
+//! goes on without end, since every step takes a byte at least.
+
+use memchr::memchr2;
+use std::borrow::Cow;
+
+/// A place in a text.
+#[derive(Clone, Copy)]
+pub struct Text<'a> {
+    json: &'a [u8],
+    at: usize,
+}
+
+/// What stands between two quotes.
+#[derive(Clone, Copy)]
+pub struct Quoted<'a> {
+    /// With the quotes.
+    json: &'a [u8],
+    is_escaped: bool,
+}
+
+impl<'a> Text<'a> {
+    pub fn new(json: &'a [u8]) -> Text<'a> {
+        Text { json, at: 0 }
+    }
+
+    /// The first byte of the next value or sign.
+    pub fn peek(&mut self) -> Option<u8> {
+        loop {
+            match *self.json.get(self.at)? {
+                b' ' | b'\n' | b'\r' | b'\t' => self.at += 1,
+                byte => return Some(byte),
+            }
+        }
+    }
+
+    /// Goes into an array or an object.
+    pub fn enter(&mut self) -> Option<()> {
+        matches!(self.peek()?, b'[' | b'{').then(|| self.at += 1)
+    }
+
+    /// Whether there is one more in the array or object; goes out of it if there is not.
+    pub fn has_more(&mut self) -> Option<bool> {
+        match self.peek()? {
+            b']' | b'}' => {
+                self.at += 1;
+                Some(false)
+            }
+            b',' => {
+                self.at += 1;
+                Some(true)
+            }
+            _ => Some(true),
+        }
+    }
+
+    /// The key of an entry, up to its value.
+    pub fn key(&mut self) -> Option<Quoted<'a>> {
+        let key = self.quoted()?;
+        (self.peek()? == b':').then(|| self.at += 1)?;
+        Some(key)
+    }
+
+    pub fn quoted(&mut self) -> Option<Quoted<'a>> {
+        if self.peek()? != b'"' {
+            return None;
+        }
+        let start = self.at;
+        let mut is_escaped = false;
+        self.at += 1;
+        loop {
+            let rest = self.json.get(self.at..)?;
+            self.at += memchr2(b'"', b'\\', rest)?;
+            if self.json[self.at] == b'"' {
+                self.at += 1;
+                return Some(Quoted { json: &self.json[start..self.at], is_escaped });
+            }
+            is_escaped = true;
+            self.at += 2;
+        }
+    }
+
+    /// The bytes of the next value, whatever it is.
+    pub fn raw(&mut self) -> Option<&'a [u8]> {
+        let first = self.peek()?;
+        let start = self.at;
+        match first {
+            b'"' => {
+                self.quoted()?;
+            }
+            b'[' | b'{' => self.skip_nested()?,
+            _ => {
+                let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b':' | b' ' | b'\n' | b'\r' | b'\t');
+                let length = self.json[start..].iter().position(is_end).unwrap_or(self.json.len() - start);
+                if length == 0 {
+                    return None;
+                }
+                self.at += length;
+            }
+        }
+        Some(&self.json[start..self.at])
+    }
+
+    fn skip_nested(&mut self) -> Option<()> {
+        let mut depth = 0_usize;
+        loop {
+            match self.json.get(self.at)? {
+                b'"' => {
+                    self.quoted()?;
+                    continue;
+                }
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+}
+
+impl<'a> Quoted<'a> {
+    /// Whether this is a key; one with escapes is none that the table has.
+    pub fn is(&self, name: &str) -> bool {
+        !self.is_escaped && self.json[1..self.json.len() - 1] == *name.as_bytes()
+    }
+
+    /// What it says.
+    pub fn bytes(&self) -> Option<Cow<'a, [u8]>> {
+        match self.is_escaped {
+            false => Some(Cow::Borrowed(&self.json[1..self.json.len() - 1])),
+            true => serde_json::from_slice::<String>(self.json).ok().map(|text| Cow::Owned(text.into_bytes())),
+        }
+    }
+
+    pub fn text(&self) -> Option<Cow<'a, str>> {
+        match self.bytes()? {
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        }
+    }
+}

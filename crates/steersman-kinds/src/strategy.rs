@@ -1,0 +1,296 @@
+//! The [`Strategy`] of a kind: how its bodies are decoded, defaulted, validated, converted and printed.
+//!
+//! The registry takes every kind through the same stages and calls the strategy at each. An object passes through
+//! three forms, which are one and the same for most kinds:
+//!
+//! ```text
+//! body --decode--> requested form --default--> (patches, managedFields, admission act here)
+//!      --internal--> internal form --prepare, validate--> --store--> stored form (bytes)
+//! stored form --load--> internal form --present--> requested form --> answer
+//! ```
+//!
+//! The requested form is that of the version in the path. The internal form is the one in which the kind's rules are
+//! written: the storage version for built-in kinds, the requested version for custom ones, whose rules are per version.
+
+use crate::catalog::{Handling, Resource, Version};
+use crate::converter::Converter;
+use crate::projection::Projection;
+use crate::user::User;
+use std::fmt;
+use steersman_machinery::budget::{self, Budget};
+use steersman_machinery::{Value, field};
+use steersman_schema::decode::{self, Body, Decoded};
+
+/// The behaviour that is particular to a kind.
+///
+/// Every method works on trees and does no IO (the converter that it may name does); the time and random parts are passed in by the registry.
+pub trait Strategy: fmt::Debug + Send + Sync {
+    /// How requests on the kind are handled.
+    fn handling(&self) -> Handling {
+        Handling::Stored
+    }
+
+    /// Reads a body as an object of this version, in one pass: types are checked; unknown and duplicate fields are dropped and
+    /// reported. Whether `apiVersion` and `kind` are those of this version is checked afterwards.
+    ///
+    /// # Errors
+    /// When it is not JSON, or too large, or a field has the wrong type.
+    fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError>;
+
+    /// Sets defaults. Called on the requested form, after decoding and after every patch. The budget is that with which the object was
+    /// decoded.
+    ///
+    /// # Errors
+    /// When the object becomes too large.
+    fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error>;
+
+    /// Whether the stored bytes can be sent as they are to a client that asks for this version.
+    fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
+        resource.storage_version().name == version.name
+    }
+
+    /// Whether the internal form is the requested one.
+    fn is_internal_form(&self, version: &Version) -> bool {
+        let _ = version;
+        false
+    }
+
+    /// The webhook that converts between the versions, if there is one. Then [`Strategy::load`] and [`Strategy::store`] are only
+    /// called for a version that the object is in already.
+    fn converter(&self) -> Option<&dyn Converter> {
+        None
+    }
+
+    /// An object that a webhook has converted to a version, in the form in which it would have been decoded.
+    ///
+    /// # Errors
+    /// When it becomes too large by defaults.
+    fn settle(&self, version: &Version, converted: Value) -> Result<Value, budget::Error> {
+        let _ = version;
+        Ok(converted)
+    }
+
+    /// Stored form to internal form.
+    ///
+    /// # Errors
+    /// When it becomes too large by defaults.
+    fn load(&self, resource: &Resource, version: &Version, stored: Value) -> Result<Value, budget::Error> {
+        let _ = (resource, version);
+        Ok(stored)
+    }
+
+    /// Internal form to requested form.
+    fn present(&self, version: &Version, internal: Value) -> Value {
+        let _ = version;
+        internal
+    }
+
+    /// Requested form to internal form.
+    fn internal(&self, version: &Version, requested: Value) -> Value {
+        let _ = version;
+        requested
+    }
+
+    /// Internal form to stored form.
+    ///
+    /// # Errors
+    /// When it becomes too large by defaults.
+    fn store(&self, resource: &Resource, version: &Version, internal: Value) -> Result<Value, budget::Error> {
+        let _ = (resource, version);
+        Ok(internal)
+    }
+
+    /// The object with what its writer comes to own beside what was sent, where a kind has defaults that it takes from elsewhere in the
+    /// object; `None` if it has none.
+    fn completed_for_owners(&self, value: &Value) -> Option<Value> {
+        let _ = value;
+        None
+    }
+
+    /// Resets the fields of a new object that the client does not decide: status, generation, assigned fields.
+    /// System metadata (uid, creationTimestamp) is already set.
+    fn prepare_create(&self, version: &Version, value: &mut Value);
+
+    /// Sets what a new object says about the user who creates it.
+    fn set_creator(&self, value: &mut Value, user: &User) {
+        let _ = (value, user);
+    }
+
+    /// Sets the times that the client left out. Called after the other preparations; `old` is null for a new object.
+    fn set_times(&self, new: &mut Value, old: &Value, now: &str) {
+        let _ = (new, old, now);
+    }
+
+    /// The same for an update through an endpoint: keeps the fields that the endpoint must not change, and counts the generation.
+    fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value);
+
+    /// Changes an object that is about to be deleted, beyond its metadata: the phase of a namespace, a condition.
+    fn prepare_delete(&self, version: &Version, value: &mut Value, now: &str) {
+        let _ = (version, value, now);
+    }
+
+    /// The faults of a new object, its metadata included as far as the kind has rules of its own for it
+    /// (the name's form is [`Strategy::name_faults`]; the rest of the metadata is checked by the registry). It ends early when the budget
+    /// is exceeded, which [`Budget::check`] tells.
+    fn validate_create(&self, version: &Version, value: &Value, budget: &Budget) -> Vec<field::Error>;
+
+    /// The faults of a change. The registry has checked the metadata. It ends early as [`Strategy::validate_create`] does.
+    fn validate_update(
+        &self,
+        version: &Version,
+        endpoint: Endpoint,
+        new: &Value,
+        old: &Value,
+        budget: &Budget,
+    ) -> Vec<field::Error>;
+
+    /// Tries the rules that a definition has in CEL, when all other faults of the object are known, since some of them keep
+    /// rules from being tried. Adds the faults that the rules find, and returns warnings for the client.
+    fn judge(
+        &self,
+        version: &Version,
+        new: &Value,
+        old: Option<&Value>,
+        faults: &mut Vec<field::Error>,
+    ) -> Vec<String> {
+        let _ = (version, new, old, faults);
+        Vec::new()
+    }
+
+    /// Whether [`Strategy::judge`] may take long, even for a small object.
+    fn may_judge_long(&self, version: &Version) -> bool {
+        let _ = version;
+        false
+    }
+
+    /// Warnings for the client about an object that is valid.
+    fn warnings(&self, version: &Version, value: &Value) -> Vec<String> {
+        let _ = (version, value);
+        Vec::new()
+    }
+
+    /// The faults of a name.
+    fn name_faults(&self, name: &str) -> Vec<String> {
+        steersman_machinery::name::dns1123_subdomain(name)
+    }
+
+    /// Paths of fields that this endpoint ignores, so that its writers never own them, such as `status` on the main endpoint.
+    fn reset_fields(&self, version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
+        match endpoint {
+            Endpoint::Main if version.has_status => &[&["status"]],
+            Endpoint::Status => &[&["spec"]],
+            Endpoint::Main | Endpoint::Other | Endpoint::Resize => &[],
+        }
+    }
+
+    /// The rules of the kind for updates and deletions.
+    fn rules(&self) -> Rules {
+        Rules::default()
+    }
+
+    /// The fields that the cells of a row are made of. Cells must not depend on other fields.
+    fn cells_read(&self, version: &Version) -> Projection {
+        let _ = version;
+        Projection::without_managers()
+    }
+
+    /// The cells of an object's row, one for each of the version's columns; `null` where there is nothing to show.
+    /// The object is in the requested form.
+    fn cells(&self, version: &Version, value: &Value, now: jiff::Timestamp) -> Vec<Value>;
+}
+
+/// Through which endpoint a change comes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Endpoint {
+    /// The object itself.
+    Main,
+    /// Another subresource, which sets single fields by itself.
+    Other,
+    /// `/resize` of a Pod.
+    Resize,
+    /// `/status`.
+    Status,
+}
+
+/// Why a body is not an object of its kind.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The object would be too large, or the request is given up.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
+    /// A field has the wrong type, so the whole body is refused. The text is for the client.
+    #[error("{0}")]
+    Malformed(String),
+    /// Fields with invalid values.
+    #[error("{}", field::join(_0))]
+    Invalid(Vec<field::Error>),
+}
+
+impl From<decode::Error> for DecodeError {
+    fn from(error: decode::Error) -> DecodeError {
+        match error {
+            decode::Error::Budget(error) => DecodeError::Budget(error),
+            error => DecodeError::Malformed(error.to_string()),
+        }
+    }
+}
+
+/// What a kind allows on updates, and how its deletions work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rules {
+    /// A PUT of an object that does not exist creates it.
+    pub creates_on_update: bool,
+    /// A PUT may come without a resourceVersion.
+    pub updates_unconditionally: bool,
+    /// The propagation policy of deletions that do not name one.
+    pub propagation: Propagation,
+    /// Whether a deletion waits before the object is removed, beside its finalizers.
+    pub grace: Grace,
+    /// The answer to a deletion is the object as it was, not a Status.
+    pub returns_deleted: bool,
+    /// Warnings given on creation are given on updates too.
+    pub warns_on_update: bool,
+    /// A deletion that says nothing of dependents is warned that they stay.
+    pub warns_of_orphans: bool,
+    /// Finalizers without a domain must be those that the server knows.
+    pub requires_qualified_finalizers: bool,
+    /// Updates check `generateName` as creations do.
+    pub validates_generate_name_on_update: bool,
+}
+
+/// What a deletion does with dependents.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// Whether and how long a deletion waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Grace {
+    /// Until the instances are gone, as a CustomResourceDefinition does.
+    Instances,
+    /// It does not.
+    None,
+    /// Until the finalizers of the spec are gone, as a Namespace does.
+    SpecFinalizers,
+    /// For the grace period of the spec if the object is bound to a node, as a Pod does.
+    Node,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            creates_on_update: false,
+            updates_unconditionally: true,
+            propagation: Propagation::Background,
+            grace: Grace::None,
+            returns_deleted: false,
+            warns_on_update: true,
+            warns_of_orphans: false,
+            requires_qualified_finalizers: false,
+            validates_generate_name_on_update: false,
+        }
+    }
+}
