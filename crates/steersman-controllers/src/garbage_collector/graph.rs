@@ -57,6 +57,7 @@ pub(super) enum Plan {
     Delete { object: Identity, version: String, policy: PropagationPolicy },
     /// The server has to be asked about the owners.
     Look(Node),
+    /// No action is due.
     Nothing,
     /// The object waits for its dependents, and none of them blocks it any more.
     Release(Identity),
