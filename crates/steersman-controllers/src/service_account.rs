@@ -1,4 +1,4 @@
-//! Makes the ServiceAccount `default` in every namespace, and makes it again when it is deleted.
+//! Creates the ServiceAccount `default` in every namespace, and again when it is deleted.
 //!
 //! Follows kube-controller-manager's serviceaccount controller. A namespace that is being deleted gets none.
 
@@ -53,7 +53,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     }
 }
 
-/// Whether something may be created in a namespace.
+/// Whether objects can be created in a namespace.
 pub(crate) fn is_active(namespace: &Namespace) -> bool {
     namespace.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Active")
 }

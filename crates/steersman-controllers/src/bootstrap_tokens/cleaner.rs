@@ -15,7 +15,7 @@ use steersman_machinery::bootstrap_token::Expiration;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "token-cleaner-controller";
-/// The longest time between two looks at a token: the clock may be set meanwhile.
+/// The longest pause before a token is checked again, because the clock may be set meanwhile.
 const LOOK_MAX: Duration = Duration::from_secs(3_600);
 
 struct Context {

@@ -1,7 +1,7 @@
 //! Keeps VolumeAttributesClasses while claims or volumes name them.
 //!
-//! Follows upstream's volumeattributesclass-protection-controller. As there, the caches alone decide: a claim that is made while the class goes
-//! may name one that is gone.
+//! Follows upstream's volumeattributesclass-protection-controller. As there, only the caches are read: a claim that is
+//! created during the deletion of a class may name a class that is gone.
 
 use crate::refusal::Error;
 use crate::settings::Parts;
