@@ -29,8 +29,8 @@ pub(super) fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeCla
         && (uid.is_empty() || Some(uid) == claim.metadata.uid.as_deref())
 }
 
-/// The volume to bind to a claim: a reserved one, otherwise the smallest that fits, and of those the one with the
-/// fewest access modes.
+/// The volume to bind to a claim: a reserved one, otherwise, among the fitting ones with the fewest access modes, the
+/// smallest.
 pub(super) fn find<'a>(
     claim: &PersistentVolumeClaim,
     volumes: &'a [Arc<PersistentVolume>],
