@@ -48,7 +48,7 @@ enum Command {
     /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, features, other systems, packages,
     /// versions, deny
     Ci,
-    /// Writes the generated code in this repository anew
+    /// Regenerates the code that is checked into this repository
     Codegen(codegen::Options),
     /// Sends the same generated requests to a real kube-apiserver and to a server of this tree, and reports where the
     /// answers differ

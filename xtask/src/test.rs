@@ -70,7 +70,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     if let Some(cache) = &corpus {
         command.env(tools::CORPUS_VARIABLE, cache);
     }
-    // Of the benches, only the server and the load client have logic to test, and they build quickly.
+    // In the benches, only the server and the load client have logic to test, and they build quickly.
     let mut benches = workspace.cargo_benches();
     benches.args(["test", "--package", "bench-server", "--package", "bench-load"]);
     let mut benches = with_filter(benches);

@@ -21,8 +21,8 @@ pub(crate) enum Profile {
     /// The published and measured build: optimized across crates, which makes the build half as long again.
     Dist,
     Release,
-    /// A debug build with the features that tests enable too: after `cargo test --workspace` it exists already. It is
-    /// not for other cases, since it builds all tests.
+    /// A debug build with the features that tests enable too: after `cargo test --workspace` it exists already.
+    /// Otherwise, building it builds all tests.
     Tested,
 }
 

@@ -25,7 +25,7 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "certificates-controller";
 
 const APPROVED: &str = "Approved";
@@ -51,7 +51,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let Some(authority) = settings.authority.clone() else { return manager };
     let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All).lister();

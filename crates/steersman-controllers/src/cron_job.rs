@@ -47,7 +47,7 @@ struct Context {
     written: ConsistencyStore,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let (cron_jobs, jobs) = {
         let informers = manager.informers();

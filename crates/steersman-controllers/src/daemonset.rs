@@ -36,7 +36,7 @@ use steersman::owners::OwnedBy;
 use steersman::write::slow_start;
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "daemonset-controller";
 const WORKERS: usize = 2;
 /// The most Pods that one pass creates, and also the most that it deletes.
@@ -57,7 +57,7 @@ pub(super) struct Context {
     clock: fn() -> Timestamp,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let sets = informers.informer::<DaemonSet>(Scope::All);

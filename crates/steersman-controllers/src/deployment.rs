@@ -54,7 +54,7 @@ enum Outcome {
     Outdated,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let deployments = manager.informers().informer::<Deployment>(Scope::All);
     let sets = manager.informers().informer::<ReplicaSet>(Scope::All);

@@ -2,8 +2,8 @@
 //!
 //! Follows kube-controller-manager's disruption controller. The server's eviction subresource decides by this status
 //! and records in it the Pods that it evicts (`disruptedPods`), which count as gone for two minutes. `scale` finds out
-//! how many Pods their owners want. In addition, `stale` resets the condition `DisruptionTarget` of Pods that were to
-//! be deleted and were not.
+//! how many Pods their owners want. In addition, `stale_target` resets the condition `DisruptionTarget` of Pods that
+//! were to be deleted and were not.
 
 mod overlaps;
 mod plan;
@@ -32,7 +32,7 @@ use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "disruption-controller";
 /// The source of Events.
 const COMPONENT: &str = "controllermanager";
@@ -51,7 +51,7 @@ struct Context {
     clock: fn() -> Timestamp,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let pods = informers.informer::<Pod>(Scope::All);

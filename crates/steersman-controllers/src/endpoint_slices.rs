@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 pub(crate) use crate::endpoint_slices::plan::ports_key;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "endpoint-slice-controller";
 
 const WORKERS: usize = 5;
@@ -69,7 +69,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (services, pods) = (informers.informer::<Service>(Scope::All), informers.informer::<Pod>(Scope::All));

@@ -42,7 +42,7 @@ struct Context {
     pace: Pace,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (services, pods) = (informers.informer::<Service>(Scope::All), informers.informer::<Pod>(Scope::All));

@@ -1,11 +1,11 @@
 //! Deletes objects whose owners are gone, and keeps the order that foreground and orphaning deletion require.
 //!
 //! Follows kube-controller-manager's garbage collector. Informers of all resources ([`monitors`]) keep a graph of
-//! owners and dependents ([`graph`]), which yields the objects to look at. Workers take these from two queues and ask
+//! owners and dependents ([`graph`]), which yields the objects to process. Workers take these from two queues and ask
 //! the server before they change anything ([`attempt`], [`requests`]).
 //!
 //! Upstream runs discovery every 30 seconds; this loop runs it when a definition or an APIService has changed, and
-//! objects that wait for an unserved kind are looked at when a kind appears. Its informers hold metadata only and are
+//! objects that wait for an unserved kind are processed when a kind appears. Its informers hold metadata only and are
 //! not shared with other loops.
 
 mod absent;
@@ -35,11 +35,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The name under which the loop appears in logs, and in Events.
+/// The name of the loop in logs and Events.
 const NAME: &str = "garbage-collector-controller";
 /// The numbers of concurrent workers for deletions and for owners that orphan their dependents.
 const WORKERS: (usize, usize) = (20, 4);
-/// The first and the longest pause before an object is looked at again.
+/// The first and the longest pause before an object is processed again.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1_000));
 /// How long the start waits for resources that cannot be listed.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,7 +63,7 @@ struct Collector {
     redefined: Notify,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     manager.run_leading(NAME, move |stop| run(client, stop))
 }
@@ -170,7 +170,7 @@ impl Collector {
         }
     }
 
-    /// Takes over the discovered kinds, and looks at the objects that waited for one of them.
+    /// Takes over the discovered kinds, and queues the objects that waited for one of them.
     fn serve(&self, catalog: &Catalog) {
         if !self.server.set_kinds(catalog) {
             return;

@@ -77,7 +77,7 @@ struct Decision {
     reason: String,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let autoscalers = informers.informer::<HorizontalPodAutoscaler>(Scope::All);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
 /// How long a token must have been unused, and then invalid.
 const UNUSED: SignedDuration = SignedDuration::from_hours(365 * 24);
@@ -52,7 +52,7 @@ enum Step {
     Wait,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let secrets = informers.informer::<Secret>(Selection::new(Scope::All).fields(format!("type={TYPE}")));

@@ -32,7 +32,7 @@ use steersman::queue::RateLimiter;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use tokio::sync::mpsc;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "namespace-controller";
 
 /// The finalizer in the spec of a namespace, which is removed once the namespace is empty.
@@ -68,7 +68,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let namespaces = manager.informers().informer::<Namespace>(Scope::All).lister();
     let (wake, woken) = mpsc::channel(waiting::KEYS_MAX);

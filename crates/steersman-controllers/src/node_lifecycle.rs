@@ -35,7 +35,7 @@ use steersman::queue::WorkQueue;
 use steersman::{Action, BoxError, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The names under which the loop appears in logs.
+/// The names of the loop's two controllers in logs.
 const NAME: &str = "node-lifecycle-controller";
 const NAME_OF_PODS: &str = "node-lifecycle-controller-pods";
 /// The source of Events.
@@ -79,7 +79,7 @@ struct Look {
     is_to_mark_pods: bool,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let nodes = informers.informer::<Node>(Scope::All);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "ttl-controller";
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
@@ -40,7 +40,7 @@ struct Context {
     step: Mutex<usize>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let nodes = manager.informers().informer::<Node>(Scope::All);
     let context = Context { client, nodes: nodes.lister(), step: Mutex::new(0) };

@@ -25,7 +25,7 @@ use steersman::controller::Watch;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "pod-garbage-collector";
 const WORKERS: usize = 8;
 /// How long a node has to be missing before its Pods are deleted.
@@ -98,7 +98,7 @@ enum Verdict {
     Keep,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let pods = manager.informers().informer::<Pod>(Scope::All);
     let nodes = manager.informers().informer::<Node>(Scope::All);

@@ -44,12 +44,12 @@ struct Context<K> {
     written: ConsistencyStore,
 }
 
-/// Puts the loop `replicaset` into a manager.
+/// Adds the loop `replicaset` to a manager.
 pub(crate) fn add_sets(manager: Manager, parts: Parts<'_>) -> Manager {
     add::<ReplicaSet>(manager, parts)
 }
 
-/// Puts the loop `replicationcontroller` into a manager.
+/// Adds the loop `replicationcontroller` to a manager.
 pub(crate) fn add_controllers(manager: Manager, parts: Parts<'_>) -> Manager {
     add::<ReplicationController>(manager, parts)
 }

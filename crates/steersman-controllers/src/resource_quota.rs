@@ -26,7 +26,7 @@ use steersman::cache::Change;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "resource-quota-controller";
 
 const WORKERS: usize = 5;
@@ -70,7 +70,7 @@ struct Counted {
     error: Option<Error>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let quotas = informers.informer::<ResourceQuota>(Scope::All);

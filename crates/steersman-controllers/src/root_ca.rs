@@ -13,7 +13,7 @@ use std::sync::Arc;
 use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "root-ca-certificate-publisher-controller";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
@@ -38,7 +38,7 @@ enum Plan {
     Rest,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let Some(bundle) = settings.root_ca.clone() else { return manager };
     let namespaces = manager.informers().informer::<Namespace>(Scope::All);

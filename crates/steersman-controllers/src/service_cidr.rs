@@ -19,7 +19,7 @@ use steersman::status::Writer;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use steersman::{WriteError, finalizers};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "service-cidr-controller";
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -53,7 +53,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let ranges = manager.informers().informer::<ServiceCIDR>(Scope::All).lister();
     let context = Context { clock: settings.clock, status: Writer::new(client.clone()), ranges, client };

@@ -34,7 +34,7 @@ use steersman::events::EventRecorder;
 use steersman::owners::OwnedBy;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 
-/// The name under which the loop appears in logs and Events.
+/// The name of the loop in logs and Events.
 const NAME: &str = "statefulset-controller";
 const WORKERS: usize = 5;
 
@@ -84,7 +84,7 @@ impl Error {
     }
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let sets = informers.informer::<StatefulSet>(Scope::All);

@@ -43,7 +43,7 @@ struct Context {
     pods: Lister<Pod>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (nodes, pods) = (informers.informer::<Node>(Scope::All), informers.informer::<Pod>(Scope::All));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use steersman::cache::Change;
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "ttl-after-finished-controller";
 
 struct Context {
@@ -32,7 +32,7 @@ enum Expiry {
     Now,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let jobs = manager.informers().informer::<Job>(Scope::All).lister();
     let context = Context { client, clock: settings.clock, jobs };

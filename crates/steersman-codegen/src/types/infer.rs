@@ -235,8 +235,8 @@ fn integer(schema: &Schema) -> Type {
     }
 }
 
-/// The fields that every embedded resource has, added to the schema if it does not name them. `None` if there is
-/// nothing to add.
+/// The schema with the fields that every embedded resource has, if it does not name them. `None` if nothing has to be
+/// added.
 fn implied_properties(schema: &Schema) -> Option<Schema> {
     if !schema.is_embedded_resource {
         return None;

@@ -194,7 +194,7 @@ impl Serialize for {kind} {{
     );
 }
 
-/// Writes the deserializer of the remaining fields, which drops the fields that the type itself writes.
+/// Writes the deserializer of the fields that the schema does not name, which drops apiVersion and kind.
 fn other_fields(printer: &mut Printer<'_>) {
     let fields = printer.type_text(&Type::Map(Box::new(Type::Any)));
     printer.import("serde", "Deserializer");

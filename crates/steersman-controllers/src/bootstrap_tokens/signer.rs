@@ -22,7 +22,7 @@ use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 use steersman_machinery::bootstrap_token::Expiration;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "bootstrap-signer-controller";
 const NAMESPACE: &str = "kube-public";
 const CONFIG_MAP: &str = "cluster-info";
@@ -40,7 +40,7 @@ struct Context {
     tokens: Lister<Secret>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let scope = Scope::Namespace(NAMESPACE.to_owned());
     let configs =

@@ -22,7 +22,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "certificatesigningrequest-approving-controller";
 /// The first and the longest pause before a request that is not allowed is checked again.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1_000));
@@ -46,7 +46,7 @@ struct Context {
     requests: Lister<CertificateSigningRequest>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All);
     let context = Context { client, requests: requests.lister() };

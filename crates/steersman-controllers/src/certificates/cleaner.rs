@@ -14,7 +14,7 @@ use std::time::Duration;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 use x509_parser::pem::Pem;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "certificatesigningrequest-cleaner-controller";
 /// How long an answered request is kept.
 const ANSWERED: SignedDuration = SignedDuration::from_hours(1);
@@ -29,7 +29,7 @@ struct Context {
     requests: Lister<CertificateSigningRequest>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All);
     let context = Context { client, clock: settings.clock, requests: requests.lister() };

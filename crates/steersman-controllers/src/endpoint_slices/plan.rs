@@ -420,8 +420,7 @@ impl Wanted {
         self.endpoints[at].take()
     }
 
-    /// The number of endpoints that are in no slice. Once this was called, endpoints are taken by [`Wanted::fill`]
-    /// only.
+    /// The number of endpoints that are in no slice. First called after the last [`Wanted::take`].
     fn len(&self) -> usize {
         self.places.len()
     }

@@ -70,7 +70,7 @@ pub(super) enum Answer {
     Gone,
 }
 
-/// When an object is looked at again if no event arrives.
+/// When an object is processed again if no event arrives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
     /// After a pause, which grows each time.
@@ -111,7 +111,7 @@ enum Verdict {
 /// its dependents.
 ///
 /// # Errors
-/// Those of the server. The object has to be looked at again.
+/// When the server refuses or does not answer. The object has to be processed again.
 pub(super) async fn to_delete<S: Server>(
     graph: &Mutex<Graph>,
     server: &S,
@@ -138,7 +138,7 @@ pub(super) async fn to_delete<S: Server>(
 /// Removes the references to an owner from all its dependents, and then releases the owner.
 ///
 /// # Errors
-/// Those of the server. The owner has to be looked at again.
+/// When the server refuses or does not answer. The owner has to be processed again.
 pub(super) async fn to_orphan<S: Server>(graph: &Mutex<Graph>, server: &S, uid: &Uid) -> Result<Next, S::Error> {
     let (owner, dependents) = {
         let graph = graph.lock();

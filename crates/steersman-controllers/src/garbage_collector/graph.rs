@@ -1,7 +1,7 @@
 //! The graph of owners and dependents: all objects by uid, kept up to date from the informers.
 //!
 //! A state machine that does not wait. Its inputs are objects that appeared or changed, objects that are gone, and
-//! owners that the server does not have. It returns the objects to look at because they may have to be deleted, the
+//! owners that the server does not have. It returns the objects to process because they may have to be deleted, the
 //! owners whose dependents are to be orphaned, and invalid owner references to report. An owner that was referred to
 //! and not observed yet is a virtual node.
 //!
@@ -33,7 +33,7 @@ pub(super) struct Graph {
 /// The work that a change causes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Effects {
-    /// Objects to look at: they may have to be deleted, or to be released from waiting for their dependents.
+    /// Objects to process: they may have to be deleted, or to be released from waiting for their dependents.
     pub(super) delete: Vec<Uid>,
     /// As `delete`, but not at once: the server was asked a moment ago.
     pub(super) delete_later: Vec<Uid>,
@@ -167,7 +167,7 @@ impl Graph {
     }
 
     /// Records that the server has no such object. If its uid is known under another kind, name or namespace, only the
-    /// dependents whose references name this identity are looked at.
+    /// dependents whose references name this identity are processed.
     pub(super) fn is_absent(&mut self, identity: &Identity) -> Effects {
         let mut effects = Effects::default();
         let Some(node) = self.nodes.get(&identity.uid) else { return effects };
@@ -314,7 +314,7 @@ impl Graph {
     }
 
     /// Sets the identity of a virtual node that turns out to be another object than assumed. Dependents whose
-    /// references name the assumed object are looked at.
+    /// references name the assumed object are processed.
     fn correct(&mut self, identity: &Identity, effects: &mut Effects) {
         let (_, others) = self.partition(identity);
         for uid in others {
@@ -421,7 +421,7 @@ impl Graph {
         }
     }
 
-    /// Marks dependents to be looked at because their references name an owner that does not exist.
+    /// Queues dependents whose references name an owner that does not exist.
     fn abandon(&mut self, owner: &Identity, dependents: Vec<Uid>, effects: &mut Effects) {
         if !dependents.is_empty() {
             self.absent.insert(owner.clone());

@@ -118,7 +118,7 @@ pub(crate) enum Stage {
     SuccessCriteriaMet,
 }
 
-// === impl Pass: what there is ===
+// === impl Pass: the current state ===
 
 impl<'a> Pass<'a> {
     /// Judges the current state. `None` for a Job without a spec, which the server does not accept.

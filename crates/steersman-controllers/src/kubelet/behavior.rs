@@ -154,7 +154,7 @@ impl Behavior {
     }
 }
 
-/// What the values of annotations can be, for messages.
+/// The valid values of annotations, for messages.
 const DURATION: &str = "a duration such as 500ms or 1m30s, or a range such as 1s..3s";
 const EXIT_CODE: &str = "a number from 0 to 255";
 const FLAG: &str = "true or false";

@@ -160,7 +160,7 @@ impl Verdict {
 // === impl PodState ===
 
 impl PodState {
-    /// A Pod that has come to the node. Containers that its status reports as running go on: the simulation may have
+    /// A Pod that was bound to the node. Containers that its status reports as running go on: the simulation may have
     /// restarted while the Pod ran.
     pub(crate) fn new(pod: &Pod, (behaviors, faults): (Behaviors, Vec<String>), now: Now) -> PodState {
         let began = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map_or(now.time, |time| time.0);
@@ -319,7 +319,7 @@ impl PodState {
         }
     }
 
-    /// The final phase that somebody else has written into the status, if the node has not come to one itself.
+    /// The final phase that somebody else has written into the status, if the node has not set one itself.
     fn declared(&self, pod: &Pod) -> Option<Verdict> {
         let verdict = Verdict::of_phase(pod.status.as_ref()?.phase.as_deref()?)?;
         let is_news = self.verdict.is_none() || self.containers.iter().any(Container::is_running);
@@ -610,7 +610,7 @@ impl PodState {
         }
     }
 
-    /// Plans the rest of a running container's run anew from its current behavior. Returns when it ends, and how.
+    /// Recomputes the plan of a running container from its current behavior. Returns when it ends, and how.
     fn go_on(
         &mut self,
         step: &mut Step<'_>,

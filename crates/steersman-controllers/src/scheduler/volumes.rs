@@ -100,7 +100,7 @@ pub(super) enum NodeError {
     Failed(String),
 }
 
-// === impl Volumes: what informers say ===
+// === impl Volumes: updates from informers ===
 
 impl Volumes {
     pub(super) fn set_claim(&mut self, key: &ObjectKey, claim: Option<&PersistentVolumeClaim>) {
@@ -187,7 +187,7 @@ fn set<T>(map: &mut HashMap<String, T>, name: &str, value: Option<T>) {
     };
 }
 
-// === impl Volumes: what decisions ask ===
+// === impl Volumes: queries of decisions ===
 
 impl Volumes {
     /// The constraints of a Pod's claims on the choice of a node.

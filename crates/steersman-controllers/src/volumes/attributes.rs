@@ -21,7 +21,7 @@ struct Classes {
     volumes: Index<PersistentVolume, ObjectKey>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let classes = informers.informer::<VolumeAttributesClass>(Scope::All);

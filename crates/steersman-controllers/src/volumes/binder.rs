@@ -62,7 +62,7 @@ impl ReconcileError for Error {}
 /// A write was refused because the object has changed or is gone: the key runs again.
 struct Outdated;
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let claims = informers.informer::<PersistentVolumeClaim>(Scope::All);

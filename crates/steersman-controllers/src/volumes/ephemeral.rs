@@ -42,7 +42,7 @@ pub(crate) fn claim_name(pod: &Pod, volume: &str) -> String {
     format!("{}-{volume}", pod.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (pods, claims) =

@@ -43,7 +43,7 @@ struct Volumes {
     volumes: Lister<PersistentVolume>,
 }
 
-/// Puts the loop that protects claims into a manager.
+/// Adds the loop that protects claims to a manager.
 pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (pods, claims) =
@@ -82,7 +82,7 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
     manager.controller(controller)
 }
 
-/// Puts the loop that protects volumes into a manager.
+/// Adds the loop that protects volumes to a manager.
 pub(crate) fn add_for_volumes(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let volumes = manager.informers().informer::<PersistentVolume>(Scope::All);
     let context = Volumes { client, volumes: volumes.lister() };
@@ -91,7 +91,7 @@ pub(crate) fn add_for_volumes(manager: Manager, Parts { client, .. }: Parts<'_>)
     manager.controller(controller)
 }
 
-/// Whether an object lacks the finalizer, or is being deleted and has it.
+/// Whether an object lacks the finalizer and is not being deleted, or has it and is being deleted.
 pub(super) fn needs_work<K: Resource>(finalizer: &'static str) -> impl Fn(&Change<'_, K>) -> bool {
     move |change| {
         let Some(object) = change.object() else { return false };

@@ -114,7 +114,7 @@ fn needs_restart(
 // === impl Allocation ===
 
 impl Allocation {
-    /// The allocation of a Pod that comes to the node: everything it requests.
+    /// The allocation of a Pod that is admitted: everything it requests.
     pub(crate) fn new(pod: &Pod) -> Allocation {
         let asked: Vec<_> = container::all(pod).map(|(spec, _)| spec.resources.clone()).collect();
         Allocation { given: asked.clone(), actual: asked, ..Allocation::default() }

@@ -356,7 +356,7 @@ fn initialized(state: &PodState, pod: &Pod, phase: &str, now: Instant) -> Condit
     (false, "ContainersNotInitialized", message)
 }
 
-// === what was before ===
+// === an earlier status ===
 
 /// Takes over the status of a Pod that was on the node before this process started.
 pub(crate) fn adopt(state: &mut PodState, pod: &Pod, known: &PodStatus, now: Now) {

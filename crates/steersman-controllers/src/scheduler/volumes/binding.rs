@@ -76,7 +76,7 @@ pub(super) struct AssumedNode {
     pub(super) version: String,
 }
 
-// === impl Volumes: what a plan is made of ===
+// === impl Volumes: making a plan ===
 
 impl Volumes {
     pub(super) fn find_unbound(
@@ -177,7 +177,7 @@ impl Volumes {
     }
 }
 
-// === impl Volumes: plans under way ===
+// === impl Volumes: plans in flight ===
 
 impl Volumes {
     /// Assumes the writes of a plan for later decisions.
