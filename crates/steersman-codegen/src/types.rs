@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions to Rust types.
+//! Generates Rust types from CustomResourceDefinitions.
 //!
 //! A kind becomes a struct with `metadata`, `spec` and so on, the impls that make it a `kube::Resource`, and the types
 //! below it. Types that are equal (in fields, descriptions, and the name they are used under) become one type, under
@@ -40,7 +40,8 @@ pub struct Options {
     pub unserved_versions: bool,
     /// Whether `spec` is a plain field even if the schema does not require it; otherwise it is an `Option` then.
     pub spec_always: bool,
-    /// Derive `schemars::JsonSchema`, with the crate `schemars` in version 1 and the feature of that name of k8s-openapi.
+    /// Derive `schemars::JsonSchema`. The generated code then needs the crate `schemars` in version 1, and the feature
+    /// of the same name of k8s-openapi.
     pub schemars: bool,
     /// Derives added to every type, as paths: `bon::Builder`.
     pub derives: Vec<String>,

@@ -12,7 +12,7 @@ use steersman_machinery::selector::{self, Operator, Requirement};
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A selector of labels.
+/// A compiled label selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Selector {
     /// All requirements must match. Without any, everything is selected.

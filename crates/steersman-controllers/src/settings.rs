@@ -40,7 +40,7 @@ impl Settings {
         self
     }
 
-    /// Compares times in objects with another clock.
+    /// Compares times in objects with the time of `clock`.
     pub fn clock(mut self, clock: fn() -> Timestamp) -> Settings {
         self.clock = clock;
         self

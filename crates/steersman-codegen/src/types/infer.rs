@@ -1,4 +1,4 @@
-//! From the schema of a version to the types that hold its objects.
+//! Infers the types of a version's objects from its schema.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

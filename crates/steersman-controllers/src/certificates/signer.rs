@@ -7,7 +7,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension, SubjectAlternativeName};
 
-/// A signer.
+/// A built-in signer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Signer {
     /// The signer of client certificates for any user of the API server.

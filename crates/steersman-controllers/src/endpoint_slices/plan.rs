@@ -1,4 +1,4 @@
-//! Which EndpointSlices a Service should have, and the fewest writes that lead there.
+//! Plans the EndpointSlices of a Service, with the fewest writes.
 //!
 //! Follows upstream's `k8s.io/endpointslice/reconciler.go`: slices are filled per address family and set of ports.
 //! Existing endpoints stay in their slices. New endpoints go into slices that change anyway, the fullest first, then

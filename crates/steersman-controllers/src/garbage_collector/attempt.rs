@@ -75,7 +75,7 @@ pub(super) enum Answer {
 pub(super) enum Next {
     /// After a pause, which grows each time.
     Later,
-    /// Not.
+    /// Only after an event.
     Never,
     /// Once the server serves other kinds than now.
     WhenServed,

@@ -109,7 +109,8 @@ pub(crate) struct Finish {
     pub(crate) message: String,
 }
 
-/// The condition that says how the Job ends: first that it will, then that it has.
+/// The condition type for the end of the Job: `SuccessCriteriaMet` and `FailureTarget` announce it, `Complete` and
+/// `Failed` confirm it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stage {
     Complete,

@@ -48,9 +48,9 @@ pub(crate) struct Behavior {
     pub(crate) liveness_fails_after: Option<Range>,
     pub(crate) stop_delay: Option<Range>,
     pub(crate) is_image_missing: bool,
-    /// In thousandths of a CPU.
+    /// The CPU usage, in thousandths of a CPU.
     pub(crate) cpu_usage: Option<u64>,
-    /// In bytes.
+    /// The memory usage, in bytes.
     pub(crate) memory_usage: Option<u64>,
 }
 

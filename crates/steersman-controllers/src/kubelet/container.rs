@@ -22,7 +22,7 @@ pub(crate) enum Role {
     Main,
 }
 
-/// A container.
+/// The state of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) phase: Phase,

@@ -41,7 +41,7 @@ const TERMINATED: i32 = 143;
 const KILLED: i32 = 137;
 const GRACE: Duration = Duration::from_secs(30);
 
-/// A Pod on a node.
+/// The state of a Pod on a node.
 #[derive(Clone, Debug)]
 pub(crate) struct PodState {
     pub(crate) uid: String,

@@ -30,7 +30,7 @@ pub(crate) struct Stages {
     all: Vec<Rule>,
 }
 
-/// A Stage.
+/// A compiled Stage.
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     weight: i32,

@@ -27,7 +27,7 @@ pub(super) struct Count {
     pub(super) not_ready: usize,
 }
 
-/// All zones.
+/// The failure zones of the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
     zones: BTreeMap<String, Zone>,

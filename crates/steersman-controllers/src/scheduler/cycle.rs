@@ -32,7 +32,7 @@ pub(super) enum Decision {
     Unschedulable(Diagnosis),
 }
 
-/// The node for a Pod.
+/// The node for a Pod, and the plan for its volumes.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) node: Arc<str>,

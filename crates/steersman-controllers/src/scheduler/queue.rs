@@ -35,7 +35,7 @@ pub(super) struct Queue {
     n_added: u64,
 }
 
-/// A Pod that waits.
+/// A Pod in the queue.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) pending: Arc<Pending>,
