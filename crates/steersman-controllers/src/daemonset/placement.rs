@@ -33,7 +33,7 @@ pub(crate) struct Placement<'a> {
 pub(crate) enum Verdict {
     /// The Node should have a Pod.
     Run,
-    /// The Node gets no Pod, but an existing one stays: taints keep away only new Pods.
+    /// The Node gets no Pod because of a NoSchedule taint, but an existing Pod stays.
     Stay,
     /// An existing Pod is deleted.
     Leave,

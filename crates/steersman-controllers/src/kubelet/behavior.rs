@@ -12,8 +12,7 @@
 //! | `crash-loop` | `crashLoop` | `true` | the containers end with `exit-code`, or 1, as soon as they have begun |
 //! | `liveness-fails-after` | `livenessFailsAfter` | duration | the liveness probe, if there is one, fails from then on |
 //! | `stop-delay` | `stopDelay` | duration | how long a container takes to end when it is asked to; usually no time |
-//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; the same applies to images with the tag
-//! `missing` |
+//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; images with the tag `missing` never can |
 //! | `cpu-usage` | `usage.cpu` | quantity | the CPU usage of each running container |
 //! | `memory-usage` | `usage.memory` | quantity | the memory usage of each running container |
 //!

@@ -47,7 +47,7 @@ pub(crate) fn reference(image: &str) -> String {
     if last.contains([':', '@']) { named } else { format!("{named}:latest") }
 }
 
-/// The digest that identifies the content of an image.
+/// The id of an image: the repository, and a digest that identifies the content.
 pub(crate) fn id(image: &str) -> String {
     let named = reference(image);
     if named.contains("@sha256:") {

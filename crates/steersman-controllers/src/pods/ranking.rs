@@ -19,8 +19,8 @@ pub(crate) struct Rank {
     deletion_cost: i32,
     /// Pods with more related Pods on the same node are deleted first.
     n_on_same_node: Reverse<usize>,
-    /// Pods that became ready later are deleted first. Times are rounded to powers of two, so that Pods of similar age
-    /// are chosen at random.
+    /// Pods that became ready later are deleted first. Ages are compared by powers of two, so that later criteria
+    /// decide among Pods of similar age.
     ready_for: u32,
     restarts: Reverse<i32>,
     created_for: u32,

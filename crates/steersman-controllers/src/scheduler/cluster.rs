@@ -350,8 +350,7 @@ impl Identities {
         if let Some(known) = alike.iter().filter_map(Weak::upgrade).find(is_this) {
             return known;
         }
-        // Dead identities are dropped here, because the last Pod of an identity may be gone while others with the same
-        // hash come and go.
+        // Dead entries are dropped here: an identity whose Pods come and go repeatedly leaves one each time.
         alike.retain(|one| 0 < one.strong_count());
         let new = Arc::new(Identity { namespace: namespace.to_owned(), labels: labels.clone() });
         alike.push(Arc::downgrade(&new));
