@@ -125,7 +125,7 @@ impl Retention {
         retention
     }
 
-    /// Records the newest revision, unless the last sample is less than a step of time and of size old.
+    /// Records the newest revision, if the last sample is a step of time or of size behind it.
     fn record(&mut self, now: Instant, volume: Volume) {
         let step = (self.size.limit(volume.live) / STEPS_OF_SIZE).max(1);
         let is_due = self.samples.back().is_none_or(|last| {
