@@ -26,7 +26,7 @@ use steersman_machinery::Value;
 /// Answers a review. It is in the requested form, decoded, defaulted and admitted.
 type Answers = for<'a> fn(&'a State, &'a mut Operation<'_>, Value) -> BoxFuture<'a, Result<Value, Failure>>;
 
-/// What answers the reviews of a resource.
+/// The answering function of a resource's reviews.
 struct Review {
     group: &'static str,
     resource: &'static str,
