@@ -132,7 +132,7 @@ async fn a_flood_is_queued_and_refused_while_others_go_on() {
     ] {
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
     }
-    // The ones that found no place in a queue are rejected.
+    // Requests that found no place in a queue are counted as rejected.
     let rejected = format!("apiserver_flowcontrol_rejected_requests_total{{{people},reason=\"queue-full\"}} ");
     assert!(metrics.contains(&rejected), "{metrics}");
     let levels = bob.get("/debug/api_priority_and_fairness/dump_priority_levels").await.body_text();
