@@ -16,7 +16,7 @@ pub fn decode_entry(stored: &[u8]) -> Result<Event, String> {
     disk::format::decode_sealed(stored)
 }
 
-/// Splits the key of an object into group, resource and name.
+/// Splits a stored key into the group, the resource and the printed key of the object.
 pub fn split_key(key: &[u8]) -> Option<(&str, &str, &str)> {
     key::split(key)
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 const KITES_DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kites.example.com";
 
-/// The first spec with an additional field that has a default.
+/// The next schema: instead of `length` it has `color`, with a default.
 fn next_spec() -> Value {
     json!({"type": "object", "properties": {"color": {"type": "string", "default": "red"}}})
 }

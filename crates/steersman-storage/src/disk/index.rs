@@ -346,7 +346,7 @@ impl Stored {
         let piece = self.bytes.len() - 1;
         let start = self.bytes[piece].len();
         self.bytes[piece].extend_from_slice(bytes);
-        // Pieces are large, and 2^32 of them are more than any disk holds.
+        // An offset within a piece fits, and 2^32 pieces are more than any disk holds.
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         self.entries.push(StoredEntry {
             piece: narrow(piece),
