@@ -54,8 +54,8 @@ pub(crate) enum Command {
     Envtest(EnvtestOptions),
     /// Prints the roles and bindings that would allow the requests that authorization refused.
     ///
-    /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as what
-    /// kubectl said. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
+    /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as
+    /// kubectl's output. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
     ExplainDenied(ExplainOptions),
     /// Creates a project: an operator with its kind, controller, tests, manifests, image and CI.
     New(NewOptions),

@@ -1,7 +1,7 @@
 //! The current state of all resources: one `ResourceCache` each, and the newest applied revision.
 //!
-//! Written by the feeder only, never by writers. Locks, in the order in which they are taken: the map, then one
-//! resource.
+//! Written from the log only (`feeder`), never by writers. Locks, in the order in which they are taken: the map, then
+//! one resource.
 
 use crate::interest::Group;
 use crate::key;

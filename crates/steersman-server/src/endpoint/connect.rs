@@ -1,8 +1,8 @@
 //! Subresources that take an object of another kind and act on the object that they belong to: a Binding binds a pod,
 //! an Eviction deletes one, a TokenRequest requests a token of an account.
 //!
-//! The catalog's row of such a subresource says that it connects. To add one, write its row at its kind in `builtin/`, a file
-//! here with the function that does it, and a row of [`CONNECTIONS`].
+//! The catalog's row of such a subresource has `Handling::Connect`. To add one, write its row at its kind in `builtin/`,
+//! a file here with the function that carries it out, and a row of [`CONNECTIONS`].
 
 mod binding;
 mod eviction;

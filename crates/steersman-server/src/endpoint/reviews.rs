@@ -1,6 +1,6 @@
 //! Reviews: virtual kinds, which are answered and not stored. A client posts one and gets it back with a status.
 //!
-//! The catalog's row of such a kind says that it is virtual. To add one, write its row (`builtin/review.rs`), a file here
+//! The catalog's row of such a kind has `Handling::Virtual`. To add one, write its row (`builtin/review.rs`), a file here
 //! with the function that answers, and a row of [`REVIEWS`].
 
 mod selectors;

@@ -162,7 +162,7 @@ fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
     Ok(faults)
 }
 
-/// The container that the request names, or the only one of the pod.
+/// The container that the request names, which must be one of the pod's, or else the pod's only one.
 fn container<'a>(cx: &'a Context<'_>, pod: &'a Value) -> Result<&'a str, Failure> {
     let name = cx.operation.name();
     let list = |list: &str| at(pod, &["spec", list]).and_then(Value::as_array).into_iter().flatten();

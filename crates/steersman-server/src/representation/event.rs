@@ -122,7 +122,7 @@ impl Representation {
     /// The frame of a bookmark, an object with metadata only.
     ///
     /// # Errors
-    /// None occur.
+    /// Never.
     pub(crate) fn bookmark(&self, metadata: &Value) -> Result<Bytes, Failure> {
         let kind = self.served.kind();
         let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});

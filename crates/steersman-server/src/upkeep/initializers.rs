@@ -158,7 +158,8 @@ impl Waiting {
         configured.figures.set_pending(pending);
     }
 
-    /// Writes the pending objects into the status of each configuration. Returns when to call it again.
+    /// Writes into the status of each configuration which of its initializers objects wait for. Returns when to call it
+    /// again.
     async fn show(
         &mut self,
         state: &State,

@@ -108,8 +108,9 @@ pub(super) struct Change {
 pub(super) fn scan(database: &Database, published: Revision) -> Result<Stored, Error> {
     let transaction = database.begin_read().map_err(unreadable)?;
     let events = transaction.open_table(EVENTS).map_err(unreadable)?;
-    // The newest entries may have been compacted away, so the counter may be higher. After a failed write redb only
-    // reads what it has in memory, and nothing is compacted either, so the published revision is the newest.
+    // The newest entries may have been compacted away, so the compacted revision counts too. If it cannot be read, a
+    // write has failed: then redb only reads what it has in memory, and nothing is compacted, so the published revision
+    // is the newest.
     let compacted = || transaction.open_table(META).ok()?.get(COMPACTED).ok()?.map(|compacted| compacted.value());
     let compacted = compacted().unwrap_or_default();
     let newest = published.max(Revision(compacted));
@@ -201,7 +202,7 @@ impl Index {
             let previous =
                 if is_deletion { self.delete_hashed(hashes, size) } else { self.put_hashed(hashes, place, size) };
             if place.revision() <= self.compacted {
-                // It is compacted, and only has to be removed.
+                // Entries superseded up to here are compacted: they no longer count, and only have to be removed.
                 self.superseded = 0;
             }
             if let Some(previous) = previous {

@@ -347,8 +347,7 @@ fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Inde
     Ok(part)
 }
 
-/// The changes in a page of the file, if it looks like a page of the log. `first` has the bytes of its first smallest
-/// page.
+/// The changes in a page of the file, if it looks like a page of the log. `first` has its first `PAGE` bytes.
 fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Result<Vec<(Place, Vec<u8>)>> {
     let owned = |(place, stored): (&[u8], &[u8])| Some((place_of(place)?, stored.to_vec()));
     let found = match leaf_end(first, CHANGES) {

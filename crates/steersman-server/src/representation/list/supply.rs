@@ -52,7 +52,7 @@ struct State {
     held: std::vec::IntoIter<Arc<Object>>,
     /// The number of objects left that are not in `held`.
     n_let_go: usize,
-    /// The key of the last object that was handed out.
+    /// The key of the last object that was returned.
     after: Option<ObjectKey>,
     permit: Option<Box<dyn Send>>,
     /// The time since which a chunk has been waiting for the client; `None` while the server makes the next one.
