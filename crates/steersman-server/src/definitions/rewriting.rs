@@ -1,6 +1,6 @@
 //! Rewrites the stored objects of a changed definition in the form that the definition now gives them.
 //!
-//! Readers get that form in any case; once all objects are rewritten, it needs no conversion of each object (see the
+//! Readers get that form in any case; once all objects are rewritten, reads need no conversion any more (see the
 //! condition `StoredObjectsCurrent` in [`crate::crd`]). An object that another client writes at the same time is
 //! skipped, since that write stores the new form. After a restart, objects that were rewritten before are skipped.
 

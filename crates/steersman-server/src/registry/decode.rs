@@ -103,7 +103,7 @@ fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), 
 pub(crate) enum Misfit {
     /// 400: the body of an apply is itself such an object.
     Malformed,
-    /// 422: the body is well-formed, its result is not.
+    /// 422: the patch is valid, its result is not.
     Unprocessable,
 }
 

@@ -96,7 +96,7 @@ async fn remove(cx: &Context<'_>, options: &Delete, pod: &Value, judged: &Judged
         }
     }
     let mut deletion = cx.operation.on(Verb::Delete, &key);
-    // Admission has accepted the eviction, which stands for the deletion.
+    // Admission has judged the eviction, and does not judge the deletion as well.
     deletion.is_admitted = true;
     registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| ())
 }
