@@ -116,7 +116,7 @@ async fn methods_that_there_are_not_are_refused() {
     assert_eq!(head.header("content-type"), got.header("content-type"));
 }
 
-/// A plugin that panics on deletions.
+/// An authorizer that panics on deletions.
 #[derive(Debug)]
 struct Nervous;
 
