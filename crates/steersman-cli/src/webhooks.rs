@@ -141,8 +141,8 @@ fn rows(samples: &[Sample<'_>]) -> BTreeMap<Key, Row> {
 }
 
 impl Row {
-    /// The number of calls. Upstream's word for a refusal by the webhook and for a failure alike is "rejected", so all
-    /// four are added.
+    /// The number of calls. The metric of requests counts a refusal by the webhook and a failed call alike as rejected,
+    /// so [`rows`] takes these two from the metric of rejections.
     fn calls(&self) -> f64 {
         self.allowed + self.denied + self.failed + self.ignored
     }

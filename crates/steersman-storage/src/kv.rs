@@ -30,8 +30,8 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 /// An engine: durable keys and values under one revision counter.
 ///
 /// Guarantees: a transaction is applied whole or not at all; an acknowledged one is durable (as far as the engine is); a
-/// [`Kv::revision`] that begins after an acknowledgement returns at least the transaction's revision; watches return
-/// every change once, in order, and only after it is durable.
+/// call of [`Kv::revision`] that begins after an acknowledgement returns at least the transaction's revision; watches
+/// return every change once, in order, and only after it is durable.
 pub trait Kv: Debug + Send + Sync + 'static {
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>>;

@@ -282,8 +282,8 @@ impl HandOut<'_> {
     }
 }
 
-/// The previous state of an object is unreadable, so the effect of a change on a watch is unknown: the watch must end,
-/// so that its client lists again.
+/// The previous state of an object is missing or unreadable, so the effect of a change on a watch is unknown: the watch
+/// must end, so that its client lists again.
 struct Unknown;
 
 /// Decodes a change of the log as an event. `None` if the stored value is no object: the object keeps its previous

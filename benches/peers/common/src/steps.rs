@@ -30,12 +30,12 @@ pub struct Options {
     /// Address of the server
     #[arg(long)]
     pub server: String,
-    /// Which objects it serves
+    /// The objects that it serves
     #[arg(long)]
     pub workload: Workload,
 }
 
-/// The objects to serve.
+/// The objects that the server serves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub enum Workload {
     Custom,

@@ -63,7 +63,8 @@ pub(crate) enum WebhookOutcome {
     Failed { code: u16 },
     /// The webhook could not be called, and the write went on.
     Ignored { code: u16 },
-    /// The webhook's answer could not be applied, for a reason of the server.
+    /// The server did not make the call, as for a dry run of a webhook with side effects, or could not apply the
+    /// patch of the answer.
     Internal,
     /// The write went on.
     Passed,

@@ -124,7 +124,7 @@ async fn ten_thousand_operations_at_the_front_of_a_long_list_are_cut_short() {
     let home = tempfile::tempdir().unwrap();
     let attacked = attacked(home.path()).await;
     let namespace = stage::USERS[0].0;
-    // As many as the server accepts.
+    // The list has as many numbers as the server accepts: half as many after each refusal.
     let mut n = stage::NUMBERS;
     loop {
         let items = vec!["0"; n].join(",");
