@@ -61,10 +61,11 @@ struct Options {
     /// Gives no work, and measures the idle cluster alone
     #[arg(long)]
     idle: bool,
-    /// Creates this many Pods by Deployments and deletes their namespace, and measures only the memory that stays after a rest
+    /// Creates this many Pods by Deployments and deletes their namespace, and measures only the memory that stays after
+    /// a rest
     #[arg(long, value_name = "PODS", conflicts_with = "idle", requires = "pid")]
     storm: Option<u32>,
-    /// Seconds of the idle measurement at the end
+    /// Seconds of rest at the end, which are measured
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600), value_name = "SECONDS")]
     rest: u64,
     /// Seconds after which a wait counts as hung

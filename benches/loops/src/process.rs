@@ -20,7 +20,7 @@ pub(crate) fn resident_mb(id: u32) -> io::Result<f64> {
     memory_mb(id, "VmRSS:")
 }
 
-/// The most that was ever resident.
+/// The peak of resident memory since the start.
 pub(crate) fn peak_mb(id: u32) -> io::Result<f64> {
     memory_mb(id, "VmHWM:")
 }
