@@ -16,7 +16,7 @@ pub(crate) struct Session {
 pub(crate) struct Progress {
     /// The number of the measurement. A watch of an older one is ignored.
     epoch: u64,
-    /// How often the watches have expired; this many lists are no longer served.
+    /// The number of times that the watches have expired; this many lists are no longer served.
     pub(crate) n_expired: usize,
     /// Whether the updates have been requested.
     has_updates: bool,

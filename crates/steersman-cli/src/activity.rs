@@ -25,10 +25,10 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 /// the handshake; one with a token sends it with the first request.
 pub(crate) const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a peer may read nothing of an answer that waits for it. The body of that answer cannot end it: hyper asks
-/// it for more only when there is room. A list gives up on a slow client after half of this time, so this closes only
-/// connections whose peers have stopped reading. The kernel waits longer (`socket`), and does not know the streams of
-/// HTTP/2.
+/// The longest that a peer may read nothing of an answer that waits for it. The body of that answer cannot end it:
+/// hyper asks it for more only when there is room. A list gives up on a slow client after half of this time, so this
+/// closes only connections whose peers have stopped reading. The kernel waits longer (`socket`), and does not know the
+/// streams of HTTP/2.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The activity of one connection. Clones share it.

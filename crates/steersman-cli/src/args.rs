@@ -37,7 +37,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "steersman", version, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to log: error, warn, info, debug or trace, or a filter such as `steersman_server=debug`.
+    /// The messages to log: error, warn, info, debug or trace, or a filter such as `steersman_server=debug`.
     #[arg(long, global = true, env = "STEERSMAN_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
     #[command(subcommand)]
@@ -111,8 +111,8 @@ pub(crate) struct ServerOptions {
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
     pub(crate) in_memory: bool,
-    /// How long old states of objects are kept: lists at an old resourceVersion, further pages and resumed watches
-    /// reach back this far. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
+    /// The time for which old states of objects are kept: lists at an old resourceVersion, further pages and resumed
+    /// watches reach back this far. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
     #[arg(long, default_value = "5m", value_parser = duration::history, value_name = "DURATION")]
     pub(crate) history: Duration,
     /// The most bytes of old states of objects that are kept: beyond it the oldest are removed, whatever --history
@@ -266,7 +266,8 @@ pub(crate) struct NetworkOptions {
     /// objects are gone.
     #[arg(long, default_value = "60s", value_parser = duration::more_than_none, value_name = "DURATION")]
     pub(crate) drift_interval: Duration,
-    /// How long a network that this cluster's operator made stays in Neutron without an object, as after a lost answer.
+    /// The time for which a network that this cluster's operator made stays in Neutron without an object, as after a
+    /// lost answer.
     #[arg(long, default_value = "10m", value_parser = duration::any, value_name = "DURATION")]
     pub(crate) orphan_grace: Duration,
     /// The name of this cluster in the markers by which the operator recognizes its own networks; without it, the uid
@@ -279,7 +280,7 @@ pub(crate) struct NetworkOptions {
     /// The namespace of the Lease; without it, that of the pod or of the kubeconfig.
     #[arg(long, requires = "leader_elect", value_name = "NAMESPACE")]
     pub(crate) leader_elect_namespace: Option<String>,
-    /// How long a leader that has vanished blocks the others; it renews the Lease eight times as often.
+    /// The time for which a leader that has vanished blocks the others; it renews the Lease eight times as often.
     #[arg(long, default_value = "15s", value_parser = duration::lease, value_name = "DURATION")]
     pub(crate) leader_elect_lease_duration: Duration,
 }
@@ -294,7 +295,7 @@ pub(crate) struct CloudOptions {
     /// The URL of a Neutron.
     #[arg(long, value_name = "URL")]
     pub(crate) neutron_url: Option<String>,
-    /// How to sign in: not at all, or with Keystone as the OS_* variables or a clouds.yaml say.
+    /// The way to sign in: not at all, or with Keystone as the OS_* variables or a clouds.yaml say.
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) neutron_auth: Option<NeutronAuth>,
     /// The entry of clouds.yaml.

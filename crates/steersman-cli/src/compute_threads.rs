@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 /// small requests.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
-/// How long an idle thread is kept.
+/// The time for which an idle thread is kept.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// A runtime of which only the threads for blocking work are used. Dropping it does not wait for them.

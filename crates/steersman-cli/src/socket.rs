@@ -13,7 +13,7 @@ use std::time::Duration;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 5;
-/// How long sent data may stay unacknowledged. Without it the kernel retransmits for a quarter of an hour.
+/// The longest that sent data may stay unacknowledged. Without it the kernel retransmits for a quarter of an hour.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS_MAX: u32 = 135_000;
 

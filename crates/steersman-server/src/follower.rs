@@ -30,7 +30,7 @@ pub(crate) trait Followed: Send + Sync + 'static {
     fn change(&self, events: &[Arc<Event>]);
 }
 
-/// How far a resource has been followed, for writers who wait until their change is in force.
+/// The revision up to which a resource has been followed, for writers who wait until their change is in force.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<watch::Sender<Reached>>);
 

@@ -1,11 +1,11 @@
-//! So many objects that their cost is measurable: their memory, and opening them after the server was killed.
+//! Objects in such numbers that their cost is measurable: their memory, and opening them after the server was killed.
 
 use crate::results::{Results, Sample, median};
 use crate::stage::Stage;
 
 const OBJECTS: u64 = 100_000;
 const MILLION: u64 = 1_000_000;
-/// How often the server is killed and opened again; the median counts.
+/// The number of times that the server is killed and started again; the median counts.
 const KILLS: usize = 3;
 
 pub(super) async fn measure(stage: &mut Stage, is_million: bool, results: &mut Results) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 struct Cli {
     #[command(flatten)]
     options: Options,
-    /// How to get the initial state
+    /// The way to get the initial state
     #[arg(long)]
     initial: Initial,
     /// Drop managedFields before anything is stored

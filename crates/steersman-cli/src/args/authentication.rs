@@ -86,7 +86,7 @@ pub(crate) struct AuthenticationOptions {
     /// Ask a webhook about unknown tokens: a file in the format of a kubeconfig that says where it is.
     #[arg(long, value_name = "FILE")]
     pub(crate) authentication_token_webhook_config_file: Option<PathBuf>,
-    /// How long an answer of the webhook is cached; 0s disables the cache.
+    /// The time for which an answer of the webhook is cached; 0s disables the cache.
     #[arg(long, value_name = "DURATION", value_parser = duration::any, default_value = "2m", requires = "authentication_token_webhook_config_file")]
     pub(crate) authentication_token_webhook_cache_ttl: Duration,
     /// The version of the TokenReview that is sent to the webhook.

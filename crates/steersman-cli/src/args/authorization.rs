@@ -17,10 +17,10 @@ pub(crate) struct AuthorizationOptions {
     /// The webhook of the mode Webhook, in the format of a kubeconfig.
     #[arg(long, value_name = "FILE")]
     pub(crate) authorization_webhook_config_file: Option<PathBuf>,
-    /// How long an allowing answer of the webhook is cached; 5m by default, 0s disables the cache.
+    /// The time for which an allowing answer of the webhook is cached; 5m by default, 0s disables the cache.
     #[arg(long, value_parser = duration::any, value_name = "DURATION")]
     pub(crate) authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// How long a refusing answer of the webhook is cached; 30s by default, 0s disables the cache.
+    /// The time for which a refusing answer of the webhook is cached; 30s by default, 0s disables the cache.
     #[arg(long, value_parser = duration::any, value_name = "DURATION")]
     pub(crate) authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// The version of the SubjectAccessReviews that are sent to the webhook: `v1` (the default) or `v1beta1`.

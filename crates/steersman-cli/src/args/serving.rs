@@ -14,11 +14,11 @@ pub(crate) struct ServingOptions {
     /// A watch without a timeout of its own ends after this many seconds, or up to twice as many; 0 means no limit.
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     pub(crate) min_request_timeout: u32,
-    /// How long Events are kept after their last occurrence; 0 keeps them for ever.
+    /// The time for which Events are kept after their last occurrence; 0 keeps them for ever.
     #[arg(long, default_value = "1h", value_parser = duration::any, value_name = "DURATION")]
     pub(crate) event_ttl: Duration,
-    /// How long requests are still answered after the signal to end, while /readyz already fails: load balancers need
-    /// some time to notice.
+    /// The time for which requests are still answered after the signal to end, while /readyz already fails: load
+    /// balancers need some time to notice.
     #[arg(long, default_value = "0", value_parser = duration::any, value_name = "DURATION")]
     pub(crate) shutdown_delay_duration: Duration,
     /// The web origins that may use the API in a browser: regular expressions for the origins, with the bounds of the

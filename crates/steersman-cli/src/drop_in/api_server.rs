@@ -94,7 +94,7 @@ struct Plan {
     event_ttl: Duration,
     web: Web,
     tls: TlsPolicy,
-    /// How long requests are still answered after the signal to end.
+    /// The time for which requests are still answered after the signal to end.
     stop_delay: Duration,
     cert_dir: Option<PathBuf>,
 }

@@ -24,7 +24,7 @@ struct Extent {
     outage: Duration,
     /// The time limit for each state to be reached.
     patience: Duration,
-    /// How long a killed leader blocks the other replica.
+    /// The time for which a killed leader blocks the other replica.
     lease: Duration,
     /// The interval at which the leader lists everything.
     interval: Duration,

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Objects checked before other tasks get a turn.
 const PAGE_OBJECTS: usize = 64;
-/// How long requests that began before the change may still write the old form: a little more than the longest request.
+/// The time for which requests that began before the change may still write the old form: a little more than the
+/// longest request.
 const OLD_WRITERS: Duration = Duration::from_secs(65);
 /// The least time between two updates of the progress in the status.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ const SEATS_SHARE_MAX: f64 = 0.15;
 const OBJECTS_PER_SEAT: usize = 100;
 /// Watchers of a written object per seat.
 const WATCHES_PER_SEAT: usize = 10;
-/// How long a seat is kept for [`WATCHES_PER_SEAT`] watchers. Upstream assumes 5 ms; here a delivery costs about 6 us.
+/// The time for which [`WATCHES_PER_SEAT`] watchers keep a seat. Upstream assumes 5 ms; here a delivery costs about 6 us.
 const EVENT_DURATION: Duration = Duration::from_micros(100);
 /// The assumed duration of a request until the real one is known.
 const DURATION_GUESS: Duration = Duration::from_millis(3);

@@ -112,7 +112,7 @@ impl Configured {
         configurations.iter().map(|(name, initializers)| (name.clone(), names(initializers))).collect()
     }
 
-    /// How far the configurations have been followed.
+    /// The progress of following the configurations.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }

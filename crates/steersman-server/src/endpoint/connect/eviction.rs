@@ -22,7 +22,7 @@ use steersman_storage::{At, Page, Scope};
 /// The most pods in a budget's `disruptedPods`. Beyond that, evictions are refused until its controller has removed
 /// some.
 const DISRUPTED_MAX: usize = 2000;
-/// How often a pod that does not count is judged again if it changes before it can be deleted. The same as upstream.
+/// The most attempts to delete a pod that its budget does not count, if it keeps changing. The same as upstream.
 const ATTEMPTS_MAX: usize = 20;
 /// The Retry-After for a budget that its controller has not processed yet.
 const RETRY_SECONDS: u32 = 10;

@@ -17,8 +17,8 @@ use steersman_machinery::{Object, ObjectKey};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long a client may keep the server waiting before its objects are released. Longer than a hiccup of the network,
-/// and short enough that many such clients do not hold much memory.
+/// The time for which a client may keep the server waiting before its objects are released. Longer than a hiccup of the
+/// network, and short enough that many such clients do not hold much memory.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest that a client may go without reading: half the timeout of a request.
 const CREDIT_MAX: Duration = Duration::from_secs(30);
