@@ -1,4 +1,4 @@
-//! JSON as it is stored.
+//! JSON in its stored form.
 
 use crate::payload::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};

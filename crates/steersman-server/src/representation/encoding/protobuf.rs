@@ -1,10 +1,10 @@
-//! Protobuf, as typed clients read it.
+//! Protobuf, for typed clients.
 
 use crate::payload::NotJson;
 use crate::protobuf::Envelope as Kind;
 use crate::representation::encoding::{Encoder, Envelope};
 
-/// The kinds of the documents that are written: an object, and a list of such.
+/// The kinds of the documents: an object, and a list of these objects.
 #[derive(Debug)]
 pub(crate) struct Protobuf {
     pub(crate) one: Kind,
