@@ -1,4 +1,4 @@
-//! A value without the fields of a set.
+//! Removes the fields of a set from a value.
 
 use crate::fields::FieldSet;
 use crate::fields::element::Element;
