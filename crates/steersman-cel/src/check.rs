@@ -509,7 +509,7 @@ pub(crate) fn declared<'d>(root: &'d DeclType, path: &[Step]) -> Option<&'d Decl
     })
 }
 
-/// The number of parts that a type may have: expressions written by hand nest only a few.
+/// The maximum number of parts of a type: expressions written by hand nest only a few.
 const PARTS_MAX: usize = 1000;
 
 /// Keys are strings whose length no schema bounds.

@@ -307,7 +307,7 @@ fn from_schema(schema: &Schema, is_resource: bool, name: &str) -> Option<DeclTyp
     }
 }
 
-/// How many references are followed, one below the other.
+/// The maximum number of nested references that are followed.
 const REFERENCES_MAX: usize = 24;
 
 fn of_kind(schema: &Schema, name: &str, above: &mut Vec<Definition>) -> DeclType {

@@ -8,7 +8,7 @@ use crate::error::EvalError;
 /// The number of elements and bytes that an evaluation may copy, compare or build beside its cost: about a tenth of a
 /// second, and at most a few hundred megabytes for a moment.
 const WORK_MAX: u64 = 16 << 20;
-/// The same for all evaluations for one object, or of one policy.
+/// The maximum work of all evaluations for one object, or of one policy.
 const OBJECT_WORK_MAX: u64 = 4 * WORK_MAX;
 /// The work of visiting one value, where copying a byte is one.
 const VISIT: usize = 16;

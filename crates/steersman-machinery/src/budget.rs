@@ -34,12 +34,12 @@ pub struct Budget {
 /// The most that a request may build and compute.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// The memory of one tree, as [`cost`] estimates it.
+    /// The maximum memory of one tree, as [`cost`] estimates it.
     pub bytes_max: u64,
-    /// The values and fields of one tree.
+    /// The maximum number of values and fields of one tree.
     pub items_max: u64,
-    /// The steps of the whole request. A step is a value that is visited, a comparison, or [`STEP_BYTES`] that are read
-    /// or moved: a few nanoseconds.
+    /// The maximum number of steps of the whole request. A step is a value that is visited, a comparison, or
+    /// [`STEP_BYTES`] that are read or moved: a few nanoseconds.
     pub steps_max: u64,
 }
 

@@ -109,7 +109,7 @@ fn references(schema: &Schema, found: &mut Vec<Definition>) {
     }
 }
 
-// === pieces ===
+// === parts of a schema ===
 
 fn kind_json(gvk: &GroupVersionKind) -> Value {
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})

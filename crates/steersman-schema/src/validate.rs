@@ -135,7 +135,7 @@ impl<'a> Pass<'a> {
         (self.n_alternatives == 0 && outcome.is_full()) || self.budget.check().is_err()
     }
 
-    // === one check each ===
+    // === single checks ===
 
     fn type_fault(&self, schema: &Schema, value: &Value) -> Option<Error> {
         let (wanted, format) = (schema.value_type, format::checked(schema));
@@ -289,7 +289,7 @@ impl<'a> Pass<'a> {
         Some(self.whole_fault(format!("{what} value must be of type {name} {format} in {}", self.path)))
     }
 
-    // === what is inside ===
+    // === items and fields ===
 
     fn list(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, outcome: &mut Outcome) {
         if let Some(item) = schema.item() {
@@ -437,7 +437,7 @@ impl<'a> Pass<'a> {
         (n_valid, best.unwrap_or_default())
     }
 
-    // === words ===
+    // === messages ===
 
     /// The current field.
     fn field(&self) -> Path {

@@ -30,7 +30,7 @@ const TYPE_META: u32 = 1;
 const RAW: u32 = 2;
 /// The content encoding and content type of `runtime.Unknown`, both empty: the message is not encoded further.
 const ENVELOPE_END: [u8; 4] = [3 << 3 | 2, 0, 4 << 3 | 2, 0];
-/// How deep messages may be nested; the deepest kind needs about twenty.
+/// The maximum nesting of messages; the deepest kind needs about twenty.
 const DEPTH_MAX: usize = 100;
 
 /// Why a body cannot be decoded.

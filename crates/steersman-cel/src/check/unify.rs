@@ -3,7 +3,7 @@
 use crate::types::Type;
 use std::sync::Arc;
 
-/// The depth to which types are compared: expressions nest no deeper, and variables cannot contain themselves.
+/// The maximum depth to which types are compared: expressions nest no deeper, and variables cannot contain themselves.
 const DEPTH_MAX: u16 = 600;
 
 /// The bindings of the type variables of a check.

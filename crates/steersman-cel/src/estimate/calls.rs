@@ -6,7 +6,7 @@ use crate::estimate::{Estimator, LIST, PER_CHAR, PER_PATTERN_CHAR, Range, extend
 use crate::functions;
 use crate::types::Type;
 
-/// The cost of an authorization check.
+/// The cost of an authorization check: an evaluation can afford two.
 pub(crate) const CHECK: u64 = 350_000;
 /// The length of the longest pattern of a named format.
 pub(crate) const FORMAT_PATTERN_CHARS: f64 = 128.0;

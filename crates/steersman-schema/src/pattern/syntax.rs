@@ -6,7 +6,7 @@
 
 /// The largest number of repetitions, with nested repetitions multiplied.
 const REPEATED_MAX: u32 = 1000;
-/// How deep groups may be nested.
+/// The maximum nesting of groups.
 const DEPTH_MAX: usize = 1000;
 
 /// The error of a pattern: ``missing closing ): `(` ``. None if it is valid.

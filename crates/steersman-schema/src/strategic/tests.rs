@@ -229,7 +229,7 @@ fn faults_are_told_in_a_sentence() {
     check_refused(json!([1]), Class::Malformed, expect!["a strategic merge patch is an object, not array"]);
 }
 
-// === making patches ===
+// === creating patches ===
 
 #[track_caller]
 fn check_two_way(schema: &Schema, old: Value, new: Value, want: Expect) {

@@ -24,7 +24,7 @@ const VOLUME: &str = "kube-api-access-";
 const ENFORCES: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The requested lifetime of the token; the server extends tokens with this lifetime for old clients.
 const TOKEN_SECONDS: i64 = 3607;
-/// How often the account `default` is looked up: it is created soon after its namespace.
+/// The maximum number of lookups of the account `default`: it is created soon after its namespace.
 const ATTEMPTS_MAX: u32 = 10;
 /// The pause between two lookups, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;

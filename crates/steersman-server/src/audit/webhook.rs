@@ -20,11 +20,11 @@ use tokio_util::task::TaskTracker;
 
 /// The timeout of one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The size in bytes of the events that wait to be sent or are being sent.
+/// The maximum size in bytes of the events that wait to be sent or are being sent.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Batches sent at a time; the next waits in the queue.
+/// The maximum number of batches sent at a time; the next waits in the queue.
 const CALLS_MAX: usize = 16;
-/// The time for the last batches when the server ends.
+/// The timeout for the last batches when the server ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How events are sent. The names are those of kube-apiserver's flags.
@@ -32,11 +32,11 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// Whether a request waits until its event was sent.
     pub is_blocking: bool,
-    /// The number of events that wait to be sent.
+    /// The maximum number of events that wait to be sent.
     pub buffer_size: usize,
-    /// The number of events in a batch.
+    /// The maximum number of events in a batch.
     pub batch_max_size: usize,
-    /// The time for which an event waits for others of its batch.
+    /// The maximum time for which an event waits for others of its batch.
     pub batch_max_wait: Duration,
     /// The rate limit of batches; `None`: no limit.
     pub throttle: Option<Throttle>,

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 /// The allowed clock difference for the `nbf` of a token. Its `exp` has no leeway.
 const BEGIN_LEEWAY_SECONDS: i64 = 300;
-/// The size of the cache of verified tokens of one issuer.
+/// The maximum size of the cache of verified tokens of one issuer.
 const VERIFIED_MAX: usize = 4096;
 const VERIFIED_BYTES_MAX: usize = 16 << 20;
-/// The size of the cache of tokens with a bad signature.
+/// The maximum size of the cache of tokens with a bad signature.
 const REFUSED_MAX: usize = 1024;
 const REFUSED_BYTES: usize = 64;
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(10);

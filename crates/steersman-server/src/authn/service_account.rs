@@ -35,10 +35,10 @@ pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 /// The allowed difference between the clocks of issuer and server.
 const LEEWAY_SECONDS: i64 = 60;
-/// The size of the cache of verified tokens.
+/// The maximum size of the cache of verified tokens.
 const VERIFIED_MAX: usize = 16 * 1024;
 const VERIFIED_BYTES_MAX: usize = 32 << 20;
-/// The size of the cache of tokens with a bad signature, so that repeating one costs no verification.
+/// The maximum size of the cache of tokens with a bad signature, which saves verifying a repeated one.
 const REFUSED_MAX: usize = 4096;
 const REFUSED_BYTES: usize = 64;
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(10);

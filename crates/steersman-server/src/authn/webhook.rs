@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// The timeout of all attempts together.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The size of the cache of answers.
+/// The maximum size of the cache of answers.
 const ANSWERS_MAX: usize = 8192;
 const ANSWERS_BYTES_MAX: usize = 16 << 20;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use steersman_machinery::selector::{self, Operator};
 use tokio::time::Instant;
 
-/// The size of the cache of decisions.
+/// The maximum size of the cache of decisions.
 const VERDICTS_MAX: usize = 8192;
 const VERDICTS_BYTES_MAX: usize = 8 << 20;
 /// The approximate size of a decision without its reason.

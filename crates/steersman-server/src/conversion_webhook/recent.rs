@@ -16,9 +16,9 @@ use steersman_machinery::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The time for which a conversion is cached.
+/// The maximum time for which a conversion is cached.
 const KEPT: Duration = Duration::from_secs(10);
-/// The size of the cache: conversions, and the approximate bytes of their JSON together.
+/// The maximum size of the cache: conversions, and the approximate bytes of their JSON together.
 const KEPT_MAX: usize = 4096;
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 

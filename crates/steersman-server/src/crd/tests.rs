@@ -630,7 +630,7 @@ fn the_manifests_of_the_project_are_accepted() {
     assert_eq!(cells[..5], [json!("n"), json!("c"), json!(null), json!(null), json!("True")]);
 }
 
-// === whatever clients send ===
+// === arbitrary input ===
 
 /// Any small JSON value.
 fn any_json() -> impl Strategy<Value = Value> {

@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(10);
 /// The timeout of one fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time for which a request waits for keys.
+/// The maximum time for which a request waits for keys.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// The pause after a failed fetch; each further pause is twice as long, up to [`INTERVAL`].
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -22,7 +22,7 @@ const PUBLISH_BEFORE: SignedDuration = SignedDuration::from_hours(1);
 /// The time for which a key may be needed after its creation, unless a token lives longer: it signs for
 /// [`ROTATE_AFTER`], and tokens of pods are valid for a year at most.
 const NEEDED_FOR: SignedDuration = SignedDuration::from_hours((90 + 366 + 1) * 24);
-/// The time for which a token is accepted after it has expired, and some more.
+/// The time after its expiration for which a token may still be accepted.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(2);
 
 /// The keys of service account tokens.

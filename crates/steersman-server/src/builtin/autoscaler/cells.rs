@@ -21,7 +21,7 @@ pub(crate) fn of_v2(scaler: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// The number of metrics that are shown; the others are only counted.
+/// The maximum number of metrics that are shown; further ones are only counted.
 const SHOWN_MAX: usize = 2;
 
 /// `cpu: 40%/80%, 12/20`.

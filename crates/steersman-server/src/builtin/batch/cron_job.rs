@@ -12,7 +12,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, str_at};
 use steersman_machinery::{Value, cron, name};
 
-/// The names of jobs append the time to this name.
+/// The maximum length of the name, to which the names of jobs append the time.
 const NAME_LENGTH_MAX: usize = 52;
 
 pub(crate) const KIND: Kind = Kind {

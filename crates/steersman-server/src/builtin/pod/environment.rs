@@ -122,7 +122,7 @@ pub(crate) fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>)
     }
 }
 
-/// Those of the fields that are present.
+/// The fields that are present.
 pub(crate) fn given<'a>(place: &Place<'a>, fields: &[&str]) -> Vec<Place<'a>> {
     fields.iter().map(|field| place.field(field)).filter(Place::is_present).collect()
 }

@@ -84,7 +84,7 @@ impl Item {
     }
 }
 
-/// The number of random draws before the range is searched from its start.
+/// The maximum number of random draws before the range is searched from its start.
 const DRAWS_MAX: usize = 64;
 
 // === impl Ranges ===
@@ -293,7 +293,7 @@ impl Request<'_> {
         let lowest = first.saturating_add(reserved).min(last);
         let mut random = rand::rng();
         let drawn = (0..DRAWS_MAX).map(|_| random.random_range(lowest..=last)).collect::<Vec<u64>>();
-        // The search ends after at most one candidate more than there are taken items.
+        // The sequential search tries at most one item more than are taken.
         let mut free = drawn.into_iter().chain(lowest..=last).chain(first..lowest).map(item);
         let item = free.find(|item| !self.state.taken.contains(item))?;
         self.take(item).then_some(item)

@@ -10,7 +10,7 @@ use steersman_machinery::field::{Error, Path};
 use steersman_schema::Schema;
 use steersman_schema::schema::{List, Type};
 
-/// The number of expressions that the error about the total cost names.
+/// The maximum number of expressions that the error about the total cost names.
 const DEAREST_MAX: usize = 4;
 
 /// A schema in a definition.

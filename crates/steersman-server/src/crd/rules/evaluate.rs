@@ -266,7 +266,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         }
     }
 
-    // === words ===
+    // === messages ===
 
     fn fail(&mut self, node: &Node, detail: String) {
         let field = self.field();
