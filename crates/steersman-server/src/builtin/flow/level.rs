@@ -114,7 +114,7 @@ fn validate_limited(limited: &Place<'_>, faults: &mut Vec<Error>) {
     }
     let response = limited.field("limitResponse");
     let (kind, queuing) = (response.field("type"), response.field("queuing"));
-    // Upstream's messages swap the two types.
+    // Both of upstream's messages name the type `Limited` instead of `Queue`.
     match (kind.text(), queuing.is_present()) {
         ("Queue", true) => validate_queuing(&queuing, faults),
         ("Queue", false) => {

@@ -59,7 +59,7 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
     warnings
 }
 
-/// Annotations that have been replaced by fields; those of AppArmor are handled by admission.
+/// Warns about annotations that have been replaced by fields; admission handles those of AppArmor.
 fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let with_field: HashSet<&str> = lists
@@ -78,7 +78,7 @@ fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Fractions of a byte are not useful.
+/// Warns about amounts with a fraction of a byte.
 fn fractions(amounts: &Place<'_>, warnings: &mut Vec<String>) {
     for resource in ["memory", "ephemeral-storage"] {
         let amount = amounts.key(resource);
@@ -89,7 +89,7 @@ fn fractions(amounts: &Place<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Variables that are set twice, unless the second refers to the first.
+/// Warns about variables that are set twice, unless the second value refers to the first.
 fn hidden_variables(variables: &Place<'_>, warnings: &mut Vec<String>) {
     let mut known = HashSet::new();
     for variable in variables.items() {
