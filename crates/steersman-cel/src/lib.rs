@@ -31,7 +31,7 @@
 //! JSON trees and the strings of the expression instead of copying them.
 //!
 //! No input causes a panic, or unbounded recursion, time or memory: an expression is bounded by its length, its depth,
-//! its budget, and by the work that a [meter](Meter) allows beside the budget. Messages, costs and functions follow
+//! its budget, and by the work that a [meter](Meter) allows besides the budget. Messages, costs and functions follow
 //! cel-go and Kubernetes' environment; the parser is our own, because the `cel` crate links a parser generator's
 //! runtime, and has no macros of two variables.
 

@@ -5,7 +5,7 @@
 
 use crate::error::EvalError;
 
-/// The number of elements and bytes that an evaluation may copy, compare or build beside its cost: about a tenth of a
+/// The number of elements and bytes that an evaluation may copy, compare or build besides its cost: about a tenth of a
 /// second, and at most a few hundred megabytes for a moment.
 const WORK_MAX: u64 = 16 << 20;
 /// The maximum work of all evaluations for one object, or of one policy.

@@ -58,7 +58,7 @@ use tokio_util::sync::CancellationToken;
 /// The length of the longest token that is checked.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// How requests are authenticated, beside the connections that the transport has authenticated.
+/// How requests are authenticated, besides the connections that the transport has authenticated.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Static tokens.

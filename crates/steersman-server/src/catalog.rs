@@ -121,7 +121,7 @@ pub struct Version {
     pub subresources: Vec<Subresource>,
     /// The columns of its tables; the name is among them.
     pub columns: Vec<Column>,
-    /// Fields that field selectors of lists and watches may name, beside name and namespace.
+    /// Fields that field selectors of lists and watches may name, besides name and namespace.
     pub selectable_fields: Vec<SelectableField>,
 }
 

@@ -101,7 +101,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         Ok(internal)
     }
 
-    /// The object with further fields that its writer owns beside those that were sent, where a kind takes defaults
+    /// The object with further fields that its writer owns besides those that were sent, where a kind takes defaults
     /// from elsewhere in the object; `None` if there are none.
     fn completed_for_owners(&self, value: &Value) -> Option<Value> {
         let _ = value;
@@ -247,7 +247,7 @@ pub struct Rules {
     pub updates_unconditionally: bool,
     /// The propagation policy of deletions that do not name one.
     pub propagation: Propagation,
-    /// Whether a deletion waits before the object is removed, beside its finalizers.
+    /// Whether a deletion waits before the object is removed, besides its finalizers.
     pub grace: Grace,
     /// Whether a deletion returns the deleted object instead of a Status.
     pub returns_deleted: bool,

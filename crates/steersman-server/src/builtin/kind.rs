@@ -59,16 +59,16 @@ pub(crate) struct Kind {
     pub(crate) new_status: NewStatus,
     pub(crate) rules: Rules,
     pub(crate) name_faults: fn(&str) -> Vec<String>,
-    /// The object with further fields that its writer owns beside those that were sent; `None` if there are none.
+    /// The object with further fields that its writer owns besides those that were sent; `None` if there are none.
     pub(crate) completed_for_owners: fn(&Value) -> Option<Value>,
     /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
     pub(crate) prepare_create: fn(&mut Value),
     /// Copies from the old object the fields that an update of the main endpoint must not change. The status is already
     /// copied.
     pub(crate) prepare_update: fn(&mut Value, &Value),
-    /// Copies from the old object the fields that an update of `/status` must not change, beside `status_leaves`.
+    /// Copies from the old object the fields that an update of `/status` must not change, besides `status_leaves`.
     pub(crate) prepare_status: fn(&mut Value, &Value),
-    /// Copies from the old object the fields that an update through another subresource must not change, beside
+    /// Copies from the old object the fields that an update through another subresource must not change, besides
     /// `other_leaves`.
     pub(crate) prepare_other: fn(&mut Value, &Value),
     /// Records in a new object the user who creates it.

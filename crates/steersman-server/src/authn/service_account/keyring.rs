@@ -116,7 +116,7 @@ impl Keyring {
         Keyring { keys: ArcSwap::from_pointee(keys), maker: None, changing: tokio::sync::Mutex::default() }
     }
 
-    /// A keyring that generates keys, beside given ones that verify. `stored` are the keys generated before; without a
+    /// A keyring that generates keys, besides given ones that verify. `stored` are the keys generated before; without a
     /// keeper, new ones live as long as the process.
     ///
     /// # Errors

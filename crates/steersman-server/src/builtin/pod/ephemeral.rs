@@ -68,7 +68,7 @@ pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Validates the ephemeral containers of a pod spec, beside the rules of all containers.
+/// Validates the ephemeral containers of a pod spec, besides the rules of all containers.
 pub(super) fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let names =
         |list: &str| spec.field(list).items().filter_map(|one| str_at(one.value, &["name"])).collect::<Vec<&str>>();
