@@ -84,7 +84,6 @@ impl Expr {
     }
 }
 
-/// A literal.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {
     Bool(bool),

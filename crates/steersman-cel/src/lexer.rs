@@ -4,7 +4,6 @@ use crate::ast::Literal;
 use crate::source::Issue;
 use std::sync::Arc;
 
-/// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     End,

@@ -27,7 +27,6 @@ pub enum Type {
     Param(u32),
     String,
     Timestamp,
-    /// The type of a type.
     Type(Arc<Type>),
     Uint,
 }

@@ -26,7 +26,6 @@ use steersman_machinery::{Value as Json, duration};
 
 pub(crate) use crate::value::compare::{compare, equal};
 
-/// A value.
 #[derive(Clone)]
 pub enum Value<'a> {
     Bool(bool),
@@ -66,7 +65,6 @@ impl Deref for Text<'_> {
     }
 }
 
-/// A list.
 #[derive(Clone)]
 pub struct List<'a> {
     pub(crate) items: Items<'a>,
@@ -80,7 +78,6 @@ pub(crate) enum Items<'a> {
     Values(Arc<Vec<Value<'a>>>),
 }
 
-/// A map.
 #[derive(Clone)]
 pub struct Map<'a>(pub(crate) Entries<'a>);
 
@@ -182,7 +179,6 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// An optional value.
     pub fn optional(value: Option<Value<'a>>) -> Value<'a> {
         Value::Optional(value.map(Arc::new))
     }

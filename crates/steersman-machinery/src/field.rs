@@ -1,6 +1,7 @@
 //! Validation errors of single fields: the path, the kind, and Kubernetes' wording.
 //!
-//! The wording follows apimachinery's `util/validation/field` as recorded from a real server: clients and scripts match on it.
+//! The wording follows apimachinery's `util/validation/field` as recorded from a real server: clients and scripts match
+//! on it.
 
 use crate::status::Cause;
 use crate::value::Value;

@@ -1,7 +1,7 @@
 //! Quantities: `100m`, `1Gi`, `2e3`, their order and their canonical form.
 //!
-//! Follows apimachinery's `api/resource`: a quantity keeps its family of suffixes, is rounded up to a billionth, and prints
-//! with the largest suffix that needs no fraction.
+//! Follows apimachinery's `api/resource`: a quantity keeps its family of suffixes, is rounded up to a billionth, and
+//! prints with the largest suffix that needs no fraction.
 
 use std::fmt;
 

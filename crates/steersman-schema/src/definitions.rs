@@ -170,7 +170,6 @@ impl Definition {
         &Definitions::of(self.edition).entries[usize::from(self.index)]
     }
 
-    /// The name.
     pub fn name(self) -> &'static str {
         self.entry().name
     }

@@ -68,10 +68,8 @@ impl Room {
 // === impl FieldSet ===
 
 impl FieldSet {
-    /// The empty set.
     pub const EMPTY: FieldSet = FieldSet { entries: Vec::new() };
 
-    /// The empty set.
     pub fn new() -> FieldSet {
         FieldSet::EMPTY
     }

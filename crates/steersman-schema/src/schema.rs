@@ -1,7 +1,7 @@
 //! The one compiled schema type: which values are valid, how lists and maps merge, and what an absent value becomes.
 //!
-//! A schema is immutable and shared: built-in ones are `&'static`, those of custom resources live in an `Arc`. Children are
-//! borrowed from their parent. A schema may refer to a built-in definition by name, which is how recursion is
+//! A schema is immutable and shared: built-in ones are `&'static`, those of custom resources live in an `Arc`. Children
+//! are borrowed from their parent. A schema may refer to a built-in definition by name, which is how recursion is
 //! expressed. The methods follow such references; the public fields hold only what this schema says itself.
 
 mod enumeration;

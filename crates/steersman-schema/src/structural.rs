@@ -41,7 +41,6 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// All errors.
     pub fn into_errors(self) -> Vec<Error> {
         let mut errors = self.root;
         errors.extend(self.structure);

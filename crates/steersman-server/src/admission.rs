@@ -1,9 +1,9 @@
 //! Admission: plugins that change or refuse writes, beyond the rules of their kinds.
 //!
-//! Every write passes the plugins of one table, in upstream's order: first all mutate, then, when the object is complete and
-//! valid by its kind's rules, all validate. Deletions pass them too, each object of a collection by itself, and so do bodies of
-//! connecting subresources. Mutation works on the requested form, after `managedFields` are recorded, so that fields set by a
-//! plugin have no owner. Validation sees the internal form.
+//! Every write passes the plugins of one table, in upstream's order: first all mutate, then, when the object is
+//! complete and valid by its kind's rules, all validate. Deletions pass them too, each object of a collection by
+//! itself, and so do bodies of connecting subresources. Mutation works on the requested form, after `managedFields` are
+//! recorded, so that fields set by a plugin have no owner. Validation sees the internal form.
 //!
 //! A plugin is one file here and one row of the table in `plugins`. The plugins of a server are its [`Plugins`].
 //! `handles` and `has_registered` are called first and do not allocate, so a write that no plugin handles costs almost

@@ -237,7 +237,6 @@ pub struct SelectableField {
 /// A resource in the version of a request.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The resource.
     pub resource: Arc<Resource>,
     index: usize,
 }

@@ -43,7 +43,6 @@ pub(crate) enum Faults {
     Yaml(Vec<String>),
 }
 
-/// Parses a JSON body.
 pub(crate) fn decode_json(body: &[u8], budget: &Budget) -> Result<Parsed, Error> {
     let decoded = decode::document(body, budget).map_err(|error| match error {
         decode::Error::Budget(error) => Error::Budget(error),

@@ -177,7 +177,8 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         steersman_machinery::name::dns1123_subdomain(name)
     }
 
-    /// Paths of fields that this endpoint ignores, so that its writers never own them, such as `status` on the main endpoint.
+    /// Paths of fields that this endpoint ignores, so that its writers never own them, such as `status` on the main
+    /// endpoint.
     fn reset_fields(&self, version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
         match endpoint {
             Endpoint::Main if version.has_status => &[&["status"]],

@@ -38,14 +38,12 @@ pub struct Resource {
     pub label_selector: Option<String>,
 }
 
-/// A service account.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServiceAccount {
     pub namespace: String,
     pub name: String,
 }
 
-/// The decision.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Decision {
     pub allowed: bool,

@@ -10,7 +10,6 @@ use steersman_machinery::quantity;
 
 pub(crate) const UNIT: i128 = 1_000_000_000;
 
-/// A quantity.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     pub(crate) nanos: i128,

@@ -27,7 +27,6 @@ enum Retain {
     Unsaid,
 }
 
-/// The patch of a list.
 #[derive(Default)]
 struct ListPatch {
     items: Vec<Value>,

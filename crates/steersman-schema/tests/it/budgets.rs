@@ -17,7 +17,6 @@ fn built_in(name: &str) -> &'static Schema {
     Definitions::builtin().schema(name).unwrap()
 }
 
-/// A budget with few steps.
 fn of_few_steps() -> Budget {
     Budget::new(Limits { steps_max: 1_000_000, ..Limits::default() }, Interrupt::default())
 }

@@ -1,5 +1,5 @@
-//! `NamespaceLifecycle`: refuses creations in a namespace that does not exist or is being deleted, and the deletion of the
-//! namespaces that the system needs.
+//! `NamespaceLifecycle`: refuses creations in a namespace that does not exist or is being deleted, and the deletion of
+//! the namespaces that the system needs.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
 use crate::operation::ResourceAttributes;

@@ -26,7 +26,6 @@ pub(crate) struct Review<'r, 'o> {
     pub(crate) operation: &'r mut Operation<'o>,
     /// The current object; `None` for a creation.
     pub(crate) old: Option<&'r Value>,
-    /// The options of a deletion.
     pub(crate) deletion: Option<&'r Delete>,
     /// The rounds of mutation.
     pub(crate) reinvocation: Reinvocation,

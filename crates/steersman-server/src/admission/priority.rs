@@ -57,7 +57,6 @@ fn priority_class(state: &State, name: Option<&str>) -> Option<PriorityClass> {
 /// The fields of a PriorityClass that its pods inherit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct PriorityClass {
-    /// Its name.
     name: String,
     /// The priority of its pods.
     value: i64,

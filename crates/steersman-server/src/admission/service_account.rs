@@ -159,7 +159,6 @@ fn account_name(pod: &Value) -> &str {
     str_at(pod, &["spec", "serviceAccountName"]).unwrap_or_default()
 }
 
-/// The account of a pod.
 async fn account(review: &Review<'_, '_>, pod: &Value) -> Result<Value, Failure> {
     let (namespace, name) = (review.operation.namespace().unwrap_or_default(), account_name(pod));
     let (accounts, key) = (GroupResource::new("", "serviceaccounts"), ObjectKey::namespaced(namespace, name));

@@ -37,7 +37,6 @@ pub(crate) struct Subject<'a> {
 /// The data that accompanies a write.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
-    /// The options of a deletion.
     pub(crate) deletion: Option<&'a Delete>,
     /// The namespace of the write, if it has one that exists.
     pub(crate) namespace: Option<Arc<Object>>,

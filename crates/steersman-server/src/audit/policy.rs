@@ -1,6 +1,7 @@
 //! The audit policy: a file in the format of `audit.k8s.io/v1` `Policy`, and the rules that apply to a request.
 //!
-//! The first rule that matches decides. A request that no rule matches is not logged. Follows apiserver's `audit/policy`.
+//! The first rule that matches decides. A request that no rule matches is not logged. Follows apiserver's
+//! `audit/policy`.
 
 use crate::audit::{Level, Stage};
 use crate::config_file;

@@ -218,7 +218,7 @@ impl Authorizer for Nodes {
         Box::pin(future::ready(self.verdict(user, attributes)))
     }
 
-    /// Neither the permissions of nodes nor of other users are listed.
+    /// No rules: those of nodes are not listed, and other users get none from this authorizer.
     fn rules_for<'a>(&'a self, user: &'a User, _: &'a str) -> BoxFuture<'a, Rules> {
         let error = user.node_name().map(|_| "node authorizer does not support user rule resolution".to_owned());
         Box::pin(future::ready(Rules { is_incomplete: error.is_some(), error, ..Rules::default() }))

@@ -1,6 +1,7 @@
 //! A built-in kind as a row of data: its names, its versions, and the functions that only this kind needs.
 //!
-//! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
+//! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what
+//! differs.
 
 use crate::builtin::built_in::BuiltIn;
 use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};

@@ -81,7 +81,6 @@ pub(crate) fn is_valid(selector: &Place<'_>) -> bool {
     faults.is_empty()
 }
 
-/// Validates a selector.
 pub(crate) fn validate(selector: &Place<'_>, faults: &mut Vec<Error>) {
     rules::labels(&selector.field("matchLabels"), faults);
     for expression in selector.field("matchExpressions").items() {

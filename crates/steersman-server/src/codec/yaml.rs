@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Vec<String>),
         Ok(value) => return Ok((value, Vec::new())),
         Err(error) => error.to_string(),
     };
-    // Duplicate keys are rare: only a body that has them is parsed again with the positions of all keys.
+    // Duplicate keys are a rare error here: only a body that fails is parsed again, with the positions of all keys.
     let options = serde_saphyr::options! { legacy_octal_numbers: true, duplicate_keys: DuplicateKeyPolicy::LastWins };
     let mut repeated = Vec::new();
     budget.begin_tree();

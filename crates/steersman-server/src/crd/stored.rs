@@ -21,7 +21,6 @@ pub enum Rewriting {
     Completed,
     /// It failed, for this reason, and will be retried.
     Failed(String),
-    /// It is in progress.
     InProgress {
         /// Objects checked, and rewritten where needed.
         checked: usize,

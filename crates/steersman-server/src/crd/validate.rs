@@ -271,7 +271,6 @@ fn stored_versions(definition: &Value) -> Vec<field::Error> {
     faults
 }
 
-/// The schema of a version.
 fn schema(version: &Value) -> Option<&Value> {
     at(version, &["schema", "openAPIV3Schema"]).filter(|schema| !schema.is_null())
 }

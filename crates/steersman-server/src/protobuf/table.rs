@@ -103,7 +103,6 @@ impl Table {
         Table { entries }
     }
 
-    /// The message of a kind.
     pub(crate) fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Message> {
         let (version, name) = (&kind.version, &kind.kind);
         // The definitions are those of OpenAPI, which lacks some kinds of answers.
@@ -118,12 +117,10 @@ impl Table {
         }
     }
 
-    /// The message of a definition.
     pub(crate) fn of_definition(&self, name: &str) -> Option<&Message> {
         self.message(&format!("{LEAD}{}", name.strip_prefix(DEFINITION_LEAD)?))
     }
 
-    /// The message of a reference.
     pub(crate) fn at(&self, reference: Reference) -> &Message {
         let entry = &self.entries[usize::from(reference.0)];
         entry.message.get_or_init(|| Message::read(self, entry))
@@ -167,12 +164,10 @@ impl Message {
         Message { name: entry.name, fields: fields.into(), parts: parts.into() }
     }
 
-    /// The field with this number.
     pub(crate) fn numbered(&self, number: u32) -> Option<&Field> {
         self.fields.iter().find(|field| field.number == number)
     }
 
-    /// The field with this name.
     pub(crate) fn named(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }

@@ -24,7 +24,6 @@ const CALLS_MAX: usize = 512;
 const IDLE_CONNECTIONS_MAX: usize = 64;
 /// The time after which an idle connection is closed.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
-/// The timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The protocols for an endpoint.

@@ -14,7 +14,6 @@ use x509_parser::pem::Pem;
 /// The size of generated RSA keys.
 const RSA_BITS: usize = 2048;
 
-/// A key that signs.
 pub struct SigningKey {
     pair: Pair,
     public: PublicKey,
@@ -97,7 +96,6 @@ impl SigningKey {
         Some(SigningKey { public: PublicKey::of_issuer(numbers), pair: Pair::Ec(Box::new(pair)) })
     }
 
-    /// The public key.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -127,7 +125,6 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// The signing algorithm of a curve.
 fn signing(curve: &[u8]) -> Option<&'static signature::EcdsaSigningAlgorithm> {
     match curve {
         P256 => Some(&signature::ECDSA_P256_SHA256_FIXED_SIGNING),

@@ -17,7 +17,6 @@ const INTERVAL: Duration = Duration::from_secs(600);
 /// The minimum time between two fetches for tokens with an unknown key, so that such tokens cannot make the server
 /// flood the issuer.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The timeout of one fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum time for which a request waits for keys.
 const WAIT_MAX: Duration = Duration::from_secs(2);

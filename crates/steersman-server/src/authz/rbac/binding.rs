@@ -13,7 +13,6 @@ pub(crate) enum RoleRef {
     Role(Arc<str>),
 }
 
-/// A binding.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Binding {
     pub(super) key: ObjectKey,

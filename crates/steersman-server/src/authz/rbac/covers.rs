@@ -35,7 +35,6 @@ fn n_parts(rule: &Rule) -> usize {
     of_resources.saturating_add(rule.non_resource_urls.len().saturating_mul(rule.verbs.len()))
 }
 
-/// The parts of a rule.
 fn parts(rule: &Rule) -> Vec<Rule> {
     let one = |text: &String| vec![text.clone()];
     let mut parts = Vec::new();

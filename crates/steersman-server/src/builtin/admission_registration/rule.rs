@@ -54,7 +54,6 @@ pub(super) fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>)
     }
 }
 
-/// Validates one rule.
 pub(super) fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let (operations, versions) = (rule.field("operations"), rule.field("apiVersions"));

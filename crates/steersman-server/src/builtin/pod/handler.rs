@@ -5,7 +5,6 @@ use crate::builtin::pod::environment::given;
 use crate::builtin::rules;
 use steersman_machinery::field::Error;
 
-/// Validates the probes of one container.
 pub(crate) fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.field(name);

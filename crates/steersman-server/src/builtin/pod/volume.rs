@@ -33,7 +33,6 @@ pub(crate) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volu
 }
 
 impl<'a> Volumes<'a> {
-    /// Validates the mounts of one container.
     pub(crate) fn validate_mounts(&self, container: &Place<'a>, faults: &mut Vec<Error>) {
         let (mounts, devices) = (container.field("volumeMounts"), container.field("volumeDevices"));
         let texts = |list: &Place<'a>, field: &str| -> BTreeSet<&'a str> {

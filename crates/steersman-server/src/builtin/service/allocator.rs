@@ -431,7 +431,6 @@ impl Request<'_> {
     }
 }
 
-/// The addresses of a Service.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
     items(service).into_iter().filter_map(Item::address).collect()
 }

@@ -64,7 +64,6 @@ impl Columns {
         read
     }
 
-    /// The cells of an object.
     pub(super) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let name = object["metadata"].get("name").cloned().unwrap_or_default();
         let others = self.0.iter().map(|cell| {
