@@ -1,5 +1,5 @@
-//! CEL as Kubernetes 1.36 defines it: expressions are parsed, checked against declared types, estimated, and evaluated within
-//! a budget.
+//! CEL as Kubernetes 1.36 defines it: expressions are parsed, checked against declared types, estimated, and evaluated
+//! within a budget.
 //!
 //! ```
 //! use steersman_cel::{Activation, DeclType, Environment, Meter, PER_CALL_LIMIT, Value};
