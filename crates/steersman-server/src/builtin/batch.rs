@@ -1,4 +1,4 @@
-//! Jobs, which end, and CronJobs, which begin them by the clock.
+//! Jobs, which run to completion, and CronJobs, which create them on a schedule.
 
 pub(crate) mod cron_job;
 pub(crate) mod job;

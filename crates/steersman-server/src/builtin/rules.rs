@@ -1,4 +1,4 @@
-//! Rules that many kinds share, in upstream's words. Each looks at a place and adds what is wrong to the faults.
+//! Validation rules that many kinds share, in upstream's words. Each checks a place and appends its validation errors.
 
 use crate::builtin::place::Place;
 use ipnet::IpNet;
@@ -17,26 +17,26 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 const PORT: &str = "must be between 1 and 65535, inclusive";
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-/// Text must be one of the given words. An absent field counts as the empty word.
+/// The string must be one of the given words. An absent field counts as the empty string.
 pub(crate) fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if !words.contains(&place.text()) {
         faults.push(Error::not_supported(&place.path, place.text(), words));
     }
 }
 
-/// As [`one_of`], where the field may be absent.
+/// Like [`one_of`], where the field may be absent.
 pub(crate) fn one_of_if_present(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if place.is_present() {
         one_of(place, words, faults);
     }
 }
 
-/// Of text: whatever a check of names finds.
+/// The string must pass a check of names.
 pub(crate) fn named(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
     faults.extend(check(place.text()).into_iter().map(|fault| place.invalid(fault)));
 }
 
-/// As [`named`], where the field must not be empty.
+/// Like [`named`], where the field must not be empty.
 pub(crate) fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         faults.push(place.required(""));
@@ -45,7 +45,7 @@ pub(crate) fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, f
     }
 }
 
-/// It must not be empty.
+/// The field must not be empty.
 pub(crate) fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         faults.push(place.required(""));
@@ -59,7 +59,7 @@ pub(crate) fn not_negative(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a quantity: it must not be below zero.
+/// A quantity must not be negative.
 pub(crate) fn not_negative_quantity(place: &Place<'_>, faults: &mut Vec<Error>) {
     if Quantity::parse(place.text()).is_ok_and(Quantity::is_negative) {
         faults.push(place.invalid(NOT_NEGATIVE));
@@ -87,14 +87,14 @@ pub(crate) fn port(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a number: it must be a port of a service that the server is to call.
+/// A number must be the port of a service that the server calls.
 pub(crate) fn service_port(place: &Place<'_>, faults: &mut Vec<Error>) {
     if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
         faults.push(place.invalid(format!("port is not valid: {PORT}")));
     }
 }
 
-/// A number must be a port, a text the name of a port.
+/// A number must be a port, a string the name of a port.
 pub(crate) fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
     match place.value {
         Value::String(name) => faults.extend(port_name(name).into_iter().map(|fault| place.invalid(fault))),
@@ -102,7 +102,7 @@ pub(crate) fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// The faults of a port's name.
+/// The errors of a port's name.
 pub(crate) fn port_name(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 15 {
@@ -123,7 +123,7 @@ pub(crate) fn port_name(name: &str) -> Vec<String> {
     faults
 }
 
-/// Of text: it must be an address, written in a way that every program reads alike.
+/// A string must be an IP address, in a notation that every program reads alike.
 pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     match sloppy_ip(place.text()) {
         None => faults.push(place.invalid(IP)),
@@ -135,7 +135,7 @@ pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: if it is an address, it must be one that other machines can reach.
+/// A string that is an IP address must be one that other machines can reach.
 pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(address) = sloppy_ip(place.text()) else {
         return faults.push(place.invalid("must be a valid IP address"));
@@ -158,7 +158,7 @@ pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: it must be a range of addresses, written in a way that every program reads alike, and in the one form that is usual.
+/// A string must be a CIDR, in a notation that every program reads alike and in its canonical form.
 pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     let n_before = faults.len();
     legacy_cidr(place, faults);
@@ -169,7 +169,8 @@ pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// As [`cidr`], but in any form that can be read, as upstream wants it of fields that are older than the rule of one form.
+/// Like [`cidr`], but in any form that can be parsed, as upstream allows it in fields that are older than the rule
+/// about the canonical form.
 pub(crate) fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(range) = sloppy_cidr(place.text()) else {
         return faults.push(place.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
@@ -187,14 +188,14 @@ pub(crate) fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A range of addresses, its address read as [`sloppy_ip`] does.
+/// A CIDR whose address is parsed like [`sloppy_ip`].
 pub(crate) fn sloppy_cidr(text: &str) -> Option<IpNet> {
     let (address, bits) = text.split_once('/')?;
     let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
     IpNet::new(sloppy_ip(address)?, bits.parse().ok().filter(|_| is_number)?).ok()
 }
 
-/// An address, with leading zeros in its numbers ignored, as old versions of Kubernetes read it.
+/// An IP address, with leading zeros in its numbers ignored, as old versions of Kubernetes parse it.
 pub(crate) fn sloppy_ip(text: &str) -> Option<IpAddr> {
     let strict = text.parse::<IpAddr>().ok();
     strict.or_else(|| {
@@ -207,7 +208,7 @@ pub(crate) fn sloppy_ip(text: &str) -> Option<IpAddr> {
     })
 }
 
-/// Of a list or a map: it must not have more than so many items. Whether that is so.
+/// A list or a map must not have more items than this. Returns whether it has not.
 pub(crate) fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> bool {
     let items = place.value.as_array().map(Vec::len).or(place.value.as_object().map(|fields| fields.len()));
     let n_items = items.unwrap_or(0);
@@ -217,7 +218,7 @@ pub(crate) fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Erro
     n_items <= items_max
 }
 
-/// Of text: it must be a domain and a path, as in `acme.io/foo`.
+/// A string must be a domain and a path, such as `acme.io/foo`.
 pub(crate) fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         return faults.push(place.required(""));
@@ -251,7 +252,7 @@ pub(crate) fn annotations(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a list of conditions, as most kinds have them in their status.
+/// The rules of a list of conditions, as most kinds have them in their status.
 pub(crate) fn conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
     const REASON_LENGTH_MAX: usize = 1024;
     const MESSAGE_LENGTH_MAX: usize = 32 * 1024;
@@ -289,7 +290,7 @@ fn is_reason(text: &str) -> bool {
         && text.bytes().last().is_some_and(is_word)
 }
 
-/// It must be as it was.
+/// The value must not change.
 pub(crate) fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     if new.value != old.value {
         faults.push(new.invalid(IMMUTABLE));
@@ -311,7 +312,7 @@ pub(crate) fn local_path(place: &Place<'_>, faults: &mut Vec<Error>) {
     no_backsteps(place, faults);
 }
 
-/// The faults of an environment variable's name, which may hold anything printable but `=`.
+/// The errors of an environment variable's name, which may hold anything printable but `=`.
 pub(crate) fn variable_name(name: &str) -> Vec<String> {
     if name.is_empty() {
         return vec!["environment variable name must be non-empty".to_owned()];
@@ -323,7 +324,7 @@ pub(crate) fn variable_name(name: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// The faults of a percentage.
+/// The errors of a percentage.
 pub(crate) fn percentage(text: &str) -> Vec<String> {
     static FORM: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("^[0-9]+%$").expect("invariant: a constant that the tests compile"));

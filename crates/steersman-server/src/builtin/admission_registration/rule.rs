@@ -1,4 +1,4 @@
-//! The rules that say which requests a webhook or a policy is about: operations, resources, conditions.
+//! The rules that select the requests of a webhook or a policy: operations, resources, conditions.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
@@ -14,7 +14,7 @@ use steersman_machinery::{Value, name};
 const CONDITIONS_MAX: usize = 64;
 const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
-/// Gives the rules in a list their scope.
+/// Sets the default scope of the rules in a list.
 pub(super) fn default(object: &mut Map, list: &str) {
     let all = object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
     for rule in all.filter_map(Value::as_object_mut) {
@@ -22,21 +22,21 @@ pub(super) fn default(object: &mut Map, list: &str) {
     }
 }
 
-/// Gives a webhook, or the `MatchResources` of a policy, what it selects.
+/// Sets the default match policy and selectors of a webhook, or of the `MatchResources` of a policy.
 pub(super) fn default_match(object: &mut Map) {
     unless_set(object, "matchPolicy", "Equivalent");
     unless_set(object, "namespaceSelector", json!({}));
     unless_set(object, "objectSelector", json!({}));
 }
 
-/// Of what [`default_match`] sets.
+/// Validates the fields that [`default_match`] sets.
 pub(super) fn validate_match(place: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of(&place.field("matchPolicy"), &MATCH_POLICIES, faults);
     selector::validate(&place.field("namespaceSelector"), faults);
     selector::validate(&place.field("objectSelector"), faults);
 }
 
-/// Of the `MatchResources` of a policy or a binding.
+/// Validates the `MatchResources` of a policy or a binding.
 pub(super) fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
     if resources.is_absent() {
         return;
@@ -54,7 +54,6 @@ pub(super) fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>)
     }
 }
 
-/// Of one rule.
 pub(super) fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let (operations, versions) = (rule.field("operations"), rule.field("apiVersions"));
@@ -73,7 +72,7 @@ pub(super) fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of_if_present(&rule.field("scope"), &["*", "Cluster", "Namespaced"], faults);
 }
 
-/// Of a list of `resource` and `resource/subresource`, either of which may be `*`.
+/// Validates a list of `resource` and `resource/subresource`, either of which may be `*`.
 fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
     if resources.is_empty() {
         faults.push(resources.required(""));
@@ -114,7 +113,7 @@ fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a list of `matchConditions`.
+/// Validates a list of `matchConditions`.
 pub(super) fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
     let count = conditions.items().count();
     if count > CONDITIONS_MAX {

@@ -1,11 +1,10 @@
-//! The rules of probes and of what is done when a container starts and stops.
+//! Validation of probes and lifecycle hooks.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::environment::given;
 use crate::builtin::rules;
 use steersman_machinery::field::Error;
 
-/// The probes of one container.
 pub(crate) fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.field(name);
@@ -29,7 +28,7 @@ pub(crate) fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What one container does when it starts and stops.
+/// Validates the lifecycle hooks of one container.
 pub(crate) fn validate_lifecycle(container: &Place<'_>, faults: &mut Vec<Error>) {
     for name in ["postStart", "preStop"] {
         let hook = container.at(&["lifecycle", name]);

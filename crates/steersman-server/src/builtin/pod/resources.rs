@@ -5,7 +5,7 @@ use crate::builtin::{resource_name, rules};
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 
-/// Of one container.
+/// Validates the resources of one container.
 pub(crate) fn validate(resources: &Place<'_>, faults: &mut Vec<Error>) {
     let (limits, requests) = (resources.field("limits"), resources.field("requests"));
     for (resource, amount) in limits.entries().chain(requests.entries()) {

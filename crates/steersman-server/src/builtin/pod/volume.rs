@@ -1,4 +1,4 @@
-//! The rules of volumes and of where containers mount them.
+//! Validation of volumes and of their mounts in containers.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::volume_source;
@@ -12,7 +12,7 @@ pub(crate) struct Volumes<'a> {
     sources: BTreeMap<&'a str, &'a str>,
 }
 
-/// Checks volumes and gives those that containers can mount.
+/// Validates volumes, and returns those that containers can mount.
 pub(crate) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
     let mut sources = BTreeMap::new();
     for volume in volumes.items() {
@@ -23,7 +23,7 @@ pub(crate) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volu
         if sources.contains_key(name.text()) {
             wrong.push(name.duplicate());
         }
-        // Nothing can be mounted from a volume that is refused.
+        // An invalid volume cannot be mounted.
         if wrong.is_empty() {
             sources.insert(name.text(), source);
         }
@@ -33,7 +33,6 @@ pub(crate) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volu
 }
 
 impl<'a> Volumes<'a> {
-    /// What one container mounts.
     pub(crate) fn validate_mounts(&self, container: &Place<'a>, faults: &mut Vec<Error>) {
         let (mounts, devices) = (container.field("volumeMounts"), container.field("volumeDevices"));
         let texts = |list: &Place<'a>, field: &str| -> BTreeSet<&'a str> {

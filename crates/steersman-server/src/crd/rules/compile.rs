@@ -1,4 +1,4 @@
-//! Rules compiled, in a tree with the shape of the schema, reduced to the branches that have some.
+//! Compiled rules, in a tree with the shape of the schema, reduced to the branches that have rules.
 
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -7,21 +7,21 @@ use steersman_machinery::field::{Kind, Path};
 use steersman_schema::json_path::{JsonPath, Step};
 use steersman_schema::schema::{self, List, Schema};
 
-/// The rules of a value and of what is in it.
+/// The rules of a value and of the values in it.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) rules: Box<[Compiled]>,
     pub(super) decl: DeclType,
     /// The type, as messages show it.
     pub(super) type_name: &'static str,
-    /// Of an object or a list, messages do not show the value.
+    /// Whether it is an object or a list, whose value messages do not show.
     pub(super) is_composed: bool,
-    /// By name, sorted.
+    /// The properties that have rules, sorted by name.
     pub(super) properties: Box<[(Box<str>, Node)]>,
-    /// Of the values of a map.
+    /// The rules of the values of a map.
     pub(super) values: Option<Box<Node>>,
     pub(super) items: Option<Box<Node>>,
-    /// By which items of the list are matched with their former selves; empty if they are not.
+    /// The keys that match items of the list with their old values; empty if items are not matched.
     pub(super) keys: Box<[Box<str>]>,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct Compiled {
     pub(super) program: Result<Program, String>,
     /// The messageExpression, or why it cannot be run.
     pub(super) message_expression: Option<Result<Program, String>>,
-    /// `oldSelf` is in it.
+    /// Whether the rule uses `oldSelf`.
     pub(super) uses_old: bool,
-    /// `oldSelf` is an optional, and the rule is tried without it too.
+    /// Whether `oldSelf` is an optional, so that the rule is evaluated without an old value too.
     pub(super) has_optional_old: bool,
-    /// What is wrong, by the rule's `reason`.
+    /// The type of the validation error, from the rule's `reason`.
     pub(super) kind: Kind,
-    /// The `fieldPath`, as it is shown.
+    /// The `fieldPath`, as errors show it.
     pub(super) field: Option<Box<str>>,
     message: Box<str>,
     /// The rule as written.
@@ -48,7 +48,7 @@ pub(super) struct Compiled {
 }
 
 impl Node {
-    /// The rules of a schema; none if there are none in it.
+    /// The rules in a schema; none if it has none.
     pub(super) fn compile(schema: &Schema, decl: &DeclType) -> Option<Node> {
         let mut properties: Vec<(Box<str>, Node)> = Vec::new();
         for (name, property) in schema.properties.iter() {
@@ -87,7 +87,8 @@ impl Node {
     }
 }
 
-/// The declaration of a property. One whose name cannot be written in an expression has rules of its own all the same.
+/// The declaration of a property. A property whose name cannot be written in an expression may still have rules of its
+/// own.
 pub(super) fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
     match escape(name) {
         Some(_) => decl.property(name).map(Cow::Borrowed),
@@ -95,10 +96,10 @@ pub(super) fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schem
     }
 }
 
-/// What the rules of one schema may refer to.
+/// The environments in which the rules of one schema are compiled.
 pub(super) struct Environments {
     plain: Environment,
-    /// With an `oldSelf` that may be absent.
+    /// An environment with an `oldSelf` that may be absent.
     optional: Environment,
 }
 
@@ -111,7 +112,7 @@ impl Environments {
 }
 
 impl Compiled {
-    /// Compiles a rule as it is written in a schema.
+    /// Compiles a rule as written in a schema.
     pub(super) fn new(rule: &Json, schema: &Schema, environments: &Environments) -> Compiled {
         let said = |key: &str| rule.get(key).and_then(Json::as_str).unwrap_or_default();
         let has_optional_old = rule.get("optionalOldSelf").and_then(Json::as_bool).unwrap_or_default();
@@ -154,18 +155,18 @@ impl Compiled {
         }
     }
 
-    /// What a client is told, if no expression says it.
+    /// The message for the client, unless the messageExpression gives one.
     pub(super) fn message(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.text) } else { self.message.to_string() }
     }
 
-    /// The rule as faults of its evaluation show it.
+    /// The rule as shown by errors of its evaluation.
     pub(super) fn shown(&self) -> &str {
         if self.message.is_empty() { &self.text } else { &self.message }
     }
 }
 
-/// A `fieldPath` as faults show it: `spec.labels[some key]`.
+/// A `fieldPath` as errors show it: `spec.labels[some key]`.
 fn field(schema: &Schema, written: &str) -> Option<Box<str>> {
     if written.is_empty() {
         return None;
