@@ -1,4 +1,4 @@
-//! The program that libFuzzer drives. The variable `STEERSMAN_FUZZ_TARGET` says which target it runs, so that all of them are
+//! The program that libFuzzer drives. The variable `STEERSMAN_FUZZ_TARGET` selects the target, so that all targets are
 //! linked once.
 
 #![no_main]

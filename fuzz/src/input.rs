@@ -1,17 +1,17 @@
-//! Reading a target's bytes as what it is about: several documents in one input, or trees drawn from the bytes.
+//! Turns a target's bytes into its input: several documents, or trees generated from the bytes.
 //!
-//! A seed that a person writes is text: documents with lines of `%%` between them. An input whose first byte is above 127 is
-//! drawn from instead: each byte decides a step of a generator that follows a schema, so that nearly every mutation of the
-//! fuzzer is another valid tree.
+//! A handwritten seed is text: documents with lines of `%%` between them. An input whose first byte is above 127 is
+//! used to generate trees instead: each byte decides a step of a generator that follows a schema, so that nearly every
+//! mutation of the fuzzer is another valid tree.
 
 use serde_json::{Map, Number, Value, json};
 use steersman_machinery::budget::Budget;
 use steersman_schema::Schema;
 use steersman_schema::schema::{Additional, Special, Type};
 
-/// Trees are drawn at most this deep.
+/// The greatest depth of generated trees.
 const DEPTH_MAX: usize = 12;
-/// Texts that mean something to many readers.
+/// Texts that are special to many readers.
 const TEXTS: &[&str] = &[
     "",
     "a",
@@ -53,7 +53,7 @@ const TEXTS: &[&str] = &[
 const KEYS: &[&str] =
     &["a", "b", "c", "example.com/a", "$patch", "$retainKeys", "f:a", "kubernetes.io/os", "", "cpu", "memory", "a.b"];
 
-/// The documents of a text, parted by lines of `%%`.
+/// The documents of a text, separated by lines of `%%`.
 pub fn documents(data: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     let mut rest = data;
@@ -65,7 +65,7 @@ pub fn documents(data: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// A document as a tree that is nested no deeper than the server reads.
+/// A document as a tree, if it is not nested deeper than the server reads.
 pub fn tree(json: &[u8]) -> Option<Value> {
     steersman_schema::decode::document(json, &Budget::unlimited()).ok().map(|decoded| decoded.value)
 }
@@ -75,12 +75,12 @@ pub fn text(document: &[u8]) -> Option<&str> {
     std::str::from_utf8(document.strip_suffix(b"\n").unwrap_or(document)).ok()
 }
 
-/// Draws trees from bytes; when they are used up, every choice is the first.
+/// Generates trees from bytes; when they are used up, every choice is the first one.
 #[derive(Debug)]
 pub struct Draw<'d>(&'d [u8]);
 
 impl<'d> Draw<'d> {
-    /// Draws from an input whose first byte is above 127.
+    /// A generator for an input whose first byte is above 127.
     pub fn of(data: &'d [u8]) -> Option<Draw<'d>> {
         data.split_first().filter(|(first, _)| **first > 127).map(|(_, rest)| Draw(rest))
     }
@@ -95,7 +95,7 @@ impl<'d> Draw<'d> {
         *first
     }
 
-    /// A number below `count`, zero if there is none.
+    /// A number below `count`, or zero if `count` is zero.
     pub fn below(&mut self, count: usize) -> usize {
         match count {
             0 | 1 => 0,
@@ -104,7 +104,7 @@ impl<'d> Draw<'d> {
         }
     }
 
-    /// Whether something that happens once in `times` does.
+    /// True once in `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == times - 1
     }
@@ -113,7 +113,7 @@ impl<'d> Draw<'d> {
         from[self.below(from.len())]
     }
 
-    /// A text that means something, or a few bytes of the input.
+    /// A special text, or a few bytes of the input.
     pub fn text(&mut self) -> String {
         if !self.once_in(8) {
             return self.choose(TEXTS).to_owned();
@@ -136,7 +136,7 @@ impl<'d> Draw<'d> {
         }
     }
 
-    /// Any tree.
+    /// A random tree.
     pub fn any(&mut self, depth: usize) -> Value {
         match self.below(if depth < DEPTH_MAX { 8 } else { 5 }) {
             0 => Value::Null,

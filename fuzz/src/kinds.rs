@@ -1,4 +1,4 @@
-//! The built-in kinds, and trees of them that are drawn.
+//! The built-in kinds, and generated objects of them.
 
 use crate::input::Draw;
 use serde_json::{Value, json};
@@ -14,12 +14,12 @@ static KINDS: LazyLock<Vec<(&'static GroupVersionKind, &'static Schema)>> = Lazy
     kinds
 });
 
-/// A kind.
+/// Chooses a kind.
 pub fn kind(draw: &mut Draw<'_>) -> (&'static GroupVersionKind, &'static Schema) {
     KINDS[draw.below(KINDS.len())]
 }
 
-/// An object that says of what kind it is.
+/// Generates an object with kind and apiVersion.
 pub fn object(draw: &mut Draw<'_>) -> (&'static GroupVersionKind, &'static Schema, Value) {
     let (gvk, schema) = kind(draw);
     let mut object = draw.fitting(schema, 0);
@@ -27,7 +27,7 @@ pub fn object(draw: &mut Draw<'_>) -> (&'static GroupVersionKind, &'static Schem
     (gvk, schema, object)
 }
 
-/// Lets an object say of what kind it is, and gives it a name.
+/// Sets kind and apiVersion of an object, and a name.
 pub fn name(gvk: &GroupVersionKind, object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.insert("apiVersion".to_owned(), json!(gvk.api_version()));
@@ -38,7 +38,7 @@ pub fn name(gvk: &GroupVersionKind, object: &mut Value) {
     }
 }
 
-/// The schema of the kind that an object says it is of.
+/// The schema of an object's kind.
 pub fn find(object: &Value) -> Option<&'static Schema> {
     let version = GroupVersion::parse(str_at(object, &["apiVersion"])?)?;
     Definitions::builtin().schema_of(&version.kind(str_at(object, &["kind"])?))

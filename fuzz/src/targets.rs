@@ -1,4 +1,4 @@
-//! The table of targets. One row here and one file below `targets/` for each.
+//! The table of targets. Each has a row here and a file below `targets/`.
 
 use crate::Target;
 
@@ -6,7 +6,7 @@ macro_rules! targets {
     ($($name:ident)*) => {
         $(pub mod $name;)*
 
-        /// All of them, by name.
+        /// All targets by name.
         pub const ALL: &[Target] = &[$(Target { name: stringify!($name), run: $name::run }),*];
     };
 }

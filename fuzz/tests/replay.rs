@@ -1,4 +1,5 @@
-//! Every file of every corpus runs through its target as an ordinary test: an input that crashed once stays a regression test.
+//! Runs every file of every corpus through its target as an ordinary test: an input that once crashed stays a
+//! regression test.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use steersman_fuzz::targets;
 
-/// All corpora and seeds together: they are in the tree for everybody.
+/// The size of all corpora and seeds together is bounded, because they are in the repository.
 const BYTES_MAX: u64 = 2 << 20;
 
 fn corpora() -> PathBuf {

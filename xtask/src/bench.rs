@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what the product promises about itself, measured.
+//! `cargo xtask bench`: measures the product's targets.
 
 mod cel;
 mod envtest;
@@ -15,15 +15,16 @@ use crate::workspace::Workspace;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Rules of a definition, evaluated and compiled, beside Kubernetes' own validator on cel-go
+    /// Rules of a definition, evaluated and compiled, compared with Kubernetes' own validator on cel-go
     Cel(cel::Options),
     /// Milliseconds from the start of a control plane to its end, from Go by envtest and from a shell, alone and twenty at once
     Envtest(envtest::Options),
     /// Attacks the API server as two users with few rights, and measures other clients; --help lists the flags
     Hostile(hostile::Options),
-    /// The control loops of steersman up: 1,000 Pods made, 10,000 dependents collected, a namespace ended, and what rest takes
+    /// The control loops of steersman up: 1,000 Pods created, 10,000 dependents collected, a namespace deleted, and the
+    /// cost at rest
     Loops(loops::Options),
-    /// The library beside kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
+    /// The library compared with kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
     Runtime(runtime::Options),
     /// An API server under load, ours or that of any kubeconfig: rates, cost per request, memory; --help lists the flags
     Server(server::Options),

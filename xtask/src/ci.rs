@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::tidy;
 use crate::workspace::Workspace;
 
-/// What the pages of the library are about besides its default features.
+/// Features that the documentation of the library includes besides the default ones.
 const DOCUMENTED: &str = "steersman/anyhow,steersman/shard,steersman/strategic,steersman/webhook";
 
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
@@ -35,7 +35,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     report.part("codegen", || codegen::check(workspace));
     report.part("doc", || {
         let mut command = workspace.cargo();
-        // The binary is named like the library; its documentation is its `--help`.
+        // The binary has the same name as the library; its documentation is its `--help`.
         command.args(["doc", "--workspace", "--no-deps", "--exclude", "steersman-cli", "--features", DOCUMENTED]);
         succeed(command.env("RUSTDOCFLAGS", "-D warnings"))
     });

@@ -1,8 +1,9 @@
-//! `cargo xtask clients`: the clients of other projects against a running server, as their users meet it.
+//! `cargo xtask clients`: runs clients of other projects against a server, as their users do.
 //!
-//! A suite is a directory below `tests/clients` with an executable `run`. It is started with a fresh `steersman server` of its
-//! own, installs the client from its registry into `CLIENT_HOME` (kept between runs), and prints `ok NAME` or `not ok NAME`
-//! for each fact it has checked, or what `cargo test` prints. `tests/clients/README.md` has the whole contract.
+//! A suite is a directory below `tests/clients` with an executable `run`. It is started with a fresh `steersman server`
+//! of its own, installs the client from its registry into `CLIENT_HOME` (kept between runs), and prints `ok NAME` or
+//! `not ok NAME` for each fact that it has checked, or the output of `cargo test`. The full contract is in
+//! `tests/clients/README.md`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -17,13 +18,13 @@ use crate::tally::Tally;
 use crate::tools::{self, Extent, Layer};
 use crate::workspace::{Profile, Workspace};
 
-/// Where the suites are, below the root of the workspace.
+/// The directory of the suites, below the root of the workspace.
 const DIRECTORY: &str = "tests/clients";
 
-/// A suite may install what it drives, and build it on a busy machine.
+/// The timeout of a suite, which may install its client, and build it on a busy machine.
 const SUITE_MAX: Duration = Duration::from_secs(3600);
 
-/// What is run, and what this machine must have for it.
+/// The suites, and the programs that each needs on this machine.
 const SUITES: &[Suite] = &[
     Suite {
         name: "kubectl",
@@ -84,25 +85,25 @@ const SUITES: &[Suite] = &[
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Run the suites that take long as well, where none is named
+    /// Run slow suites too, where none is named
     #[arg(long)]
     long: bool,
-    /// Suites to run, as their directories below tests/clients are named; all that do not take long without a name
+    /// Suites to run, by the names of their directories below tests/clients; without a name, all that are not slow
     suites: Vec<String>,
 }
 
 struct Suite {
     name: &'static str,
-    /// A suite that only a whole run includes takes a quarter of an hour to build.
+    /// Whether the suite is only for long runs, because it takes a quarter of an hour to build.
     extent: Extent,
     lane: Lane,
-    /// Looked for on PATH.
+    /// The programs that must be on PATH.
     programs: &'static [&'static str],
-    /// Packages of kubectl and helm that the suite drives.
+    /// The packages of kubectl and helm that the suite uses.
     layers: &'static [Layer],
 }
 
-/// What a suite does most of the time. Those that wait run beside those that build, which let them go first.
+/// The main activity of a suite. Suites that wait run beside suites that build, and start first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Lane {
     Builds,
@@ -171,7 +172,7 @@ impl Suite {
         self.extent == Extent::Short || extent == Extent::Whole
     }
 
-    /// The variables that name what the suite drives.
+    /// The environment variables with the locations of the suite's tools.
     fn set_up(&self, workspace: &Workspace) -> anyhow::Result<Vec<(String, PathBuf)>> {
         for program in self.programs {
             anyhow::ensure!(find_program(program).is_some(), "{program} is not on PATH");
@@ -184,7 +185,7 @@ impl Suite {
         Ok(variables)
     }
 
-    /// Starts a server and the suite, and counts what it says.
+    /// Starts a server and the suite, and counts the suite's results.
     fn run(
         &self,
         workspace: &Workspace,

@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: runs the targets of `fuzz/` in libFuzzer, and replays their corpora.
 //!
-//! Stable Rust has no flag for coverage counters, and `cargo fuzz` wants a nightly compiler; but LLVM's own pass takes its options
-//! through `RUSTFLAGS`, and libFuzzer needs nothing else. One program has all targets, because linking each of them takes longer
-//! than running it. What a run finds new is kept below the target directory, and what crashes is made smaller and written there
-//! with the command that replays it.
+//! Stable Rust has no flag for coverage counters, and `cargo fuzz` needs a nightly compiler; but LLVM's own pass takes
+//! its options through `RUSTFLAGS`, and libFuzzer needs nothing else. One program contains all targets, because linking
+//! one takes longer than running it. New inputs that a run finds are kept below the target directory. Crashing inputs
+//! are minimized and written there, with the command that replays them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -14,15 +14,15 @@ use anyhow::Context;
 use crate::process::{Heard, Running, find_program, now};
 use crate::workspace::{Workspace, executable};
 
-/// How long a target runs, unless asked otherwise.
+/// The default run time of a target.
 const SECONDS: u64 = 60;
-/// An input that takes longer hangs.
+/// The time after which an input counts as hanging.
 const INPUT_SECONDS_MAX: u64 = 25;
-/// The memory that one process may take.
+/// The memory limit of a process.
 const MEMORY_MIB_MAX: u64 = 3072;
-/// The longest input: longer ones are larger, not different.
+/// The longest input: longer ones are only larger, not different.
 const INPUT_BYTES_MAX: u64 = 16 * 1024;
-/// How long a crash is made smaller.
+/// How long a crashing input is minimized.
 const MINIMIZE_SECONDS: u64 = 60;
 const TARGET_VARIABLE: &str = "STEERSMAN_FUZZ_TARGET";
 /// The instrumentation of every crate but build scripts.
@@ -32,7 +32,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Targets to run; all without a name. The files of fuzz/src/targets are named like them
+    /// Targets to run, named like the files of fuzz/src/targets; all if none is named
     targets: Vec<String>,
     /// How long each target runs
     #[arg(long, default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
@@ -45,16 +45,16 @@ pub(crate) struct Options {
     replay: Option<PathBuf>,
 }
 
-/// How a target fared.
+/// The result of a target.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Outcome {
     executions: u64,
-    /// Edges that were reached, and features: edges with how often.
+    /// The edges that were reached, and the features: edges with the number of times.
     coverage: u64,
     features: u64,
     /// The inputs that crashed, hung, or took too much memory.
     crashes: Vec<PathBuf>,
-    /// Why it did not run.
+    /// Why the target did not run.
     failure: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn test_long(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The names of the targets: those of their files.
+/// The names of the targets, which are those of their files.
 fn targets(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
     let directory = workspace.fuzz().join("src/targets");
     let entries = std::fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
@@ -113,7 +113,7 @@ fn targets(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds the program with coverage counters. Its output is apart from all other, which has none.
+/// Builds the program with coverage counters. Its output directory is separate from that of builds without counters.
 fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     anyhow::ensure!(
         find_program("c++").or_else(|| find_program("g++")).is_some(),
@@ -140,7 +140,7 @@ fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     executable(&String::from_utf8_lossy(&output.stdout), "fuzz").context("cargo build named no executable for fuzz")
 }
 
-/// The triple of this machine: with a target of its own, build scripts are not instrumented.
+/// The target triple of this machine: with an explicit target, build scripts are not instrumented.
 fn host() -> anyhow::Result<String> {
     let output = Command::new("rustc").arg("-vV").output().context("cannot run rustc")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -155,7 +155,7 @@ fn replay(program: &Path, targets: &[String], file: &Path) -> anyhow::Result<Exi
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs one target: from its corpus in the tree and what earlier runs found.
+/// Runs one target, starting from its corpus in the tree and from inputs that earlier runs found.
 fn fuzz(workspace: &Workspace, program: &Path, target: &str, options: &Options) -> anyhow::Result<Outcome> {
     let seeds = workspace.fuzz().join("corpus").join(target);
     let found = workspace.target.join("fuzz").join("corpus").join(target);
@@ -204,7 +204,7 @@ fn fuzz(workspace: &Workspace, program: &Path, target: &str, options: &Options) 
     Ok(outcome)
 }
 
-/// Makes a crashing input smaller, as long as it crashes; the input itself where that fails.
+/// Minimizes a crashing input. Returns the input itself if that fails.
 fn smaller(program: &Path, target: &str, crash: &Path) -> anyhow::Result<PathBuf> {
     let name = crash.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if !name.starts_with("crash-") {
@@ -229,7 +229,8 @@ fn list(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Reads the output of libFuzzer: `#4096 pulse cov: 12 ft: 30 corp: 4/9b ...`, and at the end `stat::number_of_executed_units: 8192`.
+/// Parses libFuzzer's output of a run: `#4096 pulse cov: 12 ft: 30 corp: 4/9b ...`, and at the end
+/// `stat::number_of_executed_units: 8192`.
 fn read(said: &str) -> Outcome {
     let mut outcome = Outcome::default();
     for line in said.lines() {

@@ -1,17 +1,18 @@
-//! The list of walk steps that are known to fail: read, compared with a run, rewritten.
+//! The list of walk steps that are known to fail: reading it, comparing it with a run, rewriting it.
 //!
-//! One step per line: `folder/file.walk: title of the step  # why it differs`. The list is exact in both directions: a step
-//! outside it must pass, a step on it must fail, so that it never outlives its reasons.
+//! One step per line: `folder/file.walk: title of the step  # why it differs`. The list is exact in both directions: a
+//! step outside it must pass, and a step on it must fail, so that no entry becomes obsolete.
 //!
-//! A line without a title, `folder/file.walk  # why` or `folder/*.walk  # why`, is for walks whose subject does not exist
-//! yet. They are left out of a run unless they are asked for; their failures are expected, a whole file without any is not.
+//! A line without a title, `folder/file.walk  # why` or `folder/*.walk  # why`, is for walks of features that do not
+//! exist yet. They are skipped unless they are asked for. Their failures are expected; a whole file without failures is
+//! not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Stands before the reason of a step. Titles are free text; none holds two spaces and a hash.
+/// Precedes the reason of a step. Titles are free text, but none contains two spaces and a hash.
 const REASON_MARK: &str = "  # ";
-/// What `--update-known` writes where nobody has given a reason.
+/// The reason that `--update-known` writes if nobody has given one.
 const NO_REASON: &str = "nobody has looked at this yet";
 
 const HEADER: &str = "\
@@ -37,12 +38,12 @@ impl fmt::Display for StepId {
 /// The known failures with their reasons.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Known {
-    /// Files, or `folder/*.walk`, whose subject does not exist yet. No step of theirs is in `steps`.
+    /// Files, or `folder/*.walk`, for features that do not exist yet. None of their steps is in `steps`.
     files: BTreeMap<String, String>,
     steps: BTreeMap<StepId, String>,
 }
 
-/// What one file of walks did.
+/// The results of one file of walks.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) file: String,
@@ -50,14 +51,14 @@ pub(crate) struct Outcome {
     pub(crate) failed: BTreeSet<String>,
 }
 
-/// Where a run and the list disagree.
+/// The differences between a run and the list.
 #[derive(Debug, Default)]
 pub(crate) struct Surprises {
-    /// Failed without being listed.
+    /// Steps that failed without being listed.
     pub(crate) failed: Vec<StepId>,
-    /// Listed, but did not fail.
+    /// Listed steps that did not fail.
     pub(crate) passed: Vec<StepId>,
-    /// Listed as a whole, but not one step failed.
+    /// Files listed as a whole in which no step failed.
     pub(crate) passed_files: Vec<String>,
 }
 
@@ -139,8 +140,8 @@ impl Known {
         }
     }
 
-    /// Makes the list say what a run showed, keeping the reasons of what still fails. Lines for whole files stay: which
-    /// subject exists is for people to say.
+    /// Updates the list from a run, keeping the reasons of steps that still fail. Lines for whole files are kept:
+    /// people decide which features exist.
     pub(crate) fn update(&mut self, outcomes: &[Outcome]) {
         let surprises = self.compare(outcomes);
         for id in &surprises.passed {

@@ -1,8 +1,8 @@
 //! Automation for this workspace; `cargo xtask help` lists the commands, one module each.
 //!
-//! Knows the crates of this workspace only as directories, commands and `cargo metadata`: it links none of them, so that
-//! it builds in seconds and works while they do not compile. The exit code is 0 when everything passed, 1 when something
-//! failed, 2 when the command line is wrong.
+//! Uses the crates of this workspace only as directories, commands and `cargo metadata`: it links none of them, so that
+//! it builds in seconds and works while they do not compile. The exit code is 0 when everything passed, 1 when
+//! something failed, 2 when the command line is wrong.
 
 mod bench;
 mod ci;
@@ -48,17 +48,18 @@ enum Command {
     /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, features, other systems, packages,
     /// versions, deny
     Ci,
-    /// Writes the generated code in this repository anew
+    /// Regenerates the code that is checked into this repository
     Codegen(codegen::Options),
-    /// Asks a real kube-apiserver and a server of this tree the same generated questions, and says where the answers differ
+    /// Sends the same generated requests to a real kube-apiserver and to a server of this tree, and reports where the
+    /// answers differ
     Differential(differential::Options),
-    /// Runs the fuzz targets, from their corpora, until the time is up; what crashes is made smaller
+    /// Runs the fuzz targets, from their corpora, until the time is up, and minimizes inputs that crash
     Fuzz(fuzz::Options),
-    /// Sets up what the tests drive (kubectl, Neutron, other clients) and runs them all, the walks included
+    /// Sets up the tools of the tests (kubectl, Neutron, other clients) and runs all tests, including the walks
     Test(test::Options),
-    /// Holds the tree against its own rules: crate edges, licences, file shape, words
+    /// Checks the tree against its own rules: crate edges, licences, file shape, words
     Tidy,
-    /// Fetches what the tests drive and prints the variables they look for: eval "$(cargo xtask tools)"
+    /// Fetches the tools of the tests and prints the variables they look for: eval "$(cargo xtask tools)"
     Tools,
     /// Replays the recorded answers of a real kube-apiserver against `steersman server`
     Walks(walks::Options),

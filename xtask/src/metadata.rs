@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about the workspace, as far as the checks need it.
+//! The output of `cargo metadata`, as far as the checks need it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ pub(crate) struct Package {
     pub(crate) version: String,
     /// An SPDX expression; old packages write `MIT/Apache-2.0`.
     pub(crate) license: Option<String>,
-    /// Where it came from; nothing for a path in the workspace.
+    /// The source of the package; `None` for a path in the workspace.
     pub(crate) source: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// The registries it may go to: nothing for any, an empty list for none.
+    /// The registries it may be published to: `None` for any, an empty list for none.
     pub(crate) publish: Option<Vec<String>>,
     pub(crate) description: Option<String>,
     pub(crate) repository: Option<String>,
@@ -40,12 +40,12 @@ pub(crate) struct Package {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// `dev`, `build`, or nothing for a normal dependency.
+    /// `dev`, `build`, or `None` for a normal dependency.
     pub(crate) kind: Option<String>,
 }
 
 impl Package {
-    /// Whether it goes to a registry.
+    /// Whether it is published to a registry.
     pub(crate) fn is_published(&self) -> bool {
         self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
     }
@@ -69,12 +69,12 @@ impl Metadata {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// The packages that come from elsewhere.
+    /// The packages from outside the workspace.
     pub(crate) fn foreign(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| !self.workspace_members.contains(&package.id))
     }
 
-    /// The workspace packages that `package` is built from. Development dependencies do not count: tests may use anything.
+    /// The workspace packages that `package` depends on, without development dependencies: tests may use anything.
     pub(crate) fn edges(&self, package: &Package) -> BTreeSet<String> {
         let members: BTreeSet<&str> = self.members().map(|member| member.name.as_str()).collect();
         package

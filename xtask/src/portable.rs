@@ -1,7 +1,7 @@
-//! Whether the library compiles where its users are: with other features than ours, and for other systems.
+//! Checks whether the library compiles for its users: with other features than ours, and for other systems.
 //!
-//! Nothing is linked, so that no linker and no C compiler of another system is needed: what build scripts compile there is
-//! answered by a compiler that writes empty files.
+//! Nothing is linked, so that no linker and no C compiler of another system is needed: build scripts that compile C
+//! code get a compiler that writes empty files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use anyhow::Context;
 use crate::process::{capture, find_program};
 use crate::workspace::Workspace;
 
-/// Features of the library that must compile without the default ones: none, each alone, and what goes together.
+/// Features of the library that must compile without the default ones: none, each alone, and combinations.
 const FEATURES: [&str; 13] = [
     "",
     "anyhow",
@@ -34,10 +34,10 @@ const TARGETS: [&str; 3] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin", "aar
 /// The crates that a program may depend on wherever it runs.
 const LIBRARIES: [&str; 3] = ["steersman", "steersman-machinery", "steersman-schema"];
 
-/// All but OpenSSL, whose headers another system's would have to be.
+/// All features except OpenSSL, which needs headers of the other system.
 const PORTABLE: &str = "steersman/anyhow,steersman/shard,steersman/strategic,steersman/webhook";
 
-/// Checks the library with each set of features. One that needs the OpenSSL of the system is skipped where there is none.
+/// Checks the library with each set of features. Sets that need the system's OpenSSL are skipped if it is missing.
 pub(crate) fn check_features(workspace: &Workspace) -> anyhow::Result<()> {
     for features in FEATURES {
         if features.contains("openssl") && !has_openssl() {
@@ -53,7 +53,7 @@ pub(crate) fn check_features(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the libraries for each of the other systems. One whose standard library cannot be had is skipped.
+/// Checks the libraries for each of the other systems. A system whose standard library is not available is skipped.
 pub(crate) fn check_targets(workspace: &Workspace) -> anyhow::Result<()> {
     let compiler = empty_compiler(&workspace.tools())?;
     for target in TARGETS {
@@ -76,13 +76,13 @@ fn has_openssl() -> bool {
     capture(Command::new("pkg-config").args(["--exists", "openssl"])).is_ok()
 }
 
-/// Has rustup fetch the standard library of `target`; nothing happens when it is there.
+/// Installs the standard library of `target` with rustup, unless it is installed.
 fn install(target: &str) -> anyhow::Result<()> {
     find_program("rustup").context("rustup is not on PATH")?;
     capture(Command::new("rustup").args(["target", "add", target])).map(drop)
 }
 
-/// Writes a program that stands for the C compiler and the archiver: it makes the file that it is asked for, empty.
+/// Writes a program in place of the C compiler and the archiver: it creates the requested file, empty.
 fn empty_compiler(directory: &Path) -> anyhow::Result<PathBuf> {
     const SCRIPT: &str = "#!/bin/sh
 # As an archiver: `cq FILE ..`, `s FILE`. As a compiler: `.. -o FILE ..`.

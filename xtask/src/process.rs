@@ -1,4 +1,4 @@
-//! Running other programs: timed, streamed, waited for with a deadline, ended by id.
+//! Runs other programs: with timing, streamed output, deadlines, and termination by id.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// Lines of a started program that nobody has read yet; past it, the program waits.
+/// The unread lines of a started program, beyond which the program blocks.
 const UNREAD_LINES_MAX: usize = 1024;
 
 /// The time now. The one clock of this program: nothing here runs under paused time.
@@ -23,7 +23,7 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// Runs `command`, passes its standard output through line by line, and hands every line to `each` too.
+/// Runs `command`, passes its standard output through line by line, and calls `each` with every line.
 pub(crate) fn stream(command: &mut Command, mut each: impl FnMut(&str)) -> anyhow::Result<ExitStatus> {
     let mut child = command
         .stdin(Stdio::null())
@@ -41,7 +41,7 @@ pub(crate) fn stream(command: &mut Command, mut each: impl FnMut(&str)) -> anyho
     child.wait().context("cannot wait for the program")
 }
 
-/// Runs `command` to its end and gives its standard output; its standard error is in the error if it fails.
+/// Runs `command` to its end and returns its standard output. If it fails, the error contains its standard error.
 pub(crate) fn capture(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {program}"))?;
@@ -52,19 +52,19 @@ pub(crate) fn capture(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A program that runs beside us. Dropping it kills it.
+/// A program that runs beside this one. Dropping it kills it.
 pub(crate) struct Running {
     child: Child,
     lines: mpsc::Receiver<String>,
 }
 
-/// What a running program did while we waited.
+/// An event of a running program.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Line(String),
     /// It closed its standard output, which a server does only by ending.
     End,
-    /// The time was up.
+    /// The timeout passed.
     Nothing,
 }
 
@@ -102,12 +102,12 @@ impl Running {
         }
     }
 
-    /// Waits for one that has closed its standard output.
+    /// Waits for a program that has closed its standard output.
     pub(crate) fn wait(mut self) -> anyhow::Result<ExitStatus> {
         self.child.wait().context("cannot wait for the program")
     }
 
-    /// Asks it to end and waits until it has; kills it when `patience` is over.
+    /// Sends SIGTERM and waits until the program has ended; kills it after `patience`.
     pub(crate) fn terminate(mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
         let id = self.child.id().to_string();
         capture(Command::new("kill").args(["-TERM", &id])).context("cannot send SIGTERM")?;
@@ -125,7 +125,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if the program has ended already, which is what is wanted.
+        // Both fail only if the program has ended already, as desired.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,5 @@
-//! Whether the crates that others use could be published: their metadata, their packages, and the promises of their versions.
+//! Checks whether the crates for other projects could be published: their metadata, their packages, and their semantic
+//! versions.
 
 use std::process::Command;
 
@@ -8,10 +9,10 @@ use crate::metadata::Package;
 use crate::process::{capture, find_program};
 use crate::workspace::Workspace;
 
-/// The Kubernetes whose types a package is built with while it is verified; libraries leave it open.
+/// The Kubernetes version whose types a package is verified with; libraries leave it open.
 const K8S_OPENAPI: &str = "1.37";
 
-/// What a package needs to be found and judged in a registry.
+/// Checks the metadata that a package needs to be found and judged in a registry.
 pub(crate) fn check_metadata(workspace: &Workspace) -> anyhow::Result<()> {
     let mut missing = Vec::new();
     for package in published(workspace) {
@@ -27,7 +28,7 @@ pub(crate) fn check_metadata(workspace: &Workspace) -> anyhow::Result<()> {
         missing.extend(
             fields.iter().filter(|(_, is_there)| !is_there).map(|(what, _)| format!("{} has no {what}", package.name)),
         );
-        // A package is built from other packages; development dependencies without a version are left out of it.
+        // A package is built from other packages; development dependencies without a version are omitted from it.
         for edge in workspace.metadata.edges(package) {
             let is_published = published(workspace).any(|other| other.name == edge);
             if !is_published {
@@ -39,10 +40,10 @@ pub(crate) fn check_metadata(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Packs every published crate and builds each from its package, against the packages of the others.
+/// Packs every published crate, and builds each from its package, against the packages of the others.
 pub(crate) fn package(workspace: &Workspace) -> anyhow::Result<()> {
     let mut command = workspace.cargo();
-    // What is not committed yet is checked too.
+    // Uncommitted changes are checked too.
     command.args(["package", "--quiet", "--locked", "--allow-dirty"]);
     command.args(published(workspace).flat_map(|package| ["--package", &package.name]));
     let status =
@@ -51,8 +52,8 @@ pub(crate) fn package(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares the public interface of the libraries with that of the last release. Without a release or without
-/// cargo-semver-checks there is nothing to compare, and a line says so.
+/// Compares the public API of the libraries with that of the last release. Without a release or without
+/// cargo-semver-checks there is nothing to compare, and a message says so.
 pub(crate) fn check_versions(workspace: &Workspace) -> anyhow::Result<()> {
     let tags = capture(
         Command::new("git").args(["tag", "--list", "v*", "--sort=-version:refname"]).current_dir(&workspace.root),
@@ -74,7 +75,7 @@ pub(crate) fn check_versions(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The crates that go to the registry.
+/// The crates that are published to the registry.
 fn published(workspace: &Workspace) -> impl Iterator<Item = &Package> {
     workspace.metadata.members().filter(|package| package.is_published())
 }

@@ -11,29 +11,29 @@ use crate::process::{Running, capture};
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// The mains of both, below the root of the workspace.
+/// The directory of both main packages, below the root of the workspace.
 const DIRECTORY: &str = "tests/reference";
-/// The version of the Go module, which the kube-apiserver reports as its own.
+/// The version that the kube-apiserver reports, which is that of the module it is built from.
 const VERSION: &str = "v1.36.3";
 
-/// The programs.
+/// The built programs.
 pub(crate) struct Reference {
     etcd: PathBuf,
     apiserver: PathBuf,
 }
 
-/// Both, running.
+/// Both programs, running.
 pub(crate) struct Upstream {
     // Dropped in this order: the server before its store.
     _apiserver: Running,
     _etcd: Running,
     pub(crate) address: String,
-    /// Holds the certificates by which the server is known once it has started.
+    /// The directory in which the server creates its certificates at its start.
     pub(crate) certificates: PathBuf,
 }
 
 impl Reference {
-    /// Builds both. Go keeps what it has built, so that only the first time takes minutes.
+    /// Builds both. Go caches the build, so that only the first one takes minutes.
     pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<Reference> {
         let build = |name: &str| {
             let path = workspace.tools().join(name);

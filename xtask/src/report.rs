@@ -1,4 +1,4 @@
-//! What a run of several parts says: how long each took, what was skipped, how it ended.
+//! The report of a run with several parts: how long each took, what was skipped, and the result.
 
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ pub(crate) struct Report {
 struct Part {
     name: &'static str,
     took: Duration,
-    /// Why it failed, if it did.
+    /// Why the part failed, if it did.
     failure: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Part {
 // === impl Report ===
 
 impl Report {
-    /// Runs one part under a heading. What it returns besides success is kept; a failure does not stop the others.
+    /// Runs one part under a heading. Returns its value if it succeeds; a failure does not stop the other parts.
     pub(crate) fn part<T>(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
         println!("=== {name}");
         let start = now();
@@ -53,8 +53,9 @@ impl Report {
         value
     }
 
-    /// Runs lanes of parts beside each other, the parts of a lane one after another. What a part says is printed in one piece when it
-    /// has ended. Counted is what all of them counted; a part that failed without a failed test counts as one.
+    /// Runs lanes of parts concurrently, the parts of a lane one after another. The output of a part is printed in one
+    /// piece when the part has ended. Returns the total of the counted tests; a part that failed without a failed test
+    /// counts as one.
     pub(crate) fn lanes<P: Sync>(
         &mut self,
         lanes: &[Vec<P>],
@@ -93,8 +94,8 @@ impl Report {
         total
     }
 
-    /// Gets hold of something that tests drive. What this machine cannot have is skipped: a loud line here and at the end;
-    /// in continuous integration a failure.
+    /// Sets up a tool that tests use. If this machine cannot have it, that is reported here and at the end, and fails
+    /// in continuous integration.
     pub(crate) fn set_up<T>(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
         let start = now();
         match work() {
@@ -111,7 +112,7 @@ impl Report {
         }
     }
 
-    /// Every part with its time, then what was skipped.
+    /// Prints every part with its time, then the skipped ones.
     pub(crate) fn print_summary(&self) {
         println!("\n=== summary");
         for part in &self.parts {
@@ -125,12 +126,13 @@ impl Report {
         }
     }
 
-    /// How many skips count as failures: in continuous integration, where nothing may be skipped, all of them.
+    /// The number of skips that count as failures: in continuous integration, where nothing may be skipped, all of
+    /// them.
     pub(crate) fn n_forbidden_skips(&self) -> usize {
         if in_ci() { self.skipped.len() } else { 0 }
     }
 
-    /// Success if nothing failed and nothing was skipped that may not be.
+    /// Success if nothing failed, and nothing was skipped that must not be.
     pub(crate) fn exit_code(&self) -> ExitCode {
         let failed = self.parts.iter().any(|part| part.failure.is_some());
         if failed || self.n_forbidden_skips() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 ///
-/// If it is no licence expression.
+/// If it is not a licence expression.
 pub(crate) fn is_satisfied(expression: &str, allowed: &BTreeSet<String>) -> anyhow::Result<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut parser = Parser { words: spaced.split_whitespace().peekable(), allowed };

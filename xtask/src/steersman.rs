@@ -1,4 +1,4 @@
-//! Starting the product as a user would and knowing when it is ready.
+//! Starts the product as a user would, and detects when it is ready.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use serde::Deserialize;
 
 use crate::process::{Heard, Running, now};
 
-/// How long a start may take before it counts as hung; a debug build on a busy machine is slow.
+/// The timeout of a start; a debug build on a busy machine is slow.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How long requests may drain.
+/// The timeout of a shutdown, in which requests are drained.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
-/// Which of the binary's commands is started.
+/// The command of the binary that is started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     /// The control plane alone.
@@ -28,18 +28,18 @@ pub(crate) enum Role {
 pub(crate) struct Steersman {
     running: Running,
     pub(crate) ready: Ready,
-    /// From exec to the line that says ready.
+    /// The time from exec to the ready line.
     pub(crate) took: Duration,
 }
 
-/// The one line that `--output json` prints, once `/readyz` answers 200.
+/// The only line that `--output json` prints, once `/readyz` answers 200.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) kubeconfig: PathBuf,
 }
 
 impl Steersman {
-    /// Starts `binary` on a port of its own choice and waits until it is ready. Its log goes to `log`.
+    /// Starts `binary` on a port that it chooses, and waits until it is ready. Its log goes to `log`.
     pub(crate) fn start(
         binary: &Path,
         role: Role,
@@ -56,7 +56,7 @@ impl Steersman {
         command.arg(command_name).arg("--data-dir").arg(data);
         command.args(["--listen", "127.0.0.1:0", "--output", "json"]).args(extra).stderr(errors);
         for (name, _) in std::env::vars_os() {
-            // A cloud of the user's own must not be touched, nor their cluster.
+            // The user's own cloud and cluster must not be touched.
             if name.to_string_lossy().starts_with("OS_") || name == "KUBECONFIG" {
                 command.env_remove(name);
             }
@@ -76,7 +76,7 @@ impl Steersman {
         Ok(Steersman { running, ready, took })
     }
 
-    /// Lets it idle for `duration`. Fails if it ends meanwhile.
+    /// Waits for `duration`. Fails if the process ends meanwhile.
     pub(crate) fn idle(&self, duration: Duration) -> anyhow::Result<()> {
         let deadline = now() + duration;
         loop {
@@ -88,19 +88,19 @@ impl Steersman {
         }
     }
 
-    /// Its process.
+    /// The id of the process.
     pub(crate) fn id(&self) -> u32 {
         self.running.id()
     }
 
-    /// Its resident memory in bytes, as the kernel counts it.
+    /// The resident memory of the process in bytes, as the kernel counts it.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.running.id());
         let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         resident_bytes(&status).with_context(|| format!("no VmRSS in {path}"))
     }
 
-    /// Ends it as an init system would.
+    /// Stops the process as an init system would.
     pub(crate) fn stop(self) -> anyhow::Result<ExitStatus> {
         self.running.terminate(STOP_MAX)
     }
@@ -128,7 +128,8 @@ mod tests {
 
     use super::*;
 
-    /// A program in place of `steersman`: as server it complains and ends, otherwise it is ready and runs until told to end.
+    /// A program in place of `steersman`: as server it fails with a message, otherwise it prints the ready line and
+    /// runs until it is terminated.
     const STAND_IN: &str = r#"#!/bin/sh
 [ "$1" = server ] && { echo 'port 1 is taken' >&2; exit 2; }
 trap 'exit 0' TERM
@@ -136,7 +137,8 @@ echo "{\"kubeconfig\":\"$3/kubeconfig\"}"
 while :; do :; done
 "#;
 
-    // One test: two that write and start programs at the same time can find each other's still open for writing.
+    // One test: two tests that write and start programs concurrently can find each other's program still open for
+    // writing.
     #[test]
     fn start_waits_for_the_ready_line_and_quotes_an_early_end() {
         let directory = std::env::temp_dir().join(format!("xtask-stand-in-{}", std::process::id()));

@@ -1,5 +1,5 @@
-//! Counting what test programs say: the `test result:` lines of `cargo test`, and the `ok` and `not ok` lines of the Test
-//! Anything Protocol.
+//! Counts the results of test programs: the `test result:` lines of `cargo test`, and the `ok` and `not ok` lines of
+//! the Test Anything Protocol.
 
 use std::ops::AddAssign;
 
@@ -18,8 +18,8 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Reads one line such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out`, or `ok 1 - a name`
-    /// at the beginning of a line: what is indented is a part of what follows.
+    /// Reads one line such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out`, or `ok 1 -
+    /// a name` at the beginning of a line: an indented line is part of a subtest, whose result follows.
     pub(crate) fn from_line(line: &str) -> Option<Tally> {
         if line.starts_with("ok ") {
             return Some(Tally { passed: 1, failed: 0 });

@@ -1,7 +1,8 @@
 //! `cargo xtask test`: the one test command.
 //!
-//! Sets up what the tests drive, runs every test of the workspace (documentation included), those of the benches' server and
-//! load client, the corpora of the fuzz targets, then the walks. Ends with `N passed, N failed` over all of it, alone on the last line.
+//! Sets up the tools of the tests, and runs every test of the workspace (documentation included), those of the benches'
+//! server and load client, the corpora of the fuzz targets, then the walks. The last line is `N passed, N failed` over
+//! all of it, and nothing else.
 
 use std::process::{Command, ExitCode};
 
@@ -14,12 +15,13 @@ use crate::tools;
 use crate::walks;
 use crate::workspace::{Workspace, in_ci};
 
-/// Cases of every property test in a long run; 256 is the default.
+/// The number of cases of every property test in a long run; 256 is the default.
 const LONG_CASES: &str = "8192";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Many more cases in property tests, more rounds in the others, a minute of each fuzz target, and the suites of clients that take long
+    /// Many more cases in property tests, more rounds in the others, a minute of each fuzz target, and the slow suites
+    /// of clients
     #[arg(long)]
     long: bool,
     /// Only tests, and walks, whose name contains this
@@ -68,7 +70,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     if let Some(cache) = &corpus {
         command.env(tools::CORPUS_VARIABLE, cache);
     }
-    // Of what measures, the server and the load client have logic to test, and little to build.
+    // In the benches, only the server and the load client have logic to test, and they build quickly.
     let mut benches = workspace.cargo_benches();
     benches.args(["test", "--package", "bench-server", "--package", "bench-load"]);
     let mut benches = with_filter(benches);
@@ -110,7 +112,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(report.exit_code())
 }
 
-/// What a part counted; a part that failed without a failed test, as when it does not compile, counts as one.
+/// The count of a part. A part that failed without a failed test, for example because it does not compile, counts as
+/// one.
 fn counted_or_one(passed: Option<()>, counted: Tally) -> Tally {
     match passed {
         None => Tally { failed: counted.failed.max(1), ..counted },

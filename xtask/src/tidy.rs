@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the tree held against its own rules, which no compiler checks.
+//! `cargo xtask tidy`: checks the tree against its own rules, which no compiler checks.
 
 mod circles;
 mod dependencies;
@@ -17,12 +17,12 @@ use anyhow::Context;
 use crate::process::capture;
 use crate::workspace::Workspace;
 
-/// One breach of a rule.
+/// A violation of a rule.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Finding {
     /// A file, a file with a line, or a package.
     pub(crate) place: String,
-    /// What is wrong and what to do.
+    /// The problem, and the fix.
     pub(crate) message: String,
 }
 
@@ -44,18 +44,18 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints every breach. Returns how many files were read.
+/// Prints every violation. Returns how many files were read.
 ///
 /// # Errors
 ///
-/// If there is a breach, or something could not be read.
+/// If there is a violation, or a file could not be read.
 pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
     let mut findings = edges::check(&read(&workspace.root.join("ARCHITECTURE.md"))?, &workspace.metadata)?;
     findings.extend(dependencies::check(&read(&workspace.root.join("deny.toml"))?, &workspace.metadata)?);
     let files = files(workspace)?;
     let mut rust = BTreeMap::new();
     for file in &files {
-        // A file that is no text has nothing that these rules speak of.
+        // The rules do not apply to a file that is not text.
         if let Ok(text) = String::from_utf8(read_bytes(&workspace.root.join(file))?) {
             findings.extend(sources::check(file, &text));
             if file.ends_with(".md") {

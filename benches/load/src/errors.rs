@@ -1,10 +1,10 @@
-//! What went wrong, counted by what it says. A figure from a run with errors is worth less, and the table says so.
+//! Errors, counted by their messages. A figure from a run with errors is worth less, and the table shows them.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Different errors that are kept; more are counted together.
+/// The most different errors that are kept; further ones are counted together.
 const TEXTS_MAX: usize = 20;
 const TEXT_CHARS_MAX: usize = 240;
 const MORE: &str = "others";
@@ -22,11 +22,11 @@ impl Errors {
         *counts.entry(text).or_default() += 1;
     }
 
-    /// An answer that is no success.
+    /// Notes an unsuccessful answer.
     pub(crate) fn note_answer(&self, method: &str, status: u16, body: &[u8]) {
         let message = serde_json::from_slice::<serde_json::Value>(body).ok();
         let message = message.as_ref().and_then(|status| status["message"].as_str());
-        // Names differ from request to request; the first words say what it is.
+        // Names differ from request to request, so messages are counted without them.
         let message = message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), without_names);
         self.note(format!("{method} was answered {status}: {message}"));
     }
@@ -36,7 +36,7 @@ impl Errors {
     }
 }
 
-/// A message with what stands in quotes left out, so that it is the same for every object.
+/// A message without its quoted parts, so that it is the same for every object.
 fn without_names(message: &str) -> String {
     let parts: Vec<&str> = message.split('"').step_by(2).collect();
     parts.join("\"..\"")

@@ -1,4 +1,4 @@
-//! An admission webhook in this process that allows whatever it is asked about, over plain HTTP on loopback.
+//! An admission webhook in this process that allows every request, over plain HTTP on loopback.
 
 use std::net::SocketAddr;
 
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The Service that it stands for.
+/// The Service of the webhook.
 pub(crate) const NAMESPACE: &str = "bench";
 pub(crate) const NAME: &str = "hook";
 
-/// Listens, and answers as long as the process runs.
+/// Listens, and answers for as long as the process runs.
 pub(crate) async fn start() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a webhook")?;
     let address = listener.local_addr().context("the webhook's port is unknown")?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A connection that breaks is the server's to make anew.
+            // If a connection breaks, the server opens a new one.
             tokio::spawn(async move { serve(stream).await.ok() });
         }
     });
@@ -51,7 +51,7 @@ async fn serve(mut stream: TcpStream) -> anyhow::Result<()> {
     }
 }
 
-/// How long the head of a request is, and its body; `None` if the head is not here as a whole.
+/// The lengths of a request's head and body; `None` if the head is incomplete.
 fn head(received: &[u8]) -> anyhow::Result<Option<(usize, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut request = httparse::Request::new(&mut headers);

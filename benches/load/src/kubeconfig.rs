@@ -1,7 +1,7 @@
-//! Where an API server is and who asks it, read from a kubeconfig.
+//! The address of an API server and the user's credentials, read from a kubeconfig.
 //!
-//! What a kubeconfig may say and this does not follow (programs that sign in, proxies) is refused with its name: a
-//! measurement must not go elsewhere than its reader thinks.
+//! Unsupported parts of a kubeconfig (programs that sign in, proxies) are refused by name: a measurement must not reach
+//! another server than its reader thinks.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-/// What the current context comes to.
+/// The content of the current context.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Access {
     /// The URL of the server.
     pub(crate) server: String,
-    /// Certificates in PEM that may vouch for the server.
+    /// The CA certificates of the server in PEM.
     pub(crate) authority: Option<Vec<u8>>,
     /// The name in the server's certificate, if it is not the one in the URL.
     pub(crate) server_name: Option<String>,
@@ -90,7 +90,7 @@ struct User {
 ///
 /// # Errors
 ///
-/// If it cannot be read, or asks for something that is not followed here.
+/// If it cannot be read, or has an unsupported part.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Access> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let directory = path.parent().unwrap_or(Path::new("."));

@@ -1,4 +1,5 @@
-//! Requests as fast as they are answered: so many workers, each with a connection of its own and one request under way.
+//! Sends requests as fast as they are answered, from workers that each have a connection of their own and one request
+//! in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,41 +13,41 @@ use crate::errors::Errors;
 use crate::target::Target;
 use crate::wire::Connection;
 
-/// For how long the last answers may take after the time is up.
+/// The time limit of the last answers after the end.
 const GRACE: Duration = Duration::from_secs(60);
-/// Answers that are no success, a worker, until it gives up.
+/// The unsuccessful answers after which a worker gives up.
 const REFUSED_MAX: u32 = 1000;
 
-/// What is asked for, and when that ends.
+/// The requests to send, and when to stop.
 pub(crate) struct Load {
     pub(crate) method: &'static str,
     pub(crate) workers: usize,
-    /// No request begins after it.
+    /// No request begins after this time.
     pub(crate) duration: Duration,
-    /// No more requests than these.
+    /// The most requests.
     pub(crate) count_max: u64,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Requests that were answered with success.
+    /// The number of successful requests.
     pub(crate) n: u64,
     pub(crate) elapsed: Duration,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
 }
 
-/// One worker's share.
+/// The results of one worker.
 struct Share {
     latencies_us: Vec<u32>,
 }
 
-/// Carries a load out. `write` puts the request of a number, counted from zero over all workers, into a buffer.
+/// Runs a load. `write` writes the request of a number, counted from zero over all workers, into a buffer.
 ///
 /// # Errors
 ///
-/// If no connection can be made, or the answers stay away. Single failures are counted in `errors`.
+/// If no connection can be made, or the answers do not come. Single failures are counted in `errors`.
 pub(crate) async fn run(
     target: &Arc<Target>,
     errors: &Arc<Errors>,
@@ -93,7 +94,7 @@ async fn work(
     mut numbers: impl FnMut() -> Option<u64>,
     write: &(dyn Fn(u64, &mut Vec<u8>) + Send + Sync),
 ) -> Share {
-    /// What is kept of an answer, for the case that it is an error.
+    /// The bytes kept of an answer, in case it is an error.
     const KEPT_BYTES: usize = 512;
     let mut share = Share { latencies_us: Vec::new() };
     let (mut request, mut body, mut n_refused) = (Vec::new(), Vec::new(), 0);

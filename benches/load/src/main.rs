@@ -1,8 +1,9 @@
-//! Drives a Kubernetes API server, as hard as it can or just once, and says what each request costs that server.
+//! Drives a Kubernetes API server, as hard as possible or just once, and reports the cost of each request for that
+//! server.
 //!
-//! Any server that a kubeconfig leads to; `cargo xtask bench server` gives it a fresh `steersman server` of its own for every
-//! stage. Each stage is bounded in requests and in time and ends by itself. What a server's processes take is read from
-//! /proc, so it is known only for servers on the same machine.
+//! It works with any server that a kubeconfig names; `cargo xtask bench server` gives it a fresh `steersman server` for
+//! every stage. Each stage is bounded in requests and in time and ends by itself. The resources of a server's processes
+//! are read from /proc, so they are known only for servers on the same machine.
 
 mod errors;
 mod hook;
@@ -51,16 +52,16 @@ struct Options {
     /// Rows to measure; `list` means `list-table` and its like too
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
-    /// How often each stage is run; medians count
+    /// The runs of each stage; medians count
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Seconds for each row that is measured by the second
+    /// Seconds for each row that is measured per second
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
     duration: u64,
     /// Seconds after which a row that is not done is cut off
     #[arg(long, default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
     limit: u64,
-    /// What a custom resource takes, as the server answers it
+    /// The size of a custom resource, as the server answers it
     #[arg(long, default_value_t = 650, value_name = "BYTES")]
     object_bytes: usize,
     /// Watchers whose memory is measured
@@ -69,13 +70,13 @@ struct Options {
     /// Measure the opening of 1,000,000 objects too; takes minutes
     #[arg(long)]
     million: bool,
-    /// In place of the table: how cost grows
+    /// Measure how cost grows, instead of the table
     #[arg(long, value_delimiter = ',', value_name = "WHAT")]
     scale: Vec<Scale>,
-    /// Where --scale ends
+    /// The last step of --scale
     #[arg(long, value_name = "N", requires = "scale")]
     scale_max: Option<u64>,
-    /// Passed on to steersman server: how long old versions are kept
+    /// Passed on to steersman server: the time for which old versions are kept
     #[arg(long, value_name = "DURATION", conflicts_with = "kubeconfig")]
     history: Option<String>,
     /// Threads of the load client
@@ -87,7 +88,7 @@ struct Options {
     /// The steersman to start
     #[arg(long, value_name = "FILE", requires = "scratch", hide = true)]
     server: Option<PathBuf>,
-    /// Where its data goes
+    /// The directory of its data
     #[arg(long, value_name = "DIR", hide = true)]
     scratch: Option<PathBuf>,
 }
@@ -125,7 +126,7 @@ async fn run(options: Options) -> anyhow::Result<ExitCode> {
     };
     let server = version(&site, bounds, &errors).await?;
     let (mut results, mut growths) = (Results::default(), Vec::new());
-    // Either ends the run in order: a server of ours must not stay behind.
+    // Either way the run ends in order, because a server of ours must not stay behind.
     let mut terminated = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let is_stopped = tokio::select! {
         () = measure(&options, &site, bounds, &errors, &mut results, &mut growths) => false,
@@ -159,7 +160,7 @@ async fn run(options: Options) -> anyhow::Result<ExitCode> {
     Ok(if counts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs what is asked for. What fails is counted, and the rest goes on.
+/// Runs the requested measurements. Failures are counted, and the rest goes on.
 async fn measure(
     options: &Options,
     site: &Site,
@@ -180,7 +181,7 @@ async fn measure(
         return;
     }
     let counts = Counts {
-        // A count in thousands fits on every machine there is.
+        // A count in thousands fits on every machine.
         idle_watchers: usize::try_from(options.idle_watchers).unwrap_or(usize::MAX),
         is_million: options.million,
     };
@@ -198,7 +199,7 @@ async fn measure(
     }
 }
 
-/// Whether `only` means the row `name`: itself, or the first words of it.
+/// Whether `only` selects the row `name`: it is the name, or the first words of it.
 fn is_named(name: &str, only: &str) -> bool {
     name.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
@@ -213,7 +214,7 @@ async fn site(options: &Options) -> anyhow::Result<Site> {
     Ok(Site::Own(Launch { binary, scratch, history: options.history.clone(), webhook: hook::start().await? }))
 }
 
-/// What the server says it is.
+/// The version that the server reports.
 async fn version(site: &Site, bounds: Bounds, errors: &Arc<Errors>) -> anyhow::Result<String> {
     let stage = Stage::open(site, "version", bounds, errors).await?;
     let (_, answer) = stage.ask("GET", "/version", None).await?;
@@ -229,7 +230,7 @@ fn machine() -> Value {
     json!({"processor": model, "processors": processors})
 }
 
-/// Every watcher over HTTP/1.1 is an open file.
+/// Raises the limit of open files: every watcher over HTTP/1.1 is one.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -1,16 +1,16 @@
-//! What is written: custom resources, their definitions, a Pod. All made up, all of a known size.
+//! The objects that are written: custom resources, their definitions, a Pod. All are artificial and of a known size.
 
 use serde_json::{Value, json};
 
 pub(crate) const GROUP: &str = "load.example.com";
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Set on what a run makes outside its namespace.
+/// The label of objects that a run creates outside its namespace.
 pub(crate) const LABEL: &str = "load.example.com/bench";
-/// Every Widget there is.
+/// All Widgets.
 pub(crate) const WIDGETS: &str = "/apis/load.example.com/v1/widgets";
 pub(crate) const DEFINITION_BYTES: usize = 18 * 1024;
 
-/// The name of a Widget; of one length, so that all objects are of one size.
+/// The name of a Widget. All names have the same length, so that all objects have the same size.
 pub(crate) fn widget_name(n: u64) -> String {
     format!("w-{n:07}")
 }
@@ -19,7 +19,7 @@ pub(crate) fn widgets_path(namespace: &str) -> String {
     format!("/apis/{GROUP}/v1/namespaces/{namespace}/widgets")
 }
 
-/// A Widget as it is created and applied; `tag` makes up its size.
+/// A Widget in the form in which it is created and applied; `tag` pads it to its size.
 pub(crate) fn widget(n: u64, replicas: u64, tag: &str) -> String {
     let name = widget_name(n);
     format!(
@@ -50,7 +50,7 @@ pub(crate) fn widget_definition() -> String {
     definition(GROUP, "Widget", &schema, &columns).to_string()
 }
 
-/// The name and the definition of one of many kinds, of [`DEFINITION_BYTES`] each and ten to a group.
+/// The name and the definition of one of many kinds, of [`DEFINITION_BYTES`] each and ten per group.
 pub(crate) fn large_definition(n: usize) -> (String, String) {
     let group = format!("g{}.{GROUP}", n / 10);
     let kind = format!("Large{n}");
@@ -91,7 +91,7 @@ fn definition(group: &str, kind: &str, schema: &Value, columns: &Value) -> Value
                 "additionalPrinterColumns": columns, "schema": {"openAPIV3Schema": schema}}]}})
 }
 
-/// A Pod that no scheduler takes, with two containers.
+/// A Pod with two containers that no scheduler places.
 pub(crate) fn pod(name: &str) -> String {
     let container = |name: &str| {
         json!({"name": name, "image": "example/app:1.2.3", "args": ["--listen", ":8080", "--verbose"],

@@ -13,31 +13,31 @@ use tokio::time::{Instant, timeout};
 
 use crate::hook;
 
-/// How long a start may take before it counts as hung: opening a million objects is slow on a busy machine.
+/// The time after which a start counts as hung: opening a million objects is slow on a busy machine.
 const START_MAX: Duration = Duration::from_secs(300);
 
-/// The control loops that it runs: those that a server cannot do without, so that a request's cost is the server's own. `bench loops`
-/// measures the others.
+/// The control loops that it runs: only those that a server needs, so that a request's cost is the server's own. `bench
+/// loops` measures the others.
 const CONTROLLERS: &str = "certificates,namespace,service-cidr,serviceaccount-token,validatingadmissionpolicy-status";
 
-/// How it is started.
+/// The options of its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     pub(crate) scratch: PathBuf,
     pub(crate) history: Option<String>,
-    /// Where the webhook of this process listens.
+    /// The address of the webhook in this process.
     pub(crate) webhook: SocketAddr,
 }
 
-/// A server that runs. Dropping it kills it.
+/// A running server. Dropping it kills it.
 pub(crate) struct Server {
     child: Child,
-    /// Held so that what it prints later does not fail.
+    /// Kept open so that later output does not fail.
     _output: Lines<BufReader<ChildStdout>>,
     pub(crate) id: u32,
     pub(crate) kubeconfig: PathBuf,
-    /// From exec to the line that says ready, which is printed once `/readyz` answers 200.
+    /// The time from exec to the line of readiness, which is printed when `/readyz` answers 200.
     pub(crate) took: Duration,
 }
 
@@ -47,11 +47,11 @@ struct Ready {
 }
 
 impl Launch {
-    /// Starts a server on `data`, which may have objects in it already, and waits until it is ready.
+    /// Starts a server on `data`, which may already contain objects, and waits until it is ready.
     ///
     /// # Errors
     ///
-    /// If it ends before, or takes too long.
+    /// If it ends early, or takes too long.
     pub(crate) async fn start(&self, data: &Path) -> anyhow::Result<Server> {
         let log = std::fs::File::create(self.scratch.join("log")).context("cannot create the server's log")?;
         let mut command = Command::new(&self.binary);

@@ -1,4 +1,4 @@
-//! Processes as the kernel counts them: memory in MB of 10^6 bytes, time on a processor in seconds.
+//! Resources of processes from the kernel: memory in MB of 10^6 bytes, processor time in seconds.
 
 use std::fs;
 use std::io;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// The kernel counts ticks of 10 ms for its readers, whatever it counts itself.
+/// The unit in which the kernel reports processor time, whatever it uses internally: 10 ms.
 const TICKS_PER_S: f64 = 100.0;
-/// A process that takes less than this of a processor idles.
+/// A process that uses less than this part of a processor is idle.
 const IDLE_SHARE: f64 = 0.03;
 const IDLE_WINDOW: Duration = Duration::from_millis(500);
 const IDLE_WINDOWS: u32 = 3;
 const IDLE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The processes of a server, whose figures are added together: kube-apiserver and etcd, or one.
+/// The processes of a server, whose figures are summed: kube-apiserver and etcd, or one.
 #[derive(Clone, Debug)]
 pub(crate) struct Processes {
     pub(crate) ids: Vec<u32>,
 }
 
 impl Processes {
-    /// Time on a processor since the start, of all threads.
+    /// The processor time of all threads since the start.
     pub(crate) fn cpu_s(&self) -> io::Result<f64> {
         self.sum(|id| cpu_s(&id.to_string()))
     }
@@ -30,17 +30,17 @@ impl Processes {
         self.sum(|id| status_mb(id, "VmRSS:"))
     }
 
-    /// The most that was resident since the start, or since [`Processes::reset_peak`].
+    /// The peak of resident memory since the start, or since [`Processes::reset_peak`].
     pub(crate) fn peak_mb(&self) -> io::Result<f64> {
         self.sum(|id| status_mb(id, "VmHWM:"))
     }
 
-    /// Lets the peak begin anew at what is resident now: 5 is the kernel's word for it, see proc_pid_clear_refs(5).
+    /// Resets the peak to the current resident memory; 5 is the kernel's code for that, see proc_pid_clear_refs(5).
     pub(crate) fn reset_peak(&self) -> io::Result<()> {
         self.ids.iter().try_for_each(|id| fs::write(format!("/proc/{id}/clear_refs"), "5"))
     }
 
-    /// Waits until nothing is left to do, at most for half a minute.
+    /// Waits until the processes are idle, at most for half a minute.
     pub(crate) async fn settle(&self) -> io::Result<()> {
         let start = Instant::now();
         let mut n_idle = 0;
@@ -58,10 +58,11 @@ impl Processes {
     }
 }
 
-/// Time on a processor since the start of a process: a number, or `self`.
+/// The processor time of a process since its start; `id` is a number or `self`.
 pub(crate) fn cpu_s(id: &str) -> io::Result<f64> {
     let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The name of the program, in parentheses, may hold anything; utime and stime are the 12th and 13th after it.
+    // The name of the program, in parentheses, may contain anything; utime and stime are the 12th and 13th field after
+    // it.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
     let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
     Ok(ticks / TICKS_PER_S)

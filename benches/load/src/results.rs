@@ -1,4 +1,4 @@
-//! What is measured, what is promised of it, and what came of several runs.
+//! The table of measurements with their targets, and the results of several runs.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use serde::Serialize;
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// What `--only` calls it.
+    /// The name for `--only`.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
-    /// What the figure is to be.
+    /// The target of the figure.
     pub(crate) target: Option<f64>,
-    /// Microseconds of the server's processors that each request, delivery or row may take.
+    /// The target for the server's processor time, in microseconds per request, delivery or row.
     pub(crate) cpu_target_us: Option<f64>,
-    /// MB by which the server's memory may grow meanwhile.
+    /// The target for the growth of the server's memory meanwhile, in MB.
     pub(crate) growth_target_mb: Option<f64>,
 }
 
-/// Whether a row is to be measured, by its name.
+/// Whether the row of this name is to be measured.
 pub(crate) type IsWanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,7 +29,7 @@ pub(crate) enum Better {
     More,
 }
 
-/// What one run gave. What could not be read is absent.
+/// The result of one run. Values that could not be read are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Sample {
     pub(crate) value: f64,
@@ -38,11 +38,11 @@ pub(crate) struct Sample {
     pub(crate) growth_mb: Option<f64>,
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
-    /// It was stopped before it was done; the value is a bound.
+    /// Whether it was stopped early, so that the value is a bound.
     pub(crate) is_cut: bool,
 }
 
-/// The samples of every row, by its name.
+/// The samples of every row, by the name of the row.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) samples: BTreeMap<&'static str, Vec<Sample>>,
@@ -64,7 +64,7 @@ const fn less(name: &'static str, title: &'static str, unit: &'static str, targe
     Row { name, title, unit, better: Better::Less, target: Some(target), cpu_target_us: None, growth_target_mb: None }
 }
 
-/// A row that is read beside another.
+/// A row that is shown for comparison with another.
 const fn beside(name: &'static str, title: &'static str) -> Row {
     Row { name, title, unit: "/s", better: Better::More, target: None, cpu_target_us: None, growth_target_mb: None }
 }
@@ -73,7 +73,7 @@ const fn growing(row: Row, growth_target_mb: f64) -> Row {
     Row { growth_target_mb: Some(growth_target_mb), ..row }
 }
 
-/// Every line, in the order of the table.
+/// The rows, in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
     more("create", "durable creates, 64 workers", 8_000.0, 110.0),
     more("patch", "merge patches, 32 workers", 8_000.0, 130.0),
@@ -118,7 +118,7 @@ impl Results {
     }
 }
 
-/// The upper one of the two in the middle, where there are two.
+/// The median; of an even number of values the upper one in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()

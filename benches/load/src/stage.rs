@@ -1,4 +1,4 @@
-//! A server to measure, with a namespace of the stage's own: a fresh one of ours, or a part of one that was there before.
+//! A server to measure, with a namespace for the stage: a fresh server of ours, or a part of an existing one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use crate::target::{Body, JSON, Target};
 
 /// Workers that fill a server with objects before something is measured.
 const FILL_WORKERS: usize = 64;
-/// How long each object may take then.
+/// The time limit for each of these objects.
 const FILL_MAX_EACH: Duration = Duration::from_millis(5);
-/// How long it may take to remove what a stage has made from a server that was there before.
+/// The time limit for removing a stage's objects from an existing server.
 const TIDY_MAX: Duration = Duration::from_secs(600);
-/// How often it is asked whether something has come about.
+/// The pause between checks whether a state is reached.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Where the stages of a run happen.
+/// The server that the stages of a run use.
 #[derive(Clone, Debug)]
 pub(crate) enum Site {
-    /// A server that was there before; the processes are its own, if they are known.
+    /// An existing server. Its processes, if they are known.
     Foreign { kubeconfig: PathBuf, processes: Option<Processes> },
     /// A fresh server for every stage.
     Own(Launch),
 }
 
-/// What bounds a stage, and what it makes.
+/// The limits of a stage, and the size of its objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// How long what is measured by the second runs.
+    /// The duration of a measurement per second.
     pub(crate) duration: Duration,
-    /// How long anything else may take.
+    /// The time limit of everything else.
     pub(crate) limit: Duration,
-    /// What a custom resource takes as the server answers it.
+    /// The size of a custom resource in the server's answer.
     pub(crate) object_bytes: usize,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct Stage {
     pub(crate) errors: Arc<Errors>,
     pub(crate) bounds: Bounds,
     pub(crate) namespace: String,
-    /// The server's, if they are known.
+    /// The processes of the server, if they are known.
     pub(crate) processes: Option<Processes>,
-    /// What fills a Widget up to its size. Empty until Widgets are defined.
+    /// Padding that brings a Widget to its size. Empty until Widgets are defined.
     pub(crate) tag: Arc<str>,
     own: Option<Own>,
 }
@@ -64,7 +64,7 @@ struct Own {
     server: Server,
 }
 
-/// What something has cost since it was made.
+/// Measures cost from its creation on.
 pub(crate) struct Meter {
     start: Instant,
     server_cpu_s: Option<f64>,
@@ -72,7 +72,7 @@ pub(crate) struct Meter {
 }
 
 impl Stage {
-    /// Starts a server, or finds the one that is there, and makes a namespace.
+    /// Starts a server, or connects to the existing one, and creates a namespace.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Ends the server, or removes from it what the stage has made.
+    /// Ends the server, or removes the stage's objects from it.
     ///
     /// # Errors
     ///
@@ -121,7 +121,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The server's process ends as if the power went, and a new one opens what it left. `None` if it is not ours.
+    /// Kills the server's process as a power failure would, and starts a new one on the same data. `None` if the server
+    /// is not ours.
     pub(crate) async fn kill_and_start(&mut self) -> anyhow::Result<Option<Duration>> {
         let Some(Own { launch, data, server }) = self.own.take() else { return Ok(None) };
         server.kill().await?;
@@ -133,14 +134,14 @@ impl Stage {
         Ok(Some(took))
     }
 
-    /// Defines Widgets and finds how much they must hold to be of the size asked for.
+    /// Defines Widgets, and finds how much padding gives them the requested size.
     pub(crate) async fn define_widgets(&mut self) -> anyhow::Result<()> {
         let definition = objects::widget_definition();
         self.create(DEFINITIONS, &definition).await?;
         self.wait_established(&format!("widgets.{}", objects::GROUP)).await?;
         let path = format!("{}?dryRun=All", objects::widgets_path(&self.namespace));
         let bare = self.create(&path, &objects::widget(0, 1, "t")).await?;
-        // One byte stands in the tag already.
+        // The tag already has one byte.
         let n = self.bounds.object_bytes.saturating_sub(bare.len()) + 1;
         if bare.len() > self.bounds.object_bytes {
             eprintln!("  an object takes {} bytes here", bare.len());
@@ -152,7 +153,7 @@ impl Stage {
     /// Creates Widgets from number `from` up to `to`, all of which must succeed.
     pub(crate) async fn fill(&self, from: u64, to: u64) -> anyhow::Result<Outcome> {
         let count_max = to.saturating_sub(from);
-        // A slow server, or a busy machine, may take longer for many than for what is measured.
+        // A slow server or a busy machine may take longer to create many objects than a measurement lasts.
         let duration = self.bounds.limit.max(FILL_MAX_EACH.saturating_mul(u32::try_from(count_max)?));
         let load = Load { method: "POST", workers: FILL_WORKERS, duration, count_max };
         let outcome = self.create_widgets(load, from).await?;
@@ -188,7 +189,7 @@ impl Stage {
         anyhow::bail!("{name} was not established in {} s", self.bounds.limit.as_secs())
     }
 
-    /// The version of a collection as it is now, to watch from.
+    /// The current version of a collection, to watch from.
     pub(crate) async fn version(&self, path: &str) -> anyhow::Result<String> {
         let (status, list) = self.ask("GET", &format!("{path}?limit=1"), None).await?;
         let list: Value = serde_json::from_slice(&list).context("a list is no JSON")?;
@@ -196,11 +197,11 @@ impl Stage {
         version.with_context(|| format!("the list of {path} was answered {status} and has no version"))
     }
 
-    /// Creates an object and returns what is answered.
+    /// Creates an object and returns the answer.
     ///
     /// # Errors
     ///
-    /// If that is no success.
+    /// If the answer is no success.
     pub(crate) async fn create(&self, path: &str, body: &str) -> anyhow::Result<Vec<u8>> {
         let (status, answer) = self.ask("POST", path, Some((JSON, body))).await?;
         let text = || String::from_utf8_lossy(&answer).into_owned();
@@ -252,7 +253,7 @@ impl Stage {
         answered.with_context(|| format!("{method} {path} was not answered in {} s", limit.as_secs()))?
     }
 
-    /// Waits until the server idles, as far as it can be told.
+    /// Waits until the server is idle, if its processes are known.
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
         match &self.processes {
             Some(processes) => processes.settle().await.context("cannot read what the server takes"),
@@ -260,7 +261,7 @@ impl Stage {
         }
     }
 
-    /// What is resident once the server idles.
+    /// The resident memory once the server is idle.
     pub(crate) async fn resident_mb(&self) -> anyhow::Result<Option<f64>> {
         self.settle().await?;
         self.processes.as_ref().map(Processes::resident_mb).transpose().context("cannot read what is resident")
@@ -276,16 +277,16 @@ impl Stage {
 }
 
 impl Meter {
-    /// What each of `n` has cost, with `value` as the figure.
+    /// The cost of each of `n` operations, with `value` as the figure.
     pub(crate) fn sample(&self, stage: &Stage, value: f64, n: u64) -> anyhow::Result<Sample> {
-        // Counts and seconds of one run are far below what an f64 holds exactly.
+        // An f64 holds the counts and seconds of one run exactly.
         let each_us = |seconds: f64| seconds / n.max(1) as f64 * 1e6;
         let server_cpu_us = self.server_cpu_s(stage)?.map(each_us);
         let client_cpu_us = Some(each_us(process::cpu_s("self")? - self.client_cpu_s));
         Ok(Sample { value, server_cpu_us, client_cpu_us, ..Sample::default() })
     }
 
-    /// Requests of a load a second, with what each has cost.
+    /// The requests per second of a load, with the cost of each.
     pub(crate) fn rate(&self, stage: &Stage, outcome: &Outcome) -> anyhow::Result<Sample> {
         let sample = self.sample(stage, outcome.n as f64 / outcome.elapsed.as_secs_f64(), outcome.n)?;
         Ok(Sample { p50_us: Some(outcome.p50_us), p99_us: Some(outcome.p99_us), ..sample })

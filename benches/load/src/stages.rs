@@ -1,4 +1,4 @@
-//! The stages of a run, each on a fresh server of ours or in a namespace of its own: what they do and which rows they fill.
+//! The stages of a run, each on a fresh server of ours or in a namespace of its own, with the rows that they fill.
 
 mod admission;
 mod definitions;
@@ -15,7 +15,7 @@ use crate::errors::Errors;
 use crate::results::{IsWanted, Results};
 use crate::stage::{Bounds, Site, Stage};
 
-/// What is done with one server, from its start to its end.
+/// The work of a stage on one server, from its start to its end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Admission,
@@ -29,11 +29,11 @@ pub(crate) enum Kind {
     Writes,
 }
 
-/// How many there are of what a row's title does not say.
+/// Quantities that the titles of rows do not contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
     pub(crate) idle_watchers: usize,
-    /// Measures the opening of a million objects too.
+    /// Whether the opening of a million objects is measured too.
     pub(crate) is_million: bool,
 }
 
@@ -62,11 +62,11 @@ pub(crate) const ALL: &[(Kind, &[&str])] = &[
     (Kind::Idle, &["idle-http1", "idle-http2"]),
 ];
 
-/// Runs one stage to its end. Of its rows only those that `is_wanted` are measured, where that saves time.
+/// Runs one stage to its end. Where that saves time, only the rows that `is_wanted` selects are measured.
 ///
 /// # Errors
 ///
-/// If it could not be carried out; what was measured until then is in `results`.
+/// If it could not be carried out; `results` has the earlier measurements.
 pub(crate) async fn run(
     kind: Kind,
     site: &Site,
@@ -99,6 +99,6 @@ pub(crate) async fn run(
         Kind::Many => many::measure(&mut stage, counts.is_million, results).await,
         Kind::Writes => writes::measure(&mut stage, is_wanted, results).await,
     };
-    // A stage that failed is tidied up too.
+    // A failed stage is cleaned up too.
     measured.and(stage.close().await)
 }

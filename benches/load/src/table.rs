@@ -1,4 +1,4 @@
-//! Laying figures out for people, and as JSON.
+//! Prints figures for people, and as JSON.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ pub(crate) fn render(results: &Results) -> String {
     let mut line = |title: &str, cells: [&str; 4]| {
         let [figure, cpu, growth, client] = cells;
         let text = format!("{title:<52} {figure:<34} {cpu:<24} {growth:<22} {client}");
-        // Writing to a String does not fail.
+        // Writes to a String do not fail.
         let _ = writeln!(out, "{}", text.trim_end());
     };
     line("", ["measured (target)", "server CPU us each", "growth MB", "client CPU us each"]);
@@ -43,7 +43,7 @@ fn judge(is_met: bool, target: f64) -> String {
 pub(crate) fn render_growth(growth: &Growth) -> String {
     let mut out = format!("{:>22}", growth.title);
     for column in growth.columns {
-        // Writing to a String does not fail.
+        // Writes to a String do not fail.
         let _ = write!(out, "  {column:>14}");
     }
     for (n, figures) in &growth.lines {
@@ -76,7 +76,7 @@ pub(crate) fn to_json(results: &Results) -> Value {
     ROWS.iter().filter_map(row).collect()
 }
 
-/// With as many digits as mean something.
+/// A number with as many digits as are significant.
 fn number(value: f64) -> String {
     if value.abs() < 0.1 {
         return format!("{value:.3}");

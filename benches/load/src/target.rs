@@ -1,4 +1,4 @@
-//! The server that is measured: how to reach it, and requests to it as bytes.
+//! The measured server: connections, and requests to it as bytes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use crate::kubeconfig::Access;
 use crate::wire::{Connection, Stream};
 
-/// JSON, with nothing asked of it.
+/// The media type of plain JSON.
 pub(crate) const JSON: &str = "application/json";
 
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(crate) struct Target {
     /// Host and port, as in the URL.
     authority: String,
     tls: Option<Tls>,
-    /// Headers that every request carries, each with its line break.
+    /// Headers of every request, each with its line break.
     headers: String,
     token: Option<String>,
 }
@@ -57,7 +57,7 @@ impl Target {
         Ok(Target { authority, tls, headers, token: access.token })
     }
 
-    /// The same server, asked in the name of another user.
+    /// The same server, with requests that impersonate another user.
     pub(crate) fn impersonating(&self, user: &str) -> Target {
         Target { headers: format!("{}Impersonate-User: {user}\r\n", self.headers), ..self.clone() }
     }
@@ -89,7 +89,7 @@ impl Target {
 
     /// # Errors
     ///
-    /// If nobody listens, or the two do not agree on TLS.
+    /// If nothing listens, or TLS cannot be negotiated.
     pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = self.tcp().await?;
         let stream: Box<dyn Stream> = match &self.tls {
@@ -118,7 +118,7 @@ impl Target {
         Ok((sender, tokio::spawn(connection)))
     }
 
-    /// A GET as HTTP/2 has it.
+    /// A GET in the form of HTTP/2.
     pub(crate) fn http2_get(&self, path: &str) -> anyhow::Result<http::Request<()>> {
         let mut request = http::Request::get(format!("https://{}{path}", self.authority)).header("accept", JSON);
         if let Some(token) = &self.token {
@@ -135,7 +135,7 @@ impl Target {
     }
 }
 
-/// What a request carries.
+/// The body of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Body<'a> {
     pub(crate) media_type: &'static str,
@@ -162,7 +162,7 @@ impl Tls {
             }
             None => builder.with_no_client_auth(),
         };
-        // Thousands of connections would each keep a session that nobody resumes.
+        // Thousands of connections would each keep a session that is never resumed.
         config.resumption = rustls::client::Resumption::disabled();
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).trim_matches(['[', ']']);
         let name = access.server_name.clone().unwrap_or_else(|| host.to_owned());

@@ -1,4 +1,4 @@
-//! Many watches at a time: over HTTP/1.1 a connection each, over HTTP/2 as streams.
+//! Many concurrent watches: over HTTP/1.1 a connection each, over HTTP/2 as streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::errors::Errors;
 use crate::target::Target;
 
-/// Handshakes under way at a time.
+/// The most concurrent handshakes.
 const OPENING_MAX: usize = 64;
-/// How long a watch may take to be answered.
+/// The time limit for the answer to a watch.
 const OPEN_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether events have arrived.
+/// The pause between checks whether events have arrived.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Watches over HTTP/1.1, which count events and throw them away. Dropping them ends them.
+/// Watches over HTTP/1.1, which count events and discard them. Dropping them ends them.
 pub(crate) struct Watchers {
     tasks: JoinSet<()>,
     counters: Arc<Counters>,
@@ -75,7 +75,7 @@ impl Watchers {
         let mut connection = opened.context("no watch is being opened")?.context("opening a watch panicked")??;
         let (counters, errors) = (Arc::clone(counters), Arc::clone(errors));
         tasks.spawn(async move {
-            // An event of JSON ends with a line break and has none within.
+            // An event in JSON ends with a line break and contains none.
             let count = &mut |piece: &[u8]| {
                 let n = memchr::memchr_iter(b'\n', piece).count();
                 counters.delivered.fetch_add(n as u64, Ordering::Relaxed);
@@ -91,12 +91,12 @@ impl Watchers {
         Ok(())
     }
 
-    /// Events that arrived, of all watches together.
+    /// The events that have arrived at all watches together.
     pub(crate) fn delivered(&self) -> u64 {
         self.counters.delivered.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many events have arrived. Says whether they have before the deadline.
+    /// Waits until this many events have arrived. False if they have not by the deadline.
     pub(crate) async fn wait_for(&self, n: u64, deadline: Instant) -> bool {
         while self.delivered() < n {
             if Instant::now() >= deadline {
@@ -113,11 +113,11 @@ impl Watchers {
     }
 }
 
-/// Watches as streams of a few HTTP/2 connections, which nobody reads. Dropping them ends them.
+/// Watches as streams of a few HTTP/2 connections, which are never read. Dropping them ends them.
 pub(crate) struct Streams {
-    /// Held so that the streams stay open.
+    /// Kept so that the streams stay open.
     bodies: Vec<h2::RecvStream>,
-    /// Held so that the connections do.
+    /// Kept so that the connections stay open.
     senders: Vec<h2::client::SendRequest<Bytes>>,
     connections: Vec<tokio::task::JoinHandle<Result<(), h2::Error>>>,
 }
@@ -133,7 +133,7 @@ impl Streams {
         while streams.bodies.len() < n {
             let (sender, connection) = target.connect_http2().await?;
             streams.connections.push(connection);
-            // Its settings, and with them how many streams it allows, are here once it has answered.
+            // After its answer, the settings with the number of allowed streams have arrived.
             streams.bodies.push(open_stream(&sender, target, path).await?);
             let n_more = sender.current_max_send_streams().saturating_sub(1).min(n - streams.bodies.len());
             for _ in 0..n_more {

@@ -1,14 +1,14 @@
-//! One HTTP/1.1 connection, as cheap as it can be: prepared bytes out, an answer's body to a sink.
+//! One HTTP/1.1 connection, as cheap as possible: it sends prepared bytes, and passes an answer's body to a sink.
 //!
 //! Written by hand because the client shares its processors with the server that it measures: no header maps, no
-//! allocation per request. It reads what API servers send (sized and chunked bodies) and refuses the rest.
+//! allocation per request. It reads the sized and chunked bodies that API servers send, and refuses the rest.
 
 use std::io;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What is read at once: as much as a TLS record holds.
+/// The size of a read: that of a TLS record.
 const READ_BYTES: usize = 16 * 1024;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEADERS_MAX: usize = 64;
@@ -18,22 +18,22 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
-    /// What has been read and not yet been taken.
+    /// Bytes that were read and not yet consumed.
     buffer: BytesMut,
 }
 
-/// How an answer's body ends.
+/// The framing of an answer's body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Framing {
     Chunked,
     Sized(usize),
 }
 
-/// Takes the frames of a chunked body off.
+/// Removes the framing of a chunked body.
 #[derive(Debug, Default)]
 struct Chunks {
     state: State,
-    /// Of the chunk under way.
+    /// The bytes left of the current chunk.
     n_left: usize,
 }
 
@@ -41,11 +41,11 @@ struct Chunks {
 enum State {
     #[default]
     Size,
-    /// After the size, up to the line's end.
+    /// After the size, up to the end of the line.
     Extension,
     Data,
     DataEnd,
-    /// Lines after the last chunk; the flag says whether this one has anything in it.
+    /// Lines after the last chunk; the flag says whether the current line is empty so far.
     Trailer {
         is_empty: bool,
     },
@@ -57,11 +57,11 @@ impl Connection {
         Connection { stream, buffer: BytesMut::new() }
     }
 
-    /// Sends a request and hands the answer's body to `sink`, piece by piece. Returns the status.
+    /// Sends a request and passes the answer's body to `sink`, piece by piece. Returns the status.
     ///
     /// # Errors
     ///
-    /// If the peer goes away or speaks no HTTP; the connection is of no further use then.
+    /// If the peer disconnects or does not speak HTTP; the connection is unusable then.
     pub(crate) async fn exchange(&mut self, request: &[u8], sink: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<u16> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
@@ -73,14 +73,14 @@ impl Connection {
         Ok(status)
     }
 
-    /// As [`Connection::exchange`], with the body collected.
+    /// Like [`Connection::exchange`], with the body collected.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
         let mut body = Vec::new();
         let status = self.exchange(request, &mut |piece| body.extend_from_slice(piece)).await?;
         Ok((status, body))
     }
 
-    /// Sends a request whose answer has no end, and returns the status once its head is here.
+    /// Sends a request whose answer is a stream, and returns the status when its head has arrived.
     pub(crate) async fn begin(&mut self, request: &[u8]) -> io::Result<u16> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// The body of an answer that [`Connection::begin`] began, until it ends.
+    /// Reads the rest of the answer to [`Connection::begin`], until it ends.
     pub(crate) async fn follow(&mut self, sink: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<()> {
         self.chunked(sink).await
     }
@@ -108,7 +108,7 @@ impl Connection {
         loop {
             if let Some((length, status, framing)) = parse_head(&self.buffer)? {
                 self.buffer.advance(length);
-                // 100 Continue and its like go before the answer.
+                // 100 Continue and other informational answers come before the real one.
                 if status >= 200 {
                     return Ok((status, framing));
                 }
@@ -147,7 +147,7 @@ impl Connection {
     }
 }
 
-/// The length of the head at the beginning of `bytes`, its status and what follows; `None` if it is not all there.
+/// The length of the head at the beginning of `bytes`, its status and its framing; `None` if it is incomplete.
 fn parse_head(bytes: &[u8]) -> io::Result<Option<(usize, u16, Framing)>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
@@ -174,7 +174,7 @@ fn invalid(message: &'static str) -> io::Error {
 // === impl Chunks ===
 
 impl Chunks {
-    /// Takes what it can of `input` and says how much that was: all, unless the body ends before.
+    /// Consumes as much of `input` as it can and returns how much that was: all of it, unless the body ends before.
     fn take(&mut self, input: &[u8], sink: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<usize> {
         let mut at = 0;
         while at < input.len() && self.state != State::Done {
@@ -220,7 +220,7 @@ mod tests {
 
     #[track_caller]
     fn check(input: &[u8], expected: &str, n_rest: usize) {
-        // However it is cut into reads.
+        // The result is the same however the input is cut into reads.
         for size in 1..=input.len() {
             let (mut chunks, mut body, mut n) = (Chunks::default(), Vec::new(), 0);
             for piece in input.chunks(size) {

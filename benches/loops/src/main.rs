@@ -1,8 +1,8 @@
-//! Gives the control loops of a cluster work and says how long they take, as one line of JSON.
+//! Gives the control loops of a cluster work and prints their durations as one line of JSON.
 //!
-//! `cargo xtask bench loops` runs it against a fresh `steersman up` with simulated nodes, and with `--idle` against one that nobody uses. Any
-//! cluster that a kubeconfig leads to will do; what is made there is deleted again, as part of what is measured. Each wait ends after
-//! `--limit` at the latest.
+//! `cargo xtask bench loops` runs it against a fresh `steersman up` with simulated nodes, and with `--idle` against an
+//! unused one. It runs against any cluster that a kubeconfig names; the objects it creates are deleted again, as part
+//! of the measurement. Each wait ends after `--limit` at the latest.
 
 mod process;
 mod storm;
@@ -28,13 +28,13 @@ use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// Requests that are under way at the same time.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 32;
-/// How often is looked whether something is over.
+/// The pause between checks whether a step is over.
 const LOOK: Duration = Duration::from_millis(20);
-/// The same, where a look is a list.
+/// The same, where a check is a list.
 const LOOK_AT_LIST: Duration = Duration::from_millis(100);
-/// How long nobody asks for anything before rest is measured.
+/// The quiet time before the idle measurement.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Pods of each Deployment.
 const REPLICAS: usize = 10;
@@ -58,16 +58,17 @@ struct Options {
     /// Objects in a namespace that ends
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     objects: u32,
-    /// Gives no work, and measures rest alone
+    /// Gives no work, and measures the idle cluster alone
     #[arg(long)]
     idle: bool,
-    /// Creates so many Pods by Deployments and deletes their namespace, and measures only what memory stays after a rest
+    /// Creates this many Pods by Deployments and deletes their namespace, and measures only the memory that stays after
+    /// a rest
     #[arg(long, value_name = "PODS", conflicts_with = "idle", requires = "pid")]
     storm: Option<u32>,
-    /// Seconds of rest after all that
+    /// Seconds of rest at the end, which are measured
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600), value_name = "SECONDS")]
     rest: u64,
-    /// Seconds after which what is waited for counts as hung
+    /// Seconds after which a wait counts as hung
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3_600), value_name = "SECONDS")]
     limit: u64,
 }
@@ -106,7 +107,7 @@ async fn measure(options: &Options) -> anyhow::Result<BTreeMap<&'static str, f64
     Ok(figures)
 }
 
-/// How long it takes until the Pods of many Deployments are there and ready, and how long until they are gone.
+/// The time until the Pods of many Deployments exist and are ready, and the time until they are gone.
 async fn deployments(
     client: &Client,
     options: &Options,
@@ -136,7 +137,7 @@ async fn deployments(
     Ok(())
 }
 
-/// How long it takes until all that an owner leaves behind is collected.
+/// The time until all dependents of a deleted owner are collected.
 async fn dependents(
     client: &Client,
     options: &Options,
@@ -159,8 +160,8 @@ async fn dependents(
     end_namespace(client, options, "bench-dependents").await
 }
 
-/// How long it takes until a namespace full of objects is gone: of one kind that others own, of one that is owned, and of one that a
-/// finalizer holds until its loop lets go.
+/// The time until a namespace full of objects is gone: objects of a kind that owns others, of one that is owned, and of
+/// one that a finalizer holds until its loop removes it.
 async fn namespace(
     client: &Client,
     options: &Options,
@@ -196,7 +197,7 @@ async fn namespace(
     Ok(())
 }
 
-/// What the control plane takes when nothing is to be done.
+/// The resources that an idle control plane takes.
 async fn rest(client: &Client, options: &Options, figures: &mut BTreeMap<&'static str, f64>) -> anyhow::Result<()> {
     sleep(SETTLE).await;
     let before = writes::count(client).await?;
@@ -261,14 +262,14 @@ async fn end_namespace(client: &Client, options: &Options, name: &str) -> anyhow
     until(options, || async { Ok(api.get_metadata_opt(name).await?.is_none()) }).await
 }
 
-/// How many objects there are, without reading them all.
+/// The number of objects, without reading them all.
 async fn count<K: Clone + Debug + Resource + serde::de::DeserializeOwned>(api: &Api<K>) -> anyhow::Result<usize> {
     let list = api.list_metadata(&ListParams::default().limit(1)).await?;
     let remaining = list.metadata.remaining_item_count.unwrap_or(0);
     Ok(list.items.len() + usize::try_from(remaining).unwrap_or(0))
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn until<F: Future<Output = anyhow::Result<bool>>>(
     options: &Options,
     is_so: impl Fn() -> F,
@@ -276,7 +277,7 @@ async fn until<F: Future<Output = anyhow::Result<bool>>>(
     until_each(options, LOOK, is_so).await
 }
 
-/// The same, looking every `look`.
+/// The same, with a check every `look`.
 async fn until_each<F: Future<Output = anyhow::Result<bool>>>(
     options: &Options,
     look: Duration,

@@ -1,15 +1,16 @@
-//! A process as the kernel counts it: memory in MB of 10^6 bytes, time on a processor in seconds.
+//! Resources of a process from the kernel: memory in MB of 10^6 bytes, processor time in seconds.
 
 use std::fs;
 use std::io;
 
-/// The kernel counts ticks of 10 ms for its readers, whatever it counts itself.
+/// The unit in which the kernel reports processor time, whatever it uses internally: 10 ms.
 const TICKS_PER_S: f64 = 100.0;
 
-/// Time on a processor since the start of a process, of all its threads.
+/// The processor time of all threads of a process since its start.
 pub(crate) fn cpu_s(id: u32) -> io::Result<f64> {
     let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The name of the program, in parentheses, may hold anything; utime and stime are the 12th and 13th after it.
+    // The name of the program, in parentheses, may contain anything; utime and stime are the 12th and 13th field after
+    // it.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
     let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
     Ok(ticks / TICKS_PER_S)
@@ -19,7 +20,7 @@ pub(crate) fn resident_mb(id: u32) -> io::Result<f64> {
     memory_mb(id, "VmRSS:")
 }
 
-/// The most that was ever resident.
+/// The peak of resident memory since the start.
 pub(crate) fn peak_mb(id: u32) -> io::Result<f64> {
     memory_mb(id, "VmHWM:")
 }

@@ -1,4 +1,5 @@
-//! A storm: many Pods are created at once and all of them are deleted, and then memory is measured until it has had time to return.
+//! A storm: many Pods are created at once and all of them are deleted, and then memory is measured until it has had time
+//! to return.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::{Options, SETTLE, count, create, deployment, end_namespace, make_name
 const NAMESPACE: &str = "bench-storm";
 /// Pods of each Deployment.
 const REPLICAS: u32 = 1_000;
-/// Time between two lines that show how memory returns.
+/// The pause between two lines of output about memory.
 const STEP: Duration = Duration::from_secs(30);
 
 /// Measures memory before a storm, at its peak, and after the rest.

@@ -1,4 +1,4 @@
-//! How often the server was asked to write what, as its metrics say.
+//! Counts the server's writes by verb and resource, from its metrics.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use kube::Client;
 
 /// Verbs that change something.
 const VERBS: [&str; 5] = ["DELETE", "DELETECOLLECTION", "PATCH", "POST", "PUT"];
-/// What is answered and written nowhere.
+/// Resources that are answered but not stored.
 const VIRTUAL: [&str; 5] = [
     "localsubjectaccessreviews",
     "selfsubjectaccessreviews",
@@ -16,10 +16,10 @@ const VIRTUAL: [&str; 5] = [
     "tokenreviews",
 ];
 
-/// How often each thing was done, by verb and resource, as in `PUT deployments/status`.
+/// The number of writes by verb and resource, as in `PUT deployments/status`.
 pub(crate) type Counts = BTreeMap<String, f64>;
 
-/// How often since the start of the server.
+/// The writes since the start of the server.
 pub(crate) async fn count(client: &Client) -> anyhow::Result<Counts> {
     let request = http::Request::get("/metrics").body(Vec::new()).context("there is no such request")?;
     let text = client.request_text(request).await.context("cannot read the metrics")?;
@@ -34,7 +34,7 @@ fn read(text: &str) -> Counts {
         else {
             continue;
         };
-        // None of the values that are read has a comma or a quote in it.
+        // The values that are read contain neither commas nor quotes.
         let label = |name: &str| {
             let mut all = labels.split(',').filter_map(|label| label.split_once('='));
             all.find(|(found, _)| *found == name).map(|(_, value)| value.trim_matches('"'))
@@ -52,7 +52,7 @@ fn read(text: &str) -> Counts {
     counts
 }
 
-/// What was done between two counts.
+/// The writes between two counts.
 pub(crate) fn since(before: &Counts, after: &Counts) -> Counts {
     let difference = after.iter().map(|(what, n)| (what.clone(), n - before.get(what).copied().unwrap_or_default()));
     difference.filter(|(_, n)| 0.0 < *n).collect()

@@ -1,5 +1,5 @@
 // The rules of a definition as kube-apiserver evaluates them: compiled by apiextensions-apiserver's validator, which is built on
-// cel-go, and evaluated on one object. Prints what the fastest of many batches took, as an object of JSON.
+// cel-go, and evaluated on one object. Prints the time of the fastest of many batches, as an object of JSON.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// What both programs read.
+// The input of both programs.
 type work struct {
 	Schema apiextensionsv1.JSONSchemaProps
 	Object map[string]any
@@ -65,7 +65,7 @@ func main() {
 	fmt.Println(string(line))
 }
 
-// The schema with its rules, in turn until there are as many as wanted.
+// The schema with its rules, repeated in turn up to the wanted number.
 func structural(work *work) (*schema.Structural, error) {
 	for at := range work.Count {
 		rule := apiextensionsv1.ValidationRule{Rule: work.Rules[at%len(work.Rules)]}
@@ -78,7 +78,7 @@ func structural(work *work) (*schema.Structural, error) {
 	return schema.NewStructural(&internal)
 }
 
-// The value as the server decodes it: numbers without a fraction are int64.
+// The value in the form in which the server decodes it: numbers without a fraction are int64.
 func whole(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -97,7 +97,7 @@ func whole(value any) any {
 	return value
 }
 
-// Microseconds of one run, of the fastest among batches that fill a second.
+// Microseconds of one run, in the fastest of the batches that fill a second.
 func fastest(run func()) float64 {
 	const runs = 10
 	best := math.Inf(1)

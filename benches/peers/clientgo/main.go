@@ -1,6 +1,6 @@
 // The measured program on client-go: a shared informer with its defaults, and the work queue.
 //
-// It takes the same steps as the programs in Rust, see ../common, and prints its figures as one line of JSON.
+// It has the same steps as the programs in Rust, see ../common, and prints its figures as one line of JSON.
 package main
 
 import (
@@ -28,15 +28,15 @@ import (
 
 const (
 	indexName = "bench"
-	// Between sync and reading what is resident.
+	// The pause between sync and reading the resident memory.
 	settle = time.Second
-	// Between two looks at whether a step is over.
+	// The pause between checks whether a step is over.
 	look = time.Millisecond
-	// A handler that has not been told anything for so long has been told everything.
+	// A handler that has not been called for this long has been called for everything.
 	quiet = 200 * time.Millisecond
-	// Past this a step counts as hung.
+	// The time after which a step counts as hung.
 	stepMax = 5 * time.Minute
-	// For how long lookups are counted.
+	// The duration for which lookups are counted.
 	lookups = 500 * time.Millisecond
 )
 
@@ -61,7 +61,7 @@ func main() {
 	}
 }
 
-// newInformer makes the informer that a controller would have.
+// newInformer makes an informer like that of a controller.
 func newInformer(server, workload string) (cache.SharedIndexInformer, error) {
 	config := &rest.Config{Host: "http://" + server}
 	switch workload {
@@ -89,7 +89,7 @@ func newInformer(server, workload string) (cache.SharedIndexInformer, error) {
 	}
 }
 
-// indexValue is the field that is indexed.
+// indexValue is the indexed field.
 func indexValue(object any) string {
 	switch object := object.(type) {
 	case *corev1.Pod:
@@ -106,7 +106,7 @@ func version(object any) uint64 {
 	if !ok {
 		return 0
 	}
-	// What is no number is no version of ours.
+	// A version that is no number is not from our server, and counts as zero.
 	version, _ := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
 	return version
 }
@@ -118,7 +118,7 @@ func stripManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// heard is what the handler has been told so far.
+// heard counts the calls that the handler has received so far.
 type heard struct {
 	nEvents       atomic.Uint64
 	newestVersion atomic.Uint64
@@ -132,7 +132,7 @@ func (h *heard) tell(object any) {
 	}
 }
 
-// onceQuiet waits until the handler has been told of the relist too, which is no update, and says how much it has been told.
+// onceQuiet waits until the handler has also been called for the relist, which is no update, and returns the number of calls.
 func (h *heard) onceQuiet() uint64 {
 	for nEvents := h.nEvents.Load(); ; {
 		time.Sleep(quiet)
@@ -222,7 +222,7 @@ func measure(server, workload string, strip bool) (map[string]float64, error) {
 		}
 		return nil
 	}
-	// relist has the server end the watch with 410, and notes the peak of memory until the cache has come to last.
+	// relist makes the server end the watch with 410, and records the peak of memory until the cache has reached last.
 	relist := func(what, figure string, last reference) error {
 		if _, err := control(server, "watching"); err != nil {
 			return err

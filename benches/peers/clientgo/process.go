@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// This process as the kernel counts it, and the controls of the server.
+// Resources of this process from the kernel, and the controls of the server.
 
 // reference names the state of an object.
 type reference struct {
@@ -19,7 +19,7 @@ type reference struct {
 	Version   uint64 `json:"version"`
 }
 
-// facts is what there is to see.
+// facts is the state to wait for.
 type facts struct {
 	Objects       int       `json:"objects"`
 	Updates       uint64    `json:"updates"`
@@ -29,7 +29,7 @@ type facts struct {
 	LastUpdated   reference `json:"last_updated"`
 }
 
-// control asks the server for what and returns when it has done its part.
+// control requests what from the server and returns when it has done its part.
 func control(server, what string) (facts, error) {
 	var answer facts
 	response, err := http.Post("http://"+server+"/control/"+what, "", nil)
@@ -56,7 +56,7 @@ func statusMB(name string) (float64, error) {
 	return 0, fmt.Errorf("no %s in /proc/self/status", name)
 }
 
-// cpuSeconds is the time on a processor since the start, of all threads.
+// cpuSeconds is the processor time of all threads since the start.
 func cpuSeconds() (float64, error) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -65,7 +65,7 @@ func cpuSeconds() (float64, error) {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds(), nil
 }
 
-// resetPeak lets VmHWM begin anew at what is resident now, see proc_pid_clear_refs(5).
+// resetPeak resets VmHWM to the current resident memory, see proc_pid_clear_refs(5).
 func resetPeak() error {
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 }

@@ -14,7 +14,7 @@ const (
 	queueProducers = 8
 )
 
-// measureQueue takes the same steps as the bench of the library's own work queue.
+// measureQueue runs the same steps as the bench of the library's own work queue.
 func measureQueue() map[string]float64 {
 	keys := make([]string, queueKeys)
 	for i := range keys {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The custom resource as controller-gen would have it: types, deep copies, registration with a scheme.
+// The custom resource in the form of controller-gen's output: types, deep copies, registration with a scheme.
 
 var groupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
@@ -19,9 +19,9 @@ type Database struct {
 	Status DatabaseStatus `json:"status,omitempty"`
 }
 
-// DatabaseSpec is what is wanted of a database.
+// DatabaseSpec is the wanted state of a database.
 type DatabaseSpec struct {
-	// Where it runs; the indexed field.
+	// The cluster in which it runs; the indexed field.
 	Cluster          string            `json:"cluster"`
 	Engine           string            `json:"engine"`
 	EngineVersion    string            `json:"engineVersion"`
@@ -31,7 +31,7 @@ type DatabaseSpec struct {
 	StorageGigabytes int64             `json:"storageGigabytes"`
 }
 
-// DatabaseStatus is what is.
+// DatabaseStatus is the observed state.
 type DatabaseStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	Endpoint   string             `json:"endpoint,omitempty"`

@@ -1,4 +1,4 @@
-//! One connection: reads requests one after the other and writes what the recording has for them.
+//! One connection: reads requests one after the other and writes the recorded answers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -6,14 +6,14 @@ use std::net::TcpStream;
 use crate::recording::{Recording, State, frame};
 use crate::session::{Next, Progress, Session};
 
-/// Requests are a line, some headers and nothing else.
+/// The most bytes of a request, which is a line and some headers only.
 const HEAD_BYTES_MAX: u64 = 16 * 1024;
 const GONE: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}"#;
 
-/// What a request asks for, as far as answers differ.
+/// The parts of a request on which answers depend.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct Query {
-    /// The number of the item that a page begins with, if this is not the first page.
+    /// The number of the item at which a page begins, if it is not the first page.
     continues: Option<usize>,
     has_initial_events: bool,
     is_watch: bool,
@@ -21,11 +21,11 @@ struct Query {
     version: Option<usize>,
 }
 
-/// Answers until the client goes.
+/// Answers until the client disconnects.
 ///
 /// # Errors
 ///
-/// If it goes in the middle of something, or speaks no HTTP.
+/// If it disconnects in the middle of a request, or does not speak HTTP.
 pub(crate) fn serve(stream: TcpStream, recording: &Recording, session: &Session) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -51,7 +51,7 @@ pub(crate) fn serve(stream: TcpStream, recording: &Recording, session: &Session)
     Ok(())
 }
 
-/// Reads one request and returns its target; `None` when the client has gone.
+/// Reads one request and returns its target; `None` when the client has disconnected.
 fn read_target(reader: &mut BufReader<TcpStream>) -> io::Result<Option<String>> {
     let mut head = reader.by_ref().take(HEAD_BYTES_MAX);
     let mut line = String::new();
@@ -87,7 +87,7 @@ fn answer(out: &mut TcpStream, query: &Query, recording: &Recording, session: &S
 fn list(out: &mut TcpStream, query: &Query, recording: &Recording, state: &State) -> io::Result<()> {
     let n_objects = recording.workload.n_objects();
     let start = query.continues.unwrap_or(0).min(n_objects);
-    // A list at version 0 comes from the cache of a real server, which has no pages.
+    // A real server answers a list at version 0 from its cache, without pages.
     let end =
         if query.limit == 0 || query.version == Some(0) { n_objects } else { (start + query.limit).min(n_objects) };
     let page = match end < n_objects {
@@ -102,7 +102,7 @@ fn list(out: &mut TcpStream, query: &Query, recording: &Recording, state: &State
     write_whole(out, "200 OK", &[head.as_bytes(), state.items(start..end), b"]}\n"])
 }
 
-/// Carries out what is asked of an open watch, until that is to end.
+/// Carries out the steps of an open watch, until it ends.
 fn follow(out: &mut TcpStream, recording: &Recording, session: &Session, seen: Progress) -> io::Result<()> {
     session.start_watching(seen);
     let mut has_sent_updates = false;

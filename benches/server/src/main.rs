@@ -1,8 +1,8 @@
-//! Serves a made-up Kubernetes resource to the programs that are measured, from bytes made before the clock starts.
+//! Serves an artificial Kubernetes resource to the measured programs, from bytes prepared before the clock starts.
 //!
-//! One process, one workload, HTTP/1.1 on loopback: LIST in pages and whole, WATCH with and without the initial state. A
-//! thread per connection writes slices of a few large buffers, so that this end costs little and the same for everyone.
-//! What happens next is asked for through `/control/`, see `session`. It prints its address once it is ready.
+//! One process, one workload, HTTP/1.1 on loopback: LIST in pages and whole, WATCH with and without the initial state.
+//! A thread per connection writes slices of a few large buffers, so that this end costs little and the same for every
+//! program. The next step is requested through `/control/`, see `session`. It prints its address when it is ready.
 
 mod connection;
 mod objects;
@@ -21,7 +21,7 @@ use crate::session::Session;
 /// Serves pre-made objects and events.
 #[derive(Parser)]
 struct Options {
-    /// Which objects
+    /// The objects to serve
     #[arg(long)]
     workload: Workload,
 }
@@ -35,7 +35,7 @@ fn main() -> std::io::Result<()> {
     for stream in listener.incoming() {
         let (stream, recording, session) = (stream?, Arc::clone(&recording), Arc::clone(&session));
         std::thread::spawn(move || {
-            // A client that goes away in the middle of an answer is how every measurement ends.
+            // Every measurement ends with a client that disconnects in the middle of an answer.
             drop(connection::serve(stream, &recording, &session));
         });
     }

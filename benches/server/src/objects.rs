@@ -1,6 +1,6 @@
-//! The objects: what they look like, how many there are, which of them an event is about.
+//! The objects: their content, their number, and the object of each event.
 //!
-//! Made from a template with places to fill in, of the shape and size that a cluster's have: a third of each is
+//! Made from a template with placeholders, with the shape and size of a cluster's objects: a third of each is
 //! managedFields.
 
 use serde_json::{Map, Value, json};
@@ -11,15 +11,15 @@ pub(crate) const VERSION_LISTED: usize = 2_000_000;
 pub(crate) const VERSION_RELISTED: usize = 3_000_000;
 /// The version of a list after the watch has expired again.
 pub(crate) const VERSION_REPLACED: usize = 4_000_000;
-/// While the watch was down, one object in this many has changed.
+/// While the watch was down, one in this many objects has changed.
 pub(crate) const CHANGED_ONE_IN: usize = 100;
-/// How many values the indexed field has.
+/// The number of values of the indexed field.
 const INDEX_VALUES: usize = 1_000;
 const NAMESPACES: usize = 100;
 /// Environment variables of a Pod's container.
 const VARIABLES: usize = 14;
 
-/// Which objects are served.
+/// The objects to serve.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Workload {
     /// Custom resources of 1 KB
@@ -31,12 +31,12 @@ pub(crate) enum Workload {
 /// Writes the objects of a workload.
 pub(crate) struct Objects {
     workload: Workload,
-    /// The text between the places to fill in, each with the place after it.
+    /// The text before each placeholder, with the placeholder.
     parts: Vec<(String, Place)>,
     tail: String,
 }
 
-/// What differs from object to object.
+/// The parts that differ from object to object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     IndexValue,
@@ -89,14 +89,14 @@ impl Workload {
         }
     }
 
-    /// The built-in kinds' items in a list carry neither kind nor apiVersion.
+    /// Whether items of a list have neither kind nor apiVersion, like those of built-in kinds.
     pub(crate) fn are_items_bare(self) -> bool {
         self == Workload::Pods
     }
 
-    /// Which object the update `number` is about: all of them, in an order that is not the list's.
+    /// The object of the update `number`: all objects in turn, in an order that is not the list's.
     pub(crate) fn updated(self, number: usize) -> usize {
-        // Without a common divisor with either number of objects, so that every object has its turn.
+        // Coprime to both numbers of objects, so that every object is updated.
         const STRIDE: usize = 7_919;
         number * STRIDE % self.n_objects()
     }
@@ -133,7 +133,7 @@ impl Objects {
             let (kind, api_version) = (self.workload.kind(), self.workload.api_version());
             out.extend_from_slice(format!(r#""kind":"{kind}","apiVersion":"{api_version}","#).as_bytes());
         }
-        // The brace of the template is written already.
+        // The opening brace of the template is already written.
         let mut skip = 1;
         for (text, place) in &self.parts {
             out.extend_from_slice(&text.as_bytes()[skip..]);

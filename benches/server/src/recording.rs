@@ -1,36 +1,36 @@
-//! Every byte that is served while a clock runs, made before.
+//! All bytes that are served while a clock runs, prepared before.
 //!
-//! What is sent as a stream is kept with the framing of HTTP's chunks around it, so that serving it is writing it.
+//! Streams are stored with the framing of HTTP's chunks, so that serving them is only a write.
 
 use std::io::Write;
 use std::ops::Range;
 
 use crate::objects::{CHANGED_ONE_IN, Objects, VERSION_LISTED, VERSION_RELISTED, VERSION_REPLACED, Workload};
 
-/// A chunk is sent once it has so many bytes. Few and large, so that framing weighs nothing.
+/// The size of a chunk. Few and large ones, so that framing costs nothing.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The version of the first object; every other one has its own.
+/// The version of the first object; each other object has a version of its own.
 const VERSION_FIRST: usize = 1_000_000;
 
 pub(crate) struct Recording {
     pub(crate) workload: Workload,
-    /// At first; after the watch has expired, with one object in [`CHANGED_ONE_IN`] at a new version; after it has expired
-    /// again, with all of them.
+    /// The initial state; the state after the watch has expired, with one object in [`CHANGED_ONE_IN`] at a new
+    /// version; the state after it has expired again, with all objects at a new version.
     pub(crate) states: [State; 3],
     /// The MODIFIED events, framed.
     pub(crate) updates: Vec<u8>,
-    /// What a program must know to tell when it has seen everything, as JSON.
+    /// The facts that tell a program when it has received everything, as JSON.
     pub(crate) facts: String,
 }
 
 /// All objects at one time, as a list and as the beginning of a watch.
 pub(crate) struct State {
     pub(crate) version: usize,
-    /// The items of a list, a comma after each.
+    /// The items of a list, each followed by a comma.
     items: Vec<u8>,
-    /// Where in `items` the comma of each is.
+    /// The positions of these commas in `items`.
     ends: Vec<usize>,
-    /// ADDED events and the bookmark that closes them, framed.
+    /// ADDED events and the final bookmark, framed.
     pub(crate) initial_events: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Recording {
     }
 }
 
-/// Names the state of one object.
+/// The reference to the state of one object.
 fn reference(objects: &Objects, number: usize, version: usize) -> serde_json::Value {
     let mut bytes = Vec::new();
     objects.write(number, version, false, &mut bytes);
@@ -109,7 +109,7 @@ impl State {
         State { version, items, ends, initial_events: events.finish() }
     }
 
-    /// The items with these numbers, as they stand between the brackets of a list.
+    /// The items with these numbers, in the form of a list's content.
     pub(crate) fn items(&self, numbers: Range<usize>) -> &[u8] {
         let start = numbers.start.checked_sub(1).map_or(0, |before| self.ends[before] + 1);
         let end = numbers.end.checked_sub(1).map_or(0, |last| self.ends[last]);
@@ -144,7 +144,7 @@ impl Chunks {
 
 /// Appends `bytes` to `out` as one chunk.
 pub(crate) fn frame(bytes: &[u8], out: &mut Vec<u8>) {
-    // Writing to a Vec does not fail.
+    // Writes to a Vec do not fail.
     let _ = write!(out, "{:x}\r\n", bytes.len());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");

@@ -1,7 +1,7 @@
-//! Where the one measurement that is going on stands, and who waits for what.
+//! The progress of the current measurement, and the threads that wait for it.
 //!
-//! The measured program says what happens next: `reset` at its start, `expire` to end its watch with 410, `updates` to have
-//! the events streamed to it. `watching` answers once a watch is open that the next of these will reach.
+//! The measured program requests the next step: `reset` at its start, `expire` to end its watch with 410, `updates` to
+//! stream the events to it. `watching` is answered when a watch is open that the next step will reach.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -11,19 +11,19 @@ pub(crate) struct Session {
     changed: Condvar,
 }
 
-/// Where a measurement stands.
+/// The progress of a measurement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Progress {
-    /// Which measurement. A watch of an older one is nobody's.
+    /// The number of the measurement. A watch of an older one is ignored.
     epoch: u64,
-    /// How often the watches have ended; as many lists are no longer served.
+    /// The number of times that the watches have expired; this many lists are no longer served.
     pub(crate) n_expired: usize,
-    /// The updates have been asked for.
+    /// Whether the updates have been requested.
     has_updates: bool,
     n_watching: usize,
 }
 
-/// What an open watch has to do.
+/// The next action of an open watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Next {
     End,
@@ -51,7 +51,7 @@ impl Session {
         self.change(|progress| progress.has_updates = true);
     }
 
-    /// Counts a watch in that has sent the state `seen`.
+    /// Counts a watch that has sent the state `seen`.
     pub(crate) fn start_watching(&self, seen: Progress) {
         self.change(|progress| {
             if (progress.epoch, progress.n_expired) == (seen.epoch, seen.n_expired) {
@@ -60,12 +60,12 @@ impl Session {
         });
     }
 
-    /// Waits until somebody watches.
+    /// Waits until a watch is open.
     pub(crate) fn wait_for_watch(&self) {
         self.changed.wait_while(&mut self.progress.lock(), |progress| progress.n_watching == 0);
     }
 
-    /// Waits until there is something to do for a watch that began when `seen` was true.
+    /// Waits for the next action of a watch that began at `seen`.
     pub(crate) fn next(&self, seen: Progress, has_sent_updates: bool) -> Next {
         let mut progress = self.progress.lock();
         loop {

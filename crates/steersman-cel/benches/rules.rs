@@ -1,6 +1,7 @@
 //! Fifty rules on an object of five kilobytes, as a definition may have them: evaluated, and compiled.
 //!
-//! `cargo bench -p steersman-cel` prints each rule; `cargo xtask bench cel` lays the sums beside those of Kubernetes' own validator.
+//! `cargo bench -p steersman-cel` prints each rule; `cargo xtask bench cel` compares the sums with those of Kubernetes'
+//! own validator.
 
 use serde_json::{Value as Json, json};
 use std::hint::black_box;
@@ -11,7 +12,7 @@ use steersman_schema::structural;
 /// The schema, the object and the rules, which the other program reads too.
 const WORK: &str = include_str!("rules.json");
 
-/// What one run takes, in the best of many short batches: when nothing else has the processor.
+/// The time of one run, in the best of many short batches: when nothing else uses the processor.
 #[expect(clippy::disallowed_methods, reason = "to measure is to read the clock")]
 fn fastest(mut run: impl FnMut()) -> Duration {
     const RUNS: u32 = 10;

@@ -1,11 +1,12 @@
-//! The tree of an expression, in an arena: nodes refer to each other by number, so that dropping a deep tree needs no stack.
+//! The syntax tree of an expression, in an arena: nodes refer to each other by index, so that dropping a deep tree does
+//! not recurse.
 //!
-//! Macros stay what they are (a fold, a bound optional) where upstream expands them into loops over an accumulator; the
-//! checker, the costs and the evaluator know what each stands for.
+//! Macros are nodes of their own (a fold, a bound optional) where upstream expands them into loops over an accumulator;
+//! the checker, the cost estimate and the evaluator handle each accordingly.
 
 use std::sync::Arc;
 
-/// A node's number in its [`Ast`].
+/// The index of a node in its [`Ast`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Id(pub(crate) u32);
 
@@ -19,10 +20,10 @@ impl Id {
 #[derive(Debug)]
 pub(crate) struct Ast {
     pub(crate) nodes: Vec<Expr>,
-    /// Where each node is reported, in characters from the beginning.
+    /// The position at which each node is reported, in characters from the start.
     pub(crate) positions: Vec<u32>,
     pub(crate) root: Id,
-    /// How deep the tree is.
+    /// The depth of the tree.
     pub(crate) depth: u16,
 }
 
@@ -49,7 +50,7 @@ pub(crate) enum Expr {
     List(Box<[Item]>),
     Literal(Literal),
     Map(Box<[Entry]>),
-    /// `target.optMap(name, body)`, and `optFlatMap`, whose body is an optional itself.
+    /// `target.optMap(name, body)`, and `optFlatMap`, whose body is itself an optional.
     OptMap {
         target: Id,
         name: Arc<str>,
@@ -68,7 +69,7 @@ pub(crate) enum Expr {
 }
 
 impl Expr {
-    /// Calls with each node that it is made of.
+    /// Calls `each` with each child.
     pub(crate) fn each_part(&self, each: &mut dyn FnMut(Id)) {
         match self {
             Expr::Call { target, args, .. } => target.iter().chain(args).copied().for_each(each),
@@ -83,7 +84,6 @@ impl Expr {
     }
 }
 
-/// What is written out.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {
     Bool(bool),
@@ -110,23 +110,23 @@ pub(crate) struct Entry {
     pub(crate) optional: bool,
 }
 
-/// A field of an object that is written out.
+/// A field of an object literal.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     pub(crate) name: Arc<str>,
     pub(crate) value: Id,
     pub(crate) optional: bool,
-    /// Where a fault of it is reported.
+    /// The position at which its errors are reported.
     pub(crate) position: u32,
 }
 
-/// A macro that goes through a list or a map.
+/// A macro that iterates over a list or a map.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     pub(crate) kind: FoldKind,
     pub(crate) range: Id,
     pub(crate) var: Arc<str>,
-    /// The value, where `var` is the index or the key.
+    /// The variable of the value, where `var` is that of the index or the key.
     pub(crate) var2: Option<Arc<str>>,
     pub(crate) filter: Option<Id>,
     pub(crate) body: Id,

@@ -1,11 +1,11 @@
-//! What calls cost at run time, by upstream's figures.
+//! The run-time cost of calls, by upstream's figures.
 
 use crate::estimate::CHECK;
 use crate::estimate::{LIST, PER_CHAR, PER_PATTERN_CHAR, scaled};
 use crate::functions;
 use crate::value::{Opaque, Value};
 
-/// How the cost of a call follows from its arguments and its result.
+/// How the cost of a call is computed from its arguments and its result.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Charge {
     Check,
@@ -15,42 +15,42 @@ pub(crate) enum Charge {
     ContainsIp {
         text: bool,
     },
-    /// The product of two texts that are read.
+    /// The product of the lengths of two strings.
     ContainsText,
     Flatten,
     Index {
         is_first: bool,
     },
-    /// The shorter of two values is read.
+    /// The length of the shorter of two values.
     Least,
-    /// A list made of as many steps as it has items.
+    /// Building a list takes as many steps as it has items.
     NewList,
     One,
-    /// The pattern in the second argument is looked for in the first.
-    /// What is absent costs nothing.
+    /// An absent value costs nothing.
     OptionalIndex {
         is_first: bool,
     },
+    /// Searches the first argument for the pattern in the second.
     Pattern,
-    /// The first argument is read.
+    /// The length of the first argument.
     ReadFirst,
     ReadFirstTwice,
     ReadResultTwice,
     ReadSecond,
     SecondSize,
-    /// Each item is compared with each.
+    /// Compares each item with each other one.
     SelfCompare,
     Sets {
         factor: u8,
     },
-    /// Both texts are copied.
+    /// Copies both strings.
     Sum,
     Traverse,
     Validate,
 }
 
 impl Charge {
-    /// By the function, and by the overload if it is known before run time.
+    /// The charge of a function, and of an overload if it is known before run time.
     pub(crate) fn of(function: &str, overload: Option<&str>) -> Charge {
         match function {
             "check" => Charge::Check,
@@ -147,11 +147,12 @@ impl Charge {
     }
 }
 
-/// Two values that are compared: the shorter is read. Values of libraries compare at once.
+/// The cost of comparing two values: the shorter is read. Values of library types cost one.
 pub(crate) fn least(one: &Value<'_>, other: &Value<'_>) -> u64 {
     match (one, other) {
         (Value::Opaque(_), _) | (Value::Int(_), _) | (Value::Bool(_), _) => 1,
-        // Numbers of bytes are a bound of numbers of characters, and quicker to find; short texts cost one either way.
+        // The number of bytes bounds the number of characters, and is cheaper to get; short strings cost one either
+        // way.
         (Value::String(one), Value::String(other)) if one.len().min(other.len()) <= 10 => {
             u64::from(!one.is_empty() && !other.is_empty())
         }
@@ -159,7 +160,7 @@ pub(crate) fn least(one: &Value<'_>, other: &Value<'_>) -> u64 {
     }
 }
 
-/// What sorting a list, or making its items distinct, costs.
+/// The cost of sorting a list, or of making its items distinct.
 pub(crate) fn self_compare(list: Option<&Value<'_>>) -> u64 {
     let Some(Value::List(list)) = list else { return 1 + LIST };
     let size = list.len() as u64;
@@ -169,7 +170,7 @@ pub(crate) fn self_compare(list: Option<&Value<'_>>) -> u64 {
     (cost as u64).saturating_add(1 + LIST)
 }
 
-/// Everything in a value is read once.
+/// The cost of reading everything in a value once.
 fn traversal(value: &Value<'_>) -> u64 {
     match value {
         Value::String(text) => (text.len() as f64 * PER_CHAR) as u64,

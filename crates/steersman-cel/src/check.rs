@@ -1,7 +1,7 @@
-//! The type checker: each node gets a type, each call the overloads that it may mean.
+//! The type checker: assigns each node a type, and each call its possible overloads.
 //!
-//! The rules are those of cel-go's checker: types unify, `dyn` fits everything, a call means every overload that fits, and
-//! its type is `dyn` when they disagree.
+//! The rules are those of cel-go's checker: types unify, `dyn` is compatible with every type, and a call may mean every
+//! overload that fits; its type is `dyn` when their result types differ.
 
 mod unify;
 mod validate;
@@ -16,31 +16,31 @@ use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// More faults than that are not reported.
+/// Further issues are not reported.
 const ISSUES_MAX: usize = 100;
 
-/// What the checker has found out.
+/// The result of the checker.
 #[derive(Debug)]
 pub(crate) struct Checked {
     /// The type of each node.
     pub(crate) types: Vec<Type>,
     /// The calls, by node.
     pub(crate) calls: HashMap<u32, Resolved>,
-    /// What names mean, by node.
+    /// The meaning of names, by node.
     pub(crate) names: HashMap<u32, Name>,
 }
 
-/// A call that is understood.
+/// A resolved call.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) function: &'static Function,
-    /// Which overloads it may mean.
+    /// The overloads that the call may mean.
     pub(crate) overloads: Vec<usize>,
-    /// Whether what stands before the name is an argument, and not a part of the name.
+    /// Whether the expression before the name is an argument, and not a part of the name.
     pub(crate) member: bool,
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Name {
     /// A variable of a macro.
@@ -120,13 +120,13 @@ impl<'c> Checker<'c> {
             Expr::Fold(fold) => self.fold(fold, position),
             Expr::OptMap { target, name, body, flat } => self.opt_map(position, *target, name, *body, *flat),
         };
-        // A type can double with each macro, and is gone through again and again. Of a large one nothing is known any more.
+        // A type can double with each macro, and is walked repeatedly, so a large type becomes `dyn`.
         let of = if of.is_larger_than(PARTS_MAX) { Type::Dyn } else { of };
         self.checked.types[id.index()] = of.clone();
         of
     }
 
-    /// The arms of `check` are functions of their own, so that the frame that recurses stays small.
+    /// Each arm of `check` is a function of its own, which keeps the recursive stack frame small.
     fn ident(&mut self, id: Id, name: &str, position: u32) -> Type {
         match self.name(id, name) {
             Some(of) => of,
@@ -196,7 +196,7 @@ impl<'c> Checker<'c> {
             self.checked.names.insert(id.0, Name::Local(Arc::clone(name)));
             return Some(of.clone());
         }
-        // A leading point passes over what macros declare.
+        // A leading dot skips the variables of macros.
         let name = name.strip_prefix('.').unwrap_or(name);
         if let Some((name, decl)) = self.environment.variable(name) {
             self.checked.names.insert(id.0, Name::Variable(Arc::clone(name)));
@@ -207,7 +207,7 @@ impl<'c> Checker<'c> {
         Some(Type::Type(Arc::new(named)))
     }
 
-    /// The dotted name that a chain of selections spells, unless it begins with a variable of a macro.
+    /// The dotted name of a chain of selections, unless it begins with a variable of a macro.
     fn qualified(&self, id: Id) -> Option<String> {
         match self.ast.expr(id) {
             Expr::Ident(name) if self.scopes.iter().any(|(local, _)| local == name) => None,
@@ -229,12 +229,12 @@ impl<'c> Checker<'c> {
         if test { Type::Bool } else { of }
     }
 
-    /// The type of a field of a value of such a type; of an optional one it is optional.
+    /// The type of a field of a value of this type; for an optional value it is optional.
     fn field(&mut self, position: u32, target: &Type, field: &str) -> Type {
         let target = self.unifier.substitute(target, false);
         match &target {
             Type::Dyn | Type::Error | Type::Param(_) => Type::Dyn,
-            // Upstream does not ask of what type the keys are: nothing is found then.
+            // Upstream does not check the type of the keys: at run time such a field is not found.
             Type::Map(_, value) => (**value).clone(),
             Type::Object(object) => match self.object_field(object, field) {
                 Some(of) => of,
@@ -275,7 +275,7 @@ impl<'c> Checker<'c> {
         let mut types: Vec<Type> = Vec::with_capacity(args.len() + 1);
         types.extend(args.iter().map(|arg| self.check(*arg)));
         if let Some(target) = target {
-            // The target may be a part of the name, as in ip.isCanonical(..).
+            // The target may be a part of the function's name, as in ip.isCanonical(..).
             if let Some(qualified) = self.qualified(target)
                 && let Some(function) = functions::find(&format!("{qualified}.{name}"))
                 && self.environment.has_function(function.name)
@@ -300,7 +300,7 @@ impl<'c> Checker<'c> {
         let target = self.check(operand);
         let Expr::Literal(Literal::String(name)) = self.ast.expr(field) else { return Type::Error };
         let of = self.field(self.ast.position(id), &target, name);
-        // Of an optional the field is optional already.
+        // The field of an optional is already optional.
         if of.as_optional().is_some() && target.as_optional().is_some() { of } else { Type::optional(of) }
     }
 
@@ -338,7 +338,7 @@ impl<'c> Checker<'c> {
         result
     }
 
-    /// What is written as optional must be so; the type of what it may hold.
+    /// The type inside an entry that is written as optional; the entry must have an optional type.
     fn unwrapped(&mut self, id: Id, of: Type) -> Type {
         let of = self.unifier.substitute(&of, false);
         if let Some(inner) = of.as_optional() {
@@ -352,7 +352,7 @@ impl<'c> Checker<'c> {
         of
     }
 
-    /// The type of what holds values of both types: `dyn` if they differ.
+    /// The type of a container of values of both types: `dyn` if they differ.
     fn join(&mut self, known: Option<Type>, of: Type) -> Type {
         match known {
             None => of,
@@ -470,8 +470,8 @@ impl<'c> Checker<'c> {
         Type::Bool
     }
 
-    /// What a condition of a macro decides on must be a truth value; the fault is told as that of the operator which the macro
-    /// stands for, with the type of what the macro gathers.
+    /// The condition of a macro must be a bool. The issue is reported for the operator that the macro expands to, with
+    /// the type of the macro's result.
     fn condition(&mut self, position: u32, of: &Type, gathered: &Type) {
         if !self.unifier.try_assign(of, &Type::Bool) {
             let (found, gathered) = (self.shown(of), self.shown(gathered));
@@ -481,7 +481,7 @@ impl<'c> Checker<'c> {
         }
     }
 
-    /// `left && right`, `left || right`: both must be truth values.
+    /// `left && right`, `left || right`: both must be bools.
     fn logical(&mut self, id: Id, name: &str, args: &[Id]) -> Type {
         for arg in args {
             let of = self.check(*arg);
@@ -494,7 +494,7 @@ impl<'c> Checker<'c> {
     }
 }
 
-/// The declaration of what a path of fields leads to, for costs.
+/// The declaration at a path of fields, for cost estimation.
 pub(crate) fn declared<'d>(root: &'d DeclType, path: &[Step]) -> Option<&'d DeclType> {
     path.iter().try_fold(root, |decl, step| -> Option<&'d DeclType> {
         match step {
@@ -509,10 +509,10 @@ pub(crate) fn declared<'d>(root: &'d DeclType, path: &[Step]) -> Option<&'d Decl
     })
 }
 
-/// How many parts a type may have: an expression that is written by hand nests a few.
+/// The maximum number of parts of a type: expressions written by hand nest only a few.
 const PARTS_MAX: usize = 1000;
 
-/// Keys are texts; no schema says how long.
+/// Keys are strings whose length no schema bounds.
 static KEY: LazyLock<DeclType> = LazyLock::new(DeclType::string);
 
 /// A step from a declared value to a part of it.
@@ -520,8 +520,8 @@ static KEY: LazyLock<DeclType> = LazyLock::new(DeclType::string);
 pub(crate) enum Step {
     Element,
     Field(Arc<str>),
-    /// To a key of a map.
+    /// A key of a map.
     Key,
-    /// Without a declaration: an index.
+    /// An index, which has no declaration.
     Unknown,
 }

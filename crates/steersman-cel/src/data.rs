@@ -1,4 +1,4 @@
-//! What values of libraries are, apart from the functions that expressions call on them.
+//! The data types of libraries, apart from the functions that expressions call on them.
 
 pub(crate) mod address;
 pub(crate) mod authorizer;

@@ -1,7 +1,7 @@
-//! Declared types: what a schema says of values, as the checker, the costs and the evaluator need it.
+//! Declared types: the part of a schema that the checker, the cost estimate and the evaluator need.
 //!
-//! A declaration knows the type of a value and, for costs, the most elements it can have within a request. The evaluator
-//! reads JSON through it: whether a text is a time, a number a double, a list a set.
+//! A declaration has the type of a value and, for costs, the largest number of elements that fits into a request. The
+//! evaluator reads JSON according to it: whether a string is a timestamp, a number a double, a list a set.
 
 use crate::escape::escape;
 use crate::types::Type;
@@ -11,16 +11,16 @@ use steersman_schema::Schema;
 use steersman_schema::definitions::Definition;
 use steersman_schema::schema;
 
-/// The largest request, from which the largest of everything without a bound of its own follows.
+/// The size of the largest request, which bounds everything that has no bound of its own.
 const REQUEST_BYTES_MAX: u64 = 3 * 1024 * 1024;
 
 /// The type of declared values.
 #[derive(Clone, Debug)]
 pub struct DeclType {
     pub(crate) shape: Shape,
-    /// The most characters, items or entries; zero for what has none.
+    /// The largest number of characters, items or entries; zero for other types.
     pub(crate) elements_max: u64,
-    /// The least bytes of such a value in a request.
+    /// The smallest size of such a value in a request, in bytes.
     pub(crate) bytes_min: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct DeclType {
 pub(crate) enum Shape {
     Bool,
     Bytes,
-    /// A text with a day.
+    /// A string with a date.
     Date,
     Double,
     Duration,
@@ -42,20 +42,20 @@ pub(crate) enum Shape {
         value: Arc<DeclType>,
     },
     Object(Arc<ObjectDecl>),
-    /// Not read from JSON: an optional, an authorizer.
+    /// A type that JSON does not have: an optional, an authorizer.
     Other(Type),
     String,
     Timestamp,
 }
 
-/// How the items of a list belong together.
+/// The `x-kubernetes-list-type` of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ListKind {
     #[default]
     Atomic,
-    /// Items are told apart by these keys.
+    /// These keys identify the items.
     Map(Box<[Box<str>]>),
-    /// Items are different, and their order says nothing.
+    /// Items are unique, and their order is ignored.
     Set,
 }
 
@@ -63,9 +63,9 @@ pub(crate) enum ListKind {
 #[derive(Debug)]
 pub struct ObjectDecl {
     name: Arc<str>,
-    /// By the names that expressions use.
+    /// The fields, by the names that expressions use.
     fields: BTreeMap<Box<str>, FieldDecl>,
-    /// Any field may be named: it is `dyn`.
+    /// Whether expressions may name any field, which is then `dyn`.
     open: bool,
 }
 
@@ -91,7 +91,7 @@ impl ObjectDecl {
         self.open
     }
 
-    /// The declared field with a key of JSON.
+    /// The declared field of a JSON key.
     pub(crate) fn by_key(&self, key: &str) -> Option<&FieldDecl> {
         escape(key).and_then(|name| self.fields.get(&*name))
     }
@@ -107,33 +107,33 @@ impl DeclType {
         DeclType::simple(Shape::Dyn, 1)
     }
 
-    /// True or false.
+    /// A bool.
     pub fn boolean() -> DeclType {
         DeclType::simple(Shape::Bool, 4)
     }
 
-    /// A whole number.
+    /// An integer.
     pub fn integer() -> DeclType {
         DeclType::simple(Shape::Int, 1)
     }
 
-    /// A text.
+    /// A string.
     pub fn string() -> DeclType {
         DeclType { shape: Shape::String, elements_max: 0, bytes_min: 2 }
     }
 
-    /// A text that is a time.
+    /// A string that is a timestamp.
     pub fn timestamp() -> DeclType {
         DeclType { shape: Shape::Timestamp, elements_max: 32, bytes_min: 21 }
     }
 
-    /// A list with at most so many items.
+    /// A list with at most this number of items.
     pub fn list(item: DeclType, items_max: u64) -> DeclType {
         let shape = Shape::List { item: Arc::new(item), kind: ListKind::Atomic };
         DeclType { shape, elements_max: items_max, bytes_min: 2 }
     }
 
-    /// A map from texts, with at most so many entries.
+    /// A map with string keys and at most this number of entries.
     pub fn map(value: DeclType, entries_max: u64) -> DeclType {
         DeclType { shape: Shape::Map { value: Arc::new(value) }, elements_max: entries_max, bytes_min: 2 }
     }
@@ -150,7 +150,7 @@ impl DeclType {
         DeclType::simple(Shape::Object(Arc::new(object)), 2)
     }
 
-    /// An object with these fields, whose names are those that expressions use.
+    /// An object with these fields, by the names that expressions use.
     pub fn object_of(name: &str, fields: impl IntoIterator<Item = (String, DeclType)>) -> DeclType {
         let fields = fields
             .into_iter()
@@ -159,7 +159,7 @@ impl DeclType {
         DeclType::simple(Shape::Object(Arc::new(ObjectDecl { name: name.into(), fields, open: false })), 2)
     }
 
-    /// An object any field of which may be named, checked at run time.
+    /// An object in which expressions may name any field, checked at run time.
     pub(crate) fn open_object(name: &str) -> Arc<ObjectDecl> {
         Arc::new(ObjectDecl { name: name.into(), fields: BTreeMap::new(), open: true })
     }
@@ -170,27 +170,26 @@ impl DeclType {
         DeclType { shape: Shape::Other(Type::optional(self.type_of())), elements_max, bytes_min: self.bytes_min }
     }
 
-    /// A type for a value that is not read from JSON.
+    /// The declaration of a value that is not read from JSON.
     pub fn of(value: Type) -> DeclType {
         DeclType::simple(Shape::Other(value), 2)
     }
 
-    /// What a structural schema declares. None if nothing: such values are not seen by expressions.
+    /// The declaration of a structural schema. None if it declares nothing: expressions cannot refer to such values.
     ///
-    /// Of a resource (or an embedded one) apiVersion, kind, metadata.name and metadata.generateName are known whatever the
-    /// schema says.
+    /// A resource, embedded or not, always has apiVersion, kind, metadata.name and metadata.generateName.
     pub fn from_schema(schema: &Schema, is_resource: bool) -> Option<DeclType> {
         from_schema(schema, is_resource || schema.embedded_resource, "object")
     }
 
-    /// What the schema of a kind declares, for checking expressions that are evaluated without declarations. References are
-    /// followed; what contains itself, or is nested deeper than anything is, may be anything. Fields are known by their names in
-    /// JSON, and also as rules escape them.
+    /// The declaration of the schema of a kind, for checking expressions that are evaluated without declarations.
+    /// References are followed; a schema that contains itself, or is nested too deep, becomes `dyn`. Fields are
+    /// declared by their names in JSON, and also by the escaped names of rules.
     pub fn of_kind(schema: &Schema) -> DeclType {
         of_kind(schema, "object", &mut Vec::new())
     }
 
-    /// The object with one field more, or another one in its place.
+    /// The object with one field added or replaced.
     #[must_use]
     pub fn with_field(self, key: &str, value: DeclType) -> DeclType {
         let Shape::Object(object) = &self.shape else { return self };
@@ -204,7 +203,7 @@ impl DeclType {
         DeclType { shape: Shape::Object(Arc::new(object)), ..self }
     }
 
-    /// The type that the checker sees.
+    /// The type for the checker.
     pub fn type_of(&self) -> Type {
         match &self.shape {
             Shape::Bool => Type::Bool,
@@ -249,12 +248,12 @@ impl DeclType {
         }
     }
 
-    /// The most items or entries that a list or a map can have.
+    /// The largest number of items or entries that a list or a map can have.
     pub fn elements_max(&self) -> u64 {
         self.elements_max
     }
 
-    /// The most values of this type that a request has room for, with a comma between two.
+    /// The largest number of values of this type that fit into a request, with a comma between two.
     pub fn occurrences_max(&self) -> u64 {
         REQUEST_BYTES_MAX / (self.bytes_min + 1)
     }
@@ -308,7 +307,7 @@ fn from_schema(schema: &Schema, is_resource: bool, name: &str) -> Option<DeclTyp
     }
 }
 
-/// How many references are followed, one below the other.
+/// The maximum number of nested references that are followed.
 const REFERENCES_MAX: usize = 24;
 
 fn of_kind(schema: &Schema, name: &str, above: &mut Vec<Definition>) -> DeclType {
@@ -367,7 +366,7 @@ fn text(schema: &Schema, length_max: Option<u64>) -> DeclType {
         Some("date-time") => decl(Shape::Timestamp, 32, 21),
         _ => {
             let longest = schema.enumeration.iter().filter_map(|value| value.as_str()).map(str::len).max();
-            // A character may have four bytes.
+            // A character may take four bytes.
             let elements_max = match (length_max, longest) {
                 (Some(length), _) => length.saturating_mul(4),
                 (None, Some(longest)) => longest as u64,
@@ -380,7 +379,7 @@ fn text(schema: &Schema, length_max: Option<u64>) -> DeclType {
 
 fn fields(schema: &Schema, name: &str) -> (BTreeMap<Box<str>, FieldDecl>, u64) {
     let mut fields = BTreeMap::new();
-    // An object is at least {}; of its fields those count that must be written.
+    // An object is at least {}; only required fields add to that.
     let mut bytes_min = 2;
     for (key, property) in schema.properties.iter() {
         let Some(value) = from_schema(property, property.embedded_resource, &format!("{name}.{key}")) else { continue };
@@ -395,7 +394,7 @@ fn fields(schema: &Schema, name: &str) -> (BTreeMap<Box<str>, FieldDecl>, u64) {
     (fields, bytes_min)
 }
 
-/// An object that is a resource, with what every resource has.
+/// An object that is a resource, with the fields that every resource has.
 fn resource(schema: &Schema, name: &str) -> DeclType {
     let (mut declared, bytes_min) = fields(schema, name);
     let text = || DeclType { shape: Shape::String, elements_max: REQUEST_BYTES_MAX - 2, bytes_min: 2 };

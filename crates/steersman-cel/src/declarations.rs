@@ -1,17 +1,17 @@
-//! The variables and types that expressions may name.
+//! The variables and types that expressions may use.
 
 use crate::decl::{DeclType, ObjectDecl};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// The name under which earlier expressions of a policy are known.
+/// The variable whose fields are the earlier expressions of a policy.
 pub(crate) const COMPOSED: &str = "variables";
 
-/// What is declared.
+/// The declarations of an environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Declarations {
     pub(crate) variables: Vec<(Arc<str>, DeclType)>,
-    /// Whether objects of mutations may be written out.
+    /// Whether object literals of mutations are allowed.
     pub(crate) has_objects: bool,
 }
 
@@ -20,12 +20,12 @@ impl Declarations {
         self.variables.iter().find(|(known, _)| **known == *name).map(|(name, decl)| (name, decl))
     }
 
-    /// Whether a function of the table is known here: mutations have one more.
+    /// Whether a function of the table is available: mutations have one more.
     pub(crate) fn has_function(&self, name: &str) -> bool {
         self.has_objects || name != "jsonpatch.escapeKey"
     }
 
-    /// The type of objects that an expression may write out.
+    /// The type of an object literal.
     pub(crate) fn object_type(&self, name: &str) -> Option<Arc<ObjectDecl>> {
         if !self.has_objects {
             return None;

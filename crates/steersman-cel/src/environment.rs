@@ -1,4 +1,4 @@
-//! What expressions may refer to, and how they are compiled.
+//! The declarations of expressions, and their compilation.
 
 use crate::check;
 use crate::decl::DeclType;
@@ -10,17 +10,17 @@ use crate::plan::{self, Fault};
 use crate::program::Program;
 use crate::types::Type;
 
-/// The variables, types and functions of expressions: those of Kubernetes 1.36, and what is declared.
+/// The variables, types and functions of expressions: those of Kubernetes 1.36, and declared variables.
 #[derive(Clone, Debug, Default)]
 pub struct Environment(Declarations);
 
 impl Environment {
-    /// With functions and types, and no variable.
+    /// An environment with functions and types, and no variable.
     pub fn new() -> Environment {
         Environment::default()
     }
 
-    /// With a variable, which may have a dotted name.
+    /// Adds a variable, which may have a dotted name.
     #[must_use]
     pub fn declare(mut self, name: &str, decl: DeclType) -> Environment {
         self.0.variables.retain(|(known, _)| **known != *name);
@@ -28,7 +28,7 @@ impl Environment {
         self
     }
 
-    /// With `authorizer`, and with `authorizer.requestResource` if there is a request for one.
+    /// Adds `authorizer` and `authorizer.requestResource`.
     #[must_use]
     pub fn with_authorizer(self) -> Environment {
         use crate::functions::{AUTHORIZER, RESOURCE_CHECK};
@@ -36,7 +36,7 @@ impl Environment {
             .declare("authorizer.requestResource", DeclType::of(Type::opaque(RESOURCE_CHECK)))
     }
 
-    /// With `variables`, whose fields are expressions that come before: their names and types.
+    /// Adds `variables`, whose fields are earlier expressions: their names and types.
     #[must_use]
     pub fn with_composed<'t>(self, fields: impl IntoIterator<Item = (&'t str, &'t Type)>) -> Environment {
         let fields = fields.into_iter().map(|(name, of)| (name.to_owned(), DeclType::of(of.clone())));
@@ -44,7 +44,7 @@ impl Environment {
         self.declare(COMPOSED, object)
     }
 
-    /// With `Object`, `Object.spec` and so on, and `JSONPatch`: what mutations write.
+    /// Adds `Object`, `Object.spec` and so on, and `JSONPatch`, for mutations.
     #[must_use]
     pub fn with_object_types(mut self) -> Environment {
         self.0.has_objects = true;
@@ -54,7 +54,7 @@ impl Environment {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// Says where the expression is wrong, in upstream's words.
+    /// With the positions and messages of the errors, in upstream's words.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         let ast = parser::parse(text).map_err(|issue| CompileError::new(text, vec![issue]))?;
         let checked = check::check(&ast, &self.0).map_err(|issues| CompileError::new(text, issues))?;

@@ -3,7 +3,8 @@
 use crate::source::{self, Issue};
 use std::borrow::Cow;
 
-/// An expression that does not compile. Its text is upstream's: `ERROR: <input>:1:1: ...`, the line, and a mark below it.
+/// The errors of an expression that does not compile. The text is upstream's: `ERROR: <input>:1:1: ...`, the line, and
+/// a mark below it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{report}")]
 pub struct CompileError {
@@ -20,14 +21,14 @@ impl CompileError {
         CompileError { report: error.to_string(), is_of_instantiation: true }
     }
 
-    /// Whether the expression is right, and a constant of it cannot be made, such as `int('x')`. Its text is that of the fault
-    /// alone then.
+    /// Whether the expression is well-typed, but one of its constants is invalid, such as `int('x')`. The text is then
+    /// only the error's message.
     pub fn is_of_instantiation(&self) -> bool {
         self.is_of_instantiation
     }
 }
 
-/// Why an evaluation gave no value.
+/// Why an evaluation has no value.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct EvalError {
@@ -42,7 +43,7 @@ enum ErrorKind {
 }
 
 impl EvalError {
-    /// A fault with its text.
+    /// An error with its text.
     pub fn new(message: impl Into<Cow<'static, str>>) -> EvalError {
         EvalError { kind: ErrorKind::Other, message: message.into() }
     }
@@ -52,7 +53,7 @@ impl EvalError {
         EvalError { kind: ErrorKind::Budget, message }
     }
 
-    /// Whether the budget was exceeded. Nothing in the expression can make up for that.
+    /// Whether the budget was exceeded. The rest of an expression cannot recover from this error.
     pub fn is_budget(&self) -> bool {
         self.kind == ErrorKind::Budget
     }

@@ -1,12 +1,12 @@
-//! Names of fields as expressions write them: what is no identifier is escaped.
+//! Field names in expressions: names that are not identifiers are escaped.
 
 use crate::parser::RESERVED;
 use std::borrow::Cow;
 
-/// How an expression writes a key; none if there is no way to.
+/// The escaped form of a key; none if it has none.
 ///
-/// `.` is `__dot__`, `-` is `__dash__`, `/` is `__slash__`, `__` is `__underscores__`, and a keyword stands between double
-/// underscores.
+/// `.` is `__dot__`, `-` is `__dash__`, `/` is `__slash__`, `__` is `__underscores__`, and a keyword is put between
+/// double underscores.
 pub fn escape(key: &str) -> Option<Cow<'_, str>> {
     if key.is_empty() || key.starts_with(|first: char| first.is_ascii_digit()) {
         return None;

@@ -1,8 +1,8 @@
-//! What evaluating an expression may cost, before any value is known.
+//! Estimates the cost of evaluating an expression, before any value is known.
 //!
-//! Sizes come from literals and from declarations (maxItems, maxLength, or what fits into a request). The figures are those
-//! of cel-go's estimator and of Kubernetes' libraries, because they decide which rules a definition may have; where a figure
-//! looks odd (an integer that is compared costs nothing), upstream's is.
+//! Sizes come from literals and from declarations (maxItems, maxLength, or what fits into a request). The figures are
+//! those of cel-go's estimator and of Kubernetes' libraries, because they decide which rules a definition may have; odd
+//! figures (comparing an integer costs nothing) are upstream's.
 
 mod calls;
 
@@ -15,9 +15,9 @@ use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a unit of reading a text costs per character.
+/// The cost per character of reading a string.
 pub(crate) const PER_CHAR: f64 = 0.1;
-/// What a pattern costs per character of it.
+/// The cost per character of a pattern.
 pub(crate) const PER_PATTERN_CHAR: f64 = 0.25;
 pub(crate) const LIST: u64 = 10;
 pub(crate) const MAP: u64 = 30;
@@ -59,7 +59,8 @@ impl Range {
     }
 }
 
-/// By which factor a cost exceeds a limit, in the words of messages: `1.054965x`, `2.8x`, `more than 100x`. None if it does not.
+/// The factor by which a cost exceeds a limit, as messages show it: `1.054965x`, `2.8x`, `more than 100x`. None if it
+/// does not.
 pub fn factor_over(cost: u64, limit: u64) -> Option<String> {
     if cost <= limit {
         return None;
@@ -67,19 +68,19 @@ pub fn factor_over(cost: u64, limit: u64) -> Option<String> {
     let factor = cost as f64 / limit as f64;
     Some(match factor {
         _ if factor > 100.0 => "more than 100x".to_owned(),
-        // With one digit it might read 1.0x.
+        // With one digit the factor might be shown as 1.0x.
         _ if factor < 1.5 => format!("{factor:.6}x"),
         _ => format!("{factor:.1}x"),
     })
 }
 
-/// A number times a factor, rounded up; the largest number if it does not fit.
+/// A number times a factor, rounded up; saturates.
 pub(crate) fn scaled(number: u64, factor: f64) -> u64 {
-    // A float beyond the largest number becomes the largest number.
+    // The conversion from a float saturates.
     (number as f64 * factor).ceil() as u64
 }
 
-/// Sizes of the keys and values of a list or a map.
+/// The sizes of the keys and values of a list or a map.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     key: Range,
@@ -92,7 +93,7 @@ impl Sizes {
     }
 }
 
-/// How a declared variable leads to a value.
+/// The path from a declared variable to a value.
 pub(crate) type Path = Arc<[Step]>;
 
 #[derive(Clone)]
@@ -103,7 +104,7 @@ struct Local {
     entries: Option<Sizes>,
 }
 
-/// Estimates what an expression may cost.
+/// Estimates the cost of an expression.
 pub(crate) fn estimate(ast: &Ast, checked: &Checked, environment: &Declarations) -> Range {
     let mut estimator = Estimator {
         ast,
@@ -122,7 +123,7 @@ struct Estimator<'e> {
     checked: &'e Checked,
     environment: &'e Declarations,
     locals: Vec<Local>,
-    /// The variable and the path that lead to a node's value.
+    /// The variable and the path of a node's value.
     paths: HashMap<u32, (Arc<str>, Path)>,
     sizes: HashMap<u32, Range>,
     entries: HashMap<u32, Sizes>,
@@ -222,7 +223,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// The size that a declaration says.
+    /// The size of the value according to its declaration.
     fn declared_size(&self, path: &(Arc<str>, Path)) -> Option<Range> {
         let (_, decl) = self.environment.variable(&path.0)?;
         Some(Range { min: 0, max: check::declared(decl, &path.1)?.elements_max })
@@ -296,7 +297,7 @@ impl Estimator<'_> {
             let overload = &resolved.function.overloads[*at];
             let (own, size) = match overload.id {
                 "logical_or" | "logical_and" => {
-                    // Only the left side is certain to be evaluated.
+                    // Only the left side is always evaluated.
                     let most = arg_costs[0].max.saturating_add(arg_costs[1].max);
                     (Range { min: arg_costs[0].min, max: most }, None)
                 }
@@ -346,9 +347,9 @@ impl Estimator<'_> {
         let filter = fold.filter.map(|filter| self.cost(filter));
         let body_size = self.size_or_unknown(fold.body);
         self.locals.truncate(count);
-        // What each macro stands for upstream: a loop over an accumulator, whose reading and testing cost too.
+        // Upstream expands each macro into a loop over an accumulator, and charges for reading and testing it.
         let (once, each) = match fold.kind {
-            // Once the accumulator says enough, the body is not evaluated.
+            // Once the accumulator decides the result, the body is not evaluated.
             FoldKind::All => (1, Range { min: 3, max: body.max.saturating_add(3) }),
             FoldKind::Exists => (1, Range { min: 4, max: body.max.saturating_add(4) }),
             FoldKind::ExistsOne => (2, body.plus(Range { min: 1, max: 2 })),
@@ -388,13 +389,13 @@ impl Estimator<'_> {
         let pushed = match &fold.var2 {
             Some(var2) => vec![local(&fold.var, Step::Unknown, key), local(var2, Step::Element, value)],
             None if is_list => vec![local(&fold.var, Step::Element, value)],
-            // A declaration bounds how many keys there are, and not their length.
+            // A declaration bounds the number of keys, but not their length.
             None => vec![local(&fold.var, Step::Key, key)],
         };
         self.locals.extend(pushed);
     }
 
-    /// `target.sortBy(x, key)`: the keys are a list of their own, by which the target is sorted.
+    /// `target.sortBy(x, key)`: the keys are a separate list, by which the target is sorted.
     fn sort_by(&mut self, id: Id, fold: &Fold, range_cost: Range) -> Range {
         let size = self.size_or_unknown(fold.range);
         let count = self.locals.len();
@@ -412,7 +413,7 @@ impl Estimator<'_> {
     }
 }
 
-/// A step that is taken only if a filter says so: else the accumulator alone is read.
+/// A step that is taken only if the filter holds; otherwise only the accumulator is read.
 fn with_filter(filter: Option<Range>, step: Range) -> Range {
     match filter {
         Some(filter) => filter.plus(step.or(Range::fixed(1))),

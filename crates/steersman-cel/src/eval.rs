@@ -1,6 +1,6 @@
-//! Evaluation of a plan.
+//! Evaluates a plan.
 //!
-//! Recursive, which the depth of a plan bounds. Each step charges what it costs upstream; where upstream expands a macro into
+//! Recursive, which the depth of a plan bounds. Each step charges upstream's cost; where upstream expands a macro into
 //! a loop over an accumulator, reading and testing the accumulator is charged too.
 
 use crate::ast::FoldKind;
@@ -18,7 +18,7 @@ use crate::value::{self, Fields, Key, Map, Object, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many bytes of an argument go through a function for one unit of work.
+/// The number of bytes of an argument for which a function is charged one unit of work.
 const TEXT_BYTES_PER_WORK: usize = 8;
 
 /// The value of a plan.
@@ -43,10 +43,11 @@ struct Evaluator<'a, 'e> {
     meter: &'e mut Meter,
 }
 
-/// Functions whose fault upstream does not explain.
+/// Functions whose upstream error has no details.
 const PLAIN: [&str; 6] = ["contains", "endsWith", "find", "findAll", "matches", "startsWith"];
 
-/// A function that is not for these values. Upstream names an operator only where no value of the first's type has it.
+/// The error of a call without an overload for these values. Upstream names the operator only where no value of the
+/// first argument's type has it.
 fn no_overload(name: &str, args: &[&Value<'_>]) -> EvalError {
     if args.first().is_some_and(|first| !first.has_operator(name)) {
         return EvalError::new(format!("no such overload: {name}"));
@@ -84,7 +85,7 @@ impl<'a> Evaluator<'a, '_> {
             }
             Node::Select { operand, field, is_first } => {
                 let operand = self.eval(*operand)?;
-                // What is absent costs nothing.
+                // An absent operand costs nothing.
                 let own = u64::from(!matches!(operand, Value::Optional(None)));
                 self.meter.charge(own + u64::from(*is_first))?;
                 select(&operand, field)
@@ -114,7 +115,8 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// What seldom stands in rules, apart so that the frame of the common steps stays small.
+    /// The steps that rules seldom contain, in a function of their own so that the frame of the common steps stays
+    /// small.
     #[inline(never)]
     fn rare(&mut self, node: &'a Node) -> Result<Value<'a>, EvalError> {
         match node {
@@ -139,7 +141,7 @@ impl<'a> Evaluator<'a, '_> {
         Ok(Value::list(values))
     }
 
-    /// Upstream looks the value up in a set, which costs nothing.
+    /// Membership in a constant list. Upstream looks the value up in a set, which costs nothing.
     fn among(&mut self, value: u32, list: u32) -> Result<Value<'a>, EvalError> {
         let value = self.eval(value)?;
         let Value::List(list) = self.eval(list)? else { return Err(EvalError::new("no such overload")) };
@@ -189,7 +191,7 @@ impl<'a> Evaluator<'a, '_> {
         let target = self.eval(target)?;
         let own = self.meter.spent() - before;
         let Value::Optional(optional) = target else { return Err(no_overload("hasValue", &[&target])) };
-        // The test for a value, and the absent result.
+        // The cost of the test for a value, and of the absent result.
         self.meter.charge(1)?;
         let Some(inner) = optional else {
             self.meter.charge(1)?;
@@ -226,7 +228,7 @@ impl<'a> Evaluator<'a, '_> {
             other => other,
         };
         let found = field_of(inner, field)?.transpose()?;
-        // What is absent costs nothing.
+        // An absent field costs nothing.
         self.meter.charge(u64::from(found.is_some()))?;
         Ok(Value::optional(found))
     }
@@ -237,7 +239,7 @@ impl<'a> Evaluator<'a, '_> {
         Ok(value)
     }
 
-    /// `&&` and `||`: whichever side decides does, even if the other fails.
+    /// `&&` and `||`: a side that decides the result does so even if the other fails.
     fn logical(&mut self, left: u32, right: u32, decides: bool) -> Result<Value<'a>, EvalError> {
         let name = if decides { "_||_" } else { "_&&_" };
         let left = match self.eval(left) {
@@ -278,7 +280,7 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     fn apply(&mut self, call: &'a Call, args: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
-        // Many functions go through a whole text for a cost of one.
+        // Many functions read a whole text for a cost of one.
         for arg in args {
             self.meter.work(arg.text_bytes() / TEXT_BYTES_PER_WORK)?;
         }
@@ -315,7 +317,7 @@ impl<'a> Evaluator<'a, '_> {
                 &compiled
             }
         };
-        // Charged before the text is gone through: neither depends on what is found.
+        // Charged before the text is searched: the cost does not depend on the matches.
         self.meter.charge(node.charge.cost(&args, &Value::Null))?;
         regex.search(node.search, text, limit, self.meter)
     }
@@ -382,7 +384,8 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// What it costs to append an item to a list: a list of its own, which is made once if it is constant, and the sum.
+    /// The cost of appending an item to a list: a list of one item, which is made once if it is constant, and the
+    /// concatenation.
     fn item_cost(&self, fold: &FoldNode) -> u64 {
         match self.plan.nodes[fold.body as usize] {
             Node::Const(_) => 2,
@@ -434,7 +437,7 @@ impl<'a> Evaluator<'a, '_> {
         Ok(Value::Map(Map(Entries::Values(Arc::new(map)))))
     }
 
-    /// `all` and `exists`: an element that decides does, even if others fail.
+    /// `all` and `exists`: an element that decides the result does so even if others fail.
     fn quantify(&mut self, fold: &'a FoldNode, range: &Value<'a>, all: bool) -> Result<Value<'a>, EvalError> {
         let name = if all { "_&&_" } else { "_||_" };
         let test = if all { 2 } else { 3 };
@@ -462,7 +465,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// Goes through a list or a map with the variables of the macro set, as long as the step says so.
+    /// Iterates over a list or a map with the variables of the macro set, until the step says to stop.
     fn each(
         &mut self,
         fold: &FoldNode,
@@ -509,7 +512,7 @@ impl<'a> Evaluator<'a, '_> {
     }
 }
 
-/// What is in a written-out optional.
+/// The value of an entry that is written as optional.
 fn unwrapped<'a>(value: Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
     match value {
         Value::Optional(optional) => Ok(optional.map(|value| (*value).clone())),
@@ -517,7 +520,7 @@ fn unwrapped<'a>(value: Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
     }
 }
 
-/// A field of a map or an object; none if it is not set, or if the value is something that has no fields.
+/// A field of a map or an object; none if it is not set, or if the value has no fields.
 fn field_of<'a>(value: &Value<'a>, field: &str) -> Result<Option<Result<Value<'a>, EvalError>>, EvalError> {
     match value {
         Value::Map(map) => Ok(map.get_str(field)),

@@ -1,37 +1,39 @@
-//! Which functions there are and of which types: the table that the checker resolves calls with.
+//! The functions and their types: the table with which the checker resolves calls.
 //!
-//! A line is `name id (argument, ..) result`, and of a method `name id target.(argument, ..) result`. Single capital letters
-//! are type parameters. Names and ids are upstream's, because messages show the names and costs depend on the ids.
+//! A line is `name id (argument, ..) result`, or for a method `name id target.(argument, ..) result`. Single capital
+//! letters are type parameters. Names and ids are upstream's, because messages show the names and costs depend on the
+//! ids.
 
 use crate::types::{OPTIONAL, Type};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// One way to call a function.
+/// One signature of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) id: &'static str,
-    /// Whether the first argument stands before the name.
+    /// Whether the first argument precedes the name.
     pub(crate) member: bool,
     pub(crate) args: Box<[Type]>,
     pub(crate) result: Type,
-    /// How many type parameters it has.
+    /// The number of type parameters.
     pub(crate) parameters: u32,
 }
 
-/// A function and the ways to call it.
+/// A function with its overloads.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     pub(crate) overloads: Vec<Overload>,
 }
 
-/// The function of a name.
+/// The function with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.get(name)
 }
 
-/// Whether an overload compares the order of two texts or of bytes: up to the shorter of the two is read.
+/// Whether an overload compares the order of two strings or byte sequences, which reads up to the length of the shorter
+/// one.
 pub(crate) fn is_order_of_texts(overload: &str) -> bool {
     matches!(
         overload,
@@ -46,7 +48,7 @@ pub(crate) fn is_order_of_texts(overload: &str) -> bool {
     )
 }
 
-/// The type that a name stands for in an expression, such as `int` in `type(x) == int`.
+/// The type that a name means in an expression, such as `int` in `type(x) == int`.
 pub(crate) fn type_named(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::Bool,
@@ -98,7 +100,7 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
     functions
 });
 
-/// Families of overloads that differ in a type only.
+/// Families of overloads that differ only in a type.
 const ORDER: [&str; 4] = ["_<_ less", "_<=_ less_equals", "_>_ greater", "_>=_ greater_equals"];
 const ORDERED: [(&str, &str); 8] = [
     ("bool", "bool"),
@@ -186,7 +188,7 @@ fn generated() -> Vec<Box<str>> {
     lines
 }
 
-/// Names and ids that are made live as long as the process; they are made once.
+/// Generated names and ids live as long as the process; they are generated once.
 fn generated_name(name: &str) -> &'static str {
     String::leak(name.to_owned())
 }
@@ -232,7 +234,7 @@ impl Reader<'_, '_> {
     fn type_of(&mut self) -> Option<Type> {
         self.rest = self.rest.trim_start();
         let is_end = |char: char| matches!(char, '(' | ')' | ',' | ' ');
-        // A target's name ends with the point before the bracket.
+        // A target's name ends before the dot and the bracket.
         let end = self.rest.find(is_end).unwrap_or(self.rest.len());
         let name = self.rest[..end].trim_end_matches('.');
         self.rest = &self.rest[name.len()..];

@@ -1,27 +1,26 @@
-//! An expression's text as tokens.
+//! Splits the text of an expression into tokens.
 
 use crate::ast::Literal;
 use crate::source::Issue;
 use std::sync::Arc;
 
-/// What the parser looks at.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     End,
     Ident(Arc<str>),
     Literal(Literal),
-    /// A whole number without its sign, which `i64` cannot hold unless it is negative: 2^63.
+    /// 2^63, the integer literal that fits into `i64` only with a minus sign.
     IntMin,
     /// An operator or a bracket.
     Symbol(&'static str),
 }
 
-/// A token and where it is, in characters.
+/// A token and its position, in characters.
 #[derive(Clone, Debug)]
 pub(crate) struct Spanned {
     pub(crate) token: Token,
     pub(crate) position: u32,
-    /// Where it ends.
+    /// The position of its end.
     pub(crate) end: u32,
 }
 
@@ -30,7 +29,7 @@ const SYMBOLS: [&str; 28] = [
     "{", "}", "=", ";", "@", "#",
 ];
 
-/// The tokens of a text, the last of which is [`Token::End`].
+/// The tokens of a text, ending with [`Token::End`].
 pub(crate) fn tokens(text: &str) -> Result<Vec<Spanned>, Issue> {
     let mut lexer = Lexer { rest: text, position: 0 };
     let mut tokens = Vec::new();
@@ -52,11 +51,11 @@ struct Lexer<'t> {
 }
 
 impl<'t> Lexer<'t> {
-    /// Takes so many bytes.
+    /// Consumes this number of bytes.
     fn take(&mut self, bytes: usize) -> &'t str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
-        // ASCII is by far the most common, and its characters need no counting.
+        // Most text is ASCII, whose characters need not be counted.
         let chars = if taken.is_ascii() { taken.len() } else { taken.chars().count() };
         self.position = self.position.saturating_add(u32::try_from(chars).unwrap_or(u32::MAX));
         taken
@@ -94,7 +93,7 @@ impl<'t> Lexer<'t> {
             });
         }
         match SYMBOLS.into_iter().find(|symbol| self.rest.starts_with(*symbol)) {
-            // Half of an operator is told with what is behind it.
+            // The error of half an operator shows the next character too.
             Some("=") => Err(self.unknown(&self.rest.chars().take(2).collect::<String>())),
             Some(symbol @ (";" | "@" | "#")) => Err(self.unknown(symbol)),
             Some(symbol) => {
@@ -151,9 +150,9 @@ impl<'t> Lexer<'t> {
         integer(parsed.ok(), unsigned).ok_or_else(|| bad(text, if unsigned { "uint" } else { "int" }))
     }
 
-    /// A text or bytes in quotes, with its prefix, if one begins here.
+    /// A string or bytes literal in quotes, with its prefix, if one begins here.
     fn text(&mut self) -> Result<Option<Token>, Issue> {
-        // Only as far as a prefix goes: to look through the whole text at each token would be quadratic.
+        // Only the length of a prefix is searched: searching the whole text at each token would be quadratic.
         let prefix_end = self.rest.bytes().take(3).position(|byte| matches!(byte, b'\'' | b'"'));
         let Some(prefix_end) = prefix_end else { return Ok(None) };
         let prefix = &self.rest[..prefix_end];
@@ -218,7 +217,7 @@ fn integer(number: Option<u64>, unsigned: bool) -> Option<Token> {
     }
 }
 
-/// The bytes that an escaped text stands for.
+/// The bytes of an escaped literal.
 fn unescape(text: &str, is_bytes: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut chars = text.chars();
@@ -263,7 +262,7 @@ fn push(out: &mut Vec<u8>, char: char) {
     out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// In bytes a code is a byte, in texts a character.
+/// In bytes a code is a byte, in strings a character.
 fn push_code(out: &mut Vec<u8>, code: u32, is_bytes: bool) -> Option<()> {
     if is_bytes {
         out.push(u8::try_from(code).ok()?);

@@ -1,5 +1,5 @@
-//! CEL as Kubernetes 1.36 defines it: expressions are parsed, checked against declared types, estimated, and evaluated within
-//! a budget.
+//! CEL as Kubernetes 1.36 defines it: expressions are parsed, checked against declared types, estimated, and evaluated
+//! within a budget.
 //!
 //! ```
 //! use steersman_cel::{Activation, DeclType, Environment, Meter, PER_CALL_LIMIT, Value};
@@ -25,15 +25,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An [`Environment`] has variables with a [`DeclType`], which is made of a structural schema or by hand. It compiles an
-//! expression once into a [`Program`]: its output type, an estimate of its cost, and what to do. A program is evaluated with
-//! an [`Activation`], the values of its variables, and a [`Meter`], which counts what evaluations cost. Trees of JSON and the
-//! texts of the expression are borrowed by values, and not copied.
+//! An [`Environment`] has variables with a [`DeclType`], which is made from a structural schema or by hand. It compiles
+//! an expression once into a [`Program`], which has an output type and an estimated cost. A program is evaluated with
+//! an [`Activation`], the values of its variables, and a [`Meter`], which counts the cost of evaluations. Values borrow
+//! JSON trees and the strings of the expression instead of copying them.
 //!
-//! Nothing here panics on input, recurses further than [bounds](Meter) allow, or takes time or memory without one: what an
-//! expression can do is bounded by its length, its depth, its budget, and by the work that a meter allows beside the budget.
-//! Messages, costs and functions follow cel-go and Kubernetes' environment; the parser is our own, because the `cel` crate
-//! links a parser generator's runtime, and has no macros of two variables.
+//! No input causes a panic, or unbounded recursion, time or memory: an expression is bounded by its length, its depth,
+//! its budget, and by the work that a [meter](Meter) allows besides the budget. Messages, costs and functions follow
+//! cel-go and Kubernetes' environment; the parser is our own, because the `cel` crate links a parser generator's
+//! runtime, and has no macros of two variables.
 
 mod ast;
 mod charge;
@@ -69,13 +69,13 @@ pub use crate::program::{Activation, Program, Variables};
 pub use crate::types::Type;
 pub use crate::value::Value;
 
-/// What one evaluation may cost.
+/// The cost limit of one evaluation.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
-/// What all rules of an object, or all expressions of a policy for a request, may cost together.
+/// The cost limit of all rules of an object together, or of all expressions of a policy for a request.
 pub const OBJECT_BUDGET: u64 = 10_000_000;
-/// What all match conditions of a webhook or a policy may cost together.
+/// The cost limit of all match conditions of a webhook or a policy together.
 pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
-/// What one rule of a definition may cost by its estimate.
+/// The limit of the estimated cost of one rule of a definition.
 pub const RULE_COST_LIMIT: u64 = 10_000_000;
-/// What all rules of a schema may cost by their estimates.
+/// The limit of the estimated cost of all rules of a schema.
 pub const SCHEMA_COST_LIMIT: u64 = 100_000_000;

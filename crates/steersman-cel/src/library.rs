@@ -1,4 +1,5 @@
-//! What each function does. One implementation per name serves all overloads, and looks at the values it is given.
+//! The implementations of functions. One implementation per name serves all overloads, and checks the types of its
+//! arguments.
 
 pub(crate) mod authorizer;
 pub(crate) mod convert;
@@ -18,7 +19,7 @@ pub(crate) mod url;
 use crate::outcome::Implementation;
 use crate::value::{Opaque, Value};
 
-/// The implementation of a function; none for those that are no functions at run time, such as `&&`.
+/// The implementation of a function; none for operators such as `&&`, which are not functions at run time.
 pub(crate) fn implementation(name: &str) -> Option<Implementation> {
     operators::implementation(name)
         .or_else(|| convert::implementation(name))
@@ -32,7 +33,7 @@ pub(crate) fn implementation(name: &str) -> Option<Implementation> {
         .or_else(|| shared(name))
 }
 
-/// Functions that several libraries have by the same name.
+/// Functions that several libraries define with the same name.
 fn shared(name: &str) -> Option<Implementation> {
     Some(match name {
         "quantity" | "isQuantity" | "sign" | "isInteger" | "asInteger" | "asApproximateFloat" | "add" | "sub" => {

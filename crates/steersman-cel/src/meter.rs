@@ -1,22 +1,22 @@
-//! What an evaluation has spent, and how much it may.
+//! The budget of an evaluation, and how much of it is spent.
 //!
 //! Costs are upstream's and are reported. Work and depth are our own bounds: some operations cost little by upstream's
-//! figures and yet take long, or much memory, when they meet large values.
+//! figures and still take much time or memory with large values.
 
 use crate::error::EvalError;
 
-/// How many elements and bytes an evaluation may copy, compare or make beside what its cost says: a tenth of a second, and at
-/// most a few hundred megabytes for a moment.
+/// The number of elements and bytes that an evaluation may copy, compare or build besides its cost: about a tenth of a
+/// second, and at most a few hundred megabytes for a moment.
 const WORK_MAX: u64 = 16 << 20;
-/// The same for all evaluations about one object, or of one policy.
+/// The maximum work of all evaluations for one object, or of one policy.
 const OBJECT_WORK_MAX: u64 = 4 * WORK_MAX;
-/// What it is to look at one value, beside copying a byte.
+/// The work of visiting one value, where copying a byte is one.
 const VISIT: usize = 16;
 
-/// How deep an evaluation may be nested, counting variables that are evaluated on the way.
+/// The maximum nesting of an evaluation, counting variables that are evaluated on the way.
 const DEPTH_MAX: u16 = 600;
 
-/// The budget of an evaluation, and what is spent of it.
+/// The budget of an evaluation, and how much of it is spent.
 #[derive(Debug)]
 pub struct Meter {
     spent: u64,
@@ -26,23 +26,23 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// With a limit of costs.
+    /// A meter with a limit of costs.
     pub fn new(limit: u64) -> Meter {
         Meter { spent: 0, limit, work: WORK_MAX, depth: 0 }
     }
 
-    /// The work that is left for all evaluations about one object, before the first of them.
+    /// The work available to all evaluations for one object together.
     pub fn object_work() -> u64 {
         OBJECT_WORK_MAX
     }
 
-    /// With a limit of costs, for an evaluation that shares its work with others: `left` is what they have left of it, and
-    /// [`Meter::work_left`] what this one leaves.
+    /// A meter with a limit of costs, for an evaluation that shares its work with others: `left` is the work that the
+    /// others have left, and [`Meter::work_left`] gives the work that this one leaves.
     pub fn sharing(limit: u64, left: u64) -> Meter {
         Meter { spent: 0, limit, work: left.min(WORK_MAX), depth: 0 }
     }
 
-    /// What is left of the work after an evaluation that had so much.
+    /// The work left after an evaluation that began with `before`.
     pub fn work_left(&self, before: u64) -> u64 {
         before - (before.min(WORK_MAX) - self.work)
     }
@@ -57,12 +57,12 @@ impl Meter {
         if self.spent > self.limit { Err(EvalError::budget()) } else { Ok(()) }
     }
 
-    /// Takes back what was charged a moment ago.
+    /// Refunds a cost that was just charged.
     pub(crate) fn refund(&mut self, cost: u64) {
         self.spent = self.spent.saturating_sub(cost);
     }
 
-    /// Before so many elements or bytes are gone through.
+    /// Charges the work for this number of elements or bytes, before they are read.
     pub(crate) fn work(&mut self, amount: usize) -> Result<(), EvalError> {
         match self.work.checked_sub(amount as u64) {
             Some(left) => {
@@ -76,7 +76,7 @@ impl Meter {
         }
     }
 
-    /// Before a value is looked at.
+    /// Charges the work for a value, before it is read.
     pub(crate) fn visit(&mut self) -> Result<(), EvalError> {
         self.work(VISIT)
     }
@@ -93,7 +93,8 @@ impl Meter {
         self.depth = self.depth.saturating_sub(1);
     }
 
-    /// Before an expression that is nested so deeply. The depth to give back to [`Meter::set_depth`] behind it.
+    /// Enters an expression that is nested this deep. Returns the depth to restore afterwards with
+    /// [`Meter::set_depth`].
     pub(crate) fn enter_by(&mut self, levels: u16) -> Result<u16, EvalError> {
         let before = self.depth;
         let depth = before.saturating_add(levels);

@@ -1,11 +1,11 @@
-//! What implementations of functions take and give.
+//! The signature of implementations of functions.
 
 use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::value::Value;
 
-/// What a call gives.
+/// The result of a call.
 pub(crate) type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// How a function is implemented. None: it is not for such values.
+/// The implementation of a function. None: it has no overload for these values.
 pub(crate) type Implementation = for<'a> fn(&mut Meter, &[Value<'a>]) -> Option<Outcome<'a>>;

@@ -1,7 +1,7 @@
-//! Expressions read into a tree, macros recognised on the way.
+//! Parses expressions into a tree, and recognizes macros on the way.
 //!
-//! Binary operators by precedence climbing; everything that nests costs one level of [`DEPTH_MAX`], and a tree that is deeper
-//! than that is refused, so that whoever walks it may recurse. Chains of `&&` and `||` become balanced trees, as upstream.
+//! Binary operators use precedence climbing. Everything that nests costs one level of [`DEPTH_MAX`], and a deeper tree
+//! is refused, so that code may walk the tree by recursion. Chains of `&&` and `||` become balanced trees, as upstream.
 
 mod macros;
 mod unexpected;
@@ -12,13 +12,13 @@ use crate::parser::unexpected::Place;
 use crate::source::Issue;
 use std::sync::Arc;
 
-/// How deep an expression may be nested.
+/// The maximum nesting of an expression.
 pub(crate) const DEPTH_MAX: u16 = 250;
 
-/// How long an expression may be, in characters.
+/// The maximum length of an expression, in characters.
 pub(crate) const CHARS_MAX: usize = 100_000;
 
-/// Words that are no names.
+/// Reserved words, which are not allowed as names.
 pub(crate) const RESERVED: [&str; 18] = [
     "as",
     "break",
@@ -40,7 +40,7 @@ pub(crate) const RESERVED: [&str; 18] = [
     "in",
 ];
 
-/// Reads an expression.
+/// Parses an expression.
 pub(crate) fn parse(text: &str) -> Result<Ast, Issue> {
     let chars = text.chars().count();
     if chars > CHARS_MAX {
@@ -74,15 +74,15 @@ pub(crate) struct Parser<'t> {
     text: &'t str,
     tokens: Vec<Spanned>,
     at: usize,
-    /// Where the next token stands.
+    /// The position of the next token.
     place: Place,
-    /// How many brackets are open.
+    /// The number of open brackets.
     nesting_of_brackets: u32,
-    /// How many expressions are under way, one within the other.
+    /// The number of nested expressions that are being parsed.
     nesting: u16,
     nodes: Vec<Expr>,
     positions: Vec<u32>,
-    /// How deep the tree below each node is.
+    /// The depth of the tree below each node.
     depths: Vec<u16>,
 }
 
@@ -96,7 +96,7 @@ impl Parser<'_> {
     }
 
     fn next(&mut self) {
-        // The last token is the end, which nobody takes.
+        // The last token is the end, and is never consumed.
         match self.token() {
             Token::Symbol("(" | "[" | "{") => self.nesting_of_brackets += 1,
             Token::Symbol(")" | "]" | "}") => self.nesting_of_brackets = self.nesting_of_brackets.saturating_sub(1),
@@ -106,7 +106,7 @@ impl Parser<'_> {
         self.at = (self.at + 1).min(self.tokens.len() - 1);
     }
 
-    /// Takes a symbol, if it comes next.
+    /// Consumes a symbol, if it comes next.
     fn accept(&mut self, symbol: &'static str) -> bool {
         let is_next = *self.token() == Token::Symbol(symbol);
         if is_next {
@@ -155,7 +155,7 @@ impl Parser<'_> {
         self.add(Expr::Call { function: function.into(), target: None, args: args.into() }, position)
     }
 
-    /// A whole expression: `a ? b : c`, or what binds more tightly.
+    /// A whole expression: `a ? b : c`, or one that binds more tightly.
     fn expr(&mut self) -> Result<Id, Issue> {
         if self.nesting >= DEPTH_MAX {
             return Err(Parser::too_deep(self.position()));
@@ -203,7 +203,8 @@ impl Parser<'_> {
         self.balance(function, &operands, &positions)
     }
 
-    /// Operators `positions` between `operands`, of which there is one more. As deep as the logarithm of their number.
+    /// The operators `positions` between `operands`, of which there is one more. The depth is the logarithm of their
+    /// number.
     fn balance(&mut self, function: &str, operands: &[Id], positions: &[u32]) -> Result<Id, Issue> {
         if positions.is_empty() {
             return Ok(operands[0]);
@@ -250,7 +251,7 @@ impl Parser<'_> {
             if *self.token() != Token::Symbol(symbol) {
                 continue;
             }
-            // The sign of a number belongs to it.
+            // The minus sign of a number literal belongs to the literal.
             if symbol == "-"
                 && let Some(literal) = self.negative_number()
             {
@@ -283,7 +284,7 @@ impl Parser<'_> {
         self.members(primary)
     }
 
-    /// What follows a primary: `.name`, `.?name`, `.name(..)`, `[..]`, `[?..]`.
+    /// The members after a primary: `.name`, `.?name`, `.name(..)`, `[..]`, `[?..]`.
     fn members(&mut self, primary: Id) -> Result<Id, Issue> {
         let mut operand = primary;
         loop {
@@ -318,7 +319,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The dotted name that a chain of selections spells, if it is one.
+    /// The dotted name of a chain of selections, if it is one.
     fn qualified_name(&self, id: Id) -> Option<String> {
         match &self.nodes[id.index()] {
             Expr::Ident(name) => Some(name.to_string()),
@@ -384,7 +385,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name that begins an operand: a variable, or a function that is called.
+    /// A name that begins an operand: a variable, or a called function.
     fn name(&mut self, name: Arc<str>, position: u32) -> Result<Id, Issue> {
         if RESERVED.contains(&&*name) {
             return Err(Issue::new(position, format!("reserved identifier: {name}")));
@@ -412,7 +413,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands between items: a comma, which may stand behind the last too.
+    /// The separator of items: a comma, which may follow the last item too.
     fn separator(&mut self, end: &'static str) -> Result<(), Issue> {
         if *self.token() == Token::Symbol(end) || self.accept(",") { Ok(()) } else { Err(self.not_between(end)) }
     }

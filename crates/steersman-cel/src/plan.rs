@@ -1,4 +1,5 @@
-//! Checked expressions made ready: names are places, calls have their implementation and their cost, patterns are compiled.
+//! Checked expressions compiled for evaluation: names become indexes, calls have their implementation and charge,
+//! patterns are compiled.
 
 mod folded;
 
@@ -17,7 +18,7 @@ use crate::value::{Opaque, Text, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// An expression that can be evaluated.
+/// An expression ready for evaluation.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) nodes: Vec<Node>,
@@ -29,11 +30,11 @@ pub(crate) struct Plan {
     pub(crate) depth: u16,
 }
 
-/// One step of an evaluation. Numbers are those of other nodes.
+/// One step of an evaluation. Numbers refer to other nodes.
 #[derive(Debug)]
 pub(crate) enum Node {
     And(u32, u32),
-    /// `value in [..]`, where the list is constant and has nothing but scalars.
+    /// `value in [..]`, where the list is constant and has only scalars.
     Among {
         value: u32,
         list: u32,
@@ -58,7 +59,7 @@ pub(crate) enum Node {
         is_first: bool,
     },
     List(Box<[(u32, bool)]>),
-    /// The place of a macro's variable.
+    /// The index of a macro's variable.
     Local(usize),
     Map(Box<[(u32, u32, bool)]>),
     OptMap {
@@ -79,43 +80,43 @@ pub(crate) enum Node {
     },
     Or(u32, u32),
     Search(Box<SearchNode>),
-    /// `is_first`, here and above: the operand is no selection itself, and no variable. Upstream charges for it once more.
+    /// `is_first`, here and above: the operand is neither a selection nor a variable. Upstream charges one more for it.
     Select {
         operand: u32,
         field: Arc<str>,
         is_first: bool,
     },
     Struct(Box<StructNode>),
-    /// The place of a variable among those that the plan reads.
+    /// The index of a variable among those that the plan reads.
     Variable(usize),
 }
 
-/// What a condition chooses. Reading a variable costs nothing there.
+/// A branch of a conditional. Reading a variable costs nothing there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Branch {
     pub(crate) node: u32,
     pub(crate) is_selection: bool,
 }
 
-/// An object that is written out: its fields by name, and whether they are optional.
+/// The fields of an object literal by name, and whether they are optional.
 #[derive(Debug)]
 pub(crate) struct StructNode {
     pub(crate) decl: Arc<ObjectDecl>,
     pub(crate) fields: Box<[(Arc<str>, u32, bool)]>,
 }
 
-/// What is known without evaluating anything.
+/// A value known without evaluation.
 #[derive(Debug)]
 pub(crate) enum Constant {
     Format(&'static NamedFormat),
     Literal(Literal),
     Type(Arc<str>),
-    /// A list, a map, or what a constant was converted to: made once.
+    /// A list, a map, or the result of converting a constant: made once.
     Value(Value<'static>),
 }
 
 impl Constant {
-    /// Its value, with texts of its own.
+    /// The value, without borrowed strings.
     fn to_value(&self) -> Value<'static> {
         match self {
             Constant::Format(format) => Value::Opaque(Opaque::Format(format)),
@@ -133,7 +134,7 @@ impl Constant {
         }
     }
 
-    /// Its value.
+    /// The value, with borrowed strings.
     pub(crate) fn borrowed(&self) -> Value<'_> {
         match self {
             Constant::Literal(Literal::String(text)) => Value::String(Text::Borrowed(text)),
@@ -160,7 +161,7 @@ pub(crate) struct SearchNode {
     pub(crate) search: Search,
     pub(crate) text: u32,
     pub(crate) pattern: u32,
-    /// Compiled, if the pattern is written out.
+    /// The compiled pattern, if it is a literal.
     pub(crate) regex: Option<Regex>,
     pub(crate) limit: Option<u32>,
     pub(crate) charge: Charge,
@@ -175,9 +176,9 @@ pub(crate) struct FoldNode {
     pub(crate) body: u32,
 }
 
-/// Why an expression cannot be made ready.
+/// Why an expression cannot be compiled.
 pub(crate) enum Fault {
-    /// A constant of it cannot be made.
+    /// One of its constants is invalid.
     Instantiation(EvalError),
     Expression(Issue),
 }
@@ -188,7 +189,7 @@ impl From<Issue> for Fault {
     }
 }
 
-/// Makes an expression ready.
+/// Compiles an expression for evaluation.
 pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Declarations) -> Result<Plan, Fault> {
     let mut planner = Planner {
         ast,
@@ -212,7 +213,7 @@ struct Planner<'p> {
 impl Planner<'_> {
     fn add(&mut self, node: Node) -> u32 {
         self.plan.nodes.push(node);
-        // The text is bounded, and so is the number of its nodes.
+        // The length of the expression bounds the number of its nodes.
         u32::try_from(self.plan.nodes.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -251,7 +252,7 @@ impl Planner<'_> {
         Ok(self.add(node))
     }
 
-    /// Whether a node is a variable, or what is selected of one.
+    /// Whether a node is a variable, or a selection from one.
     fn is_selection(&self, node: u32) -> bool {
         match &self.plan.nodes[node as usize] {
             Node::Composed(_)
@@ -287,7 +288,7 @@ impl Planner<'_> {
         })
     }
 
-    /// A list, a map or an object that is written out.
+    /// A list, map or object literal.
     fn written(&mut self, id: Id) -> Result<Node, Fault> {
         let ast = self.ast;
         Ok(match ast.expr(id) {

@@ -1,4 +1,4 @@
-//! Compiled expressions, and what they are evaluated with.
+//! Compiled expressions, and the variables for their evaluation.
 
 use crate::error::EvalError;
 use crate::estimate::Range;
@@ -9,7 +9,7 @@ use crate::types::Type;
 use crate::value::Value;
 use std::sync::Arc;
 
-/// A compiled expression. Evaluated as often as wanted, from any thread.
+/// A compiled expression. It can be evaluated repeatedly, from any thread.
 #[derive(Debug)]
 pub struct Program {
     pub(crate) plan: Plan,
@@ -23,7 +23,7 @@ impl Program {
         &self.output
     }
 
-    /// What an evaluation may cost, by what is declared.
+    /// The estimated cost of an evaluation, from the declarations.
     pub fn cost(&self) -> Range {
         self.cost
     }
@@ -38,22 +38,22 @@ impl Program {
         self.plan.composed.iter().map(|name| &**name)
     }
 
-    /// The value for these variables. What it costs is added to the meter.
+    /// The value for these variables. The cost is added to the meter.
     ///
     /// # Errors
-    /// In upstream's words; [`EvalError::is_budget`] when the meter's limit is reached.
+    /// With upstream's message; [`EvalError::is_budget`] when the meter's limit is reached.
     pub fn evaluate<'a>(&'a self, activation: &mut Activation<'a>, meter: &mut Meter) -> Result<Value<'a>, EvalError> {
         eval::evaluate(&self.plan, activation, meter)
     }
 }
 
-/// Where values of variables come from that are costly to make: each is asked for only if an expression refers to it.
+/// A source of variables whose values are costly to make: each is only requested if an expression refers to it.
 pub trait Variables {
     /// The value of a variable, if it has one.
     fn variable(&self, name: &str) -> Option<Value<'_>>;
 }
 
-/// The values of variables, and of the composed expressions that are evaluated so far.
+/// The values of variables, and of the composed expressions evaluated so far.
 #[derive(Default)]
 pub struct Activation<'a> {
     variables: Vec<(&'static str, Value<'a>)>,
@@ -63,24 +63,24 @@ pub struct Activation<'a> {
 }
 
 impl<'a> Activation<'a> {
-    /// Without any variable.
+    /// An activation without variables.
     pub fn new() -> Activation<'a> {
         Activation::default()
     }
 
-    /// With the variables that somebody has.
+    /// An activation with the variables of a source.
     pub fn of(variables: &'a dyn Variables) -> Activation<'a> {
         Activation { others: Some(variables), ..Activation::default() }
     }
 
-    /// With a variable.
+    /// Adds a variable.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: Value<'a>) -> Activation<'a> {
         self.set(name, value);
         self
     }
 
-    /// Gives a variable a value.
+    /// Sets a variable.
     pub fn set(&mut self, name: &'static str, value: Value<'a>) {
         match self.variables.iter_mut().find(|(known, _)| *known == name) {
             Some((_, slot)) => *slot = value,
@@ -88,7 +88,7 @@ impl<'a> Activation<'a> {
         }
     }
 
-    /// With expressions that are known as fields of `variables`. Each is evaluated when it is first asked for, and once.
+    /// Adds expressions that are fields of `variables`. Each is evaluated once, when it is first used.
     #[must_use]
     pub fn with_composed(mut self, composed: &'a [(Arc<str>, Program)]) -> Activation<'a> {
         self.composed = composed;

@@ -1,11 +1,11 @@
-//! The text of an expression, and faults shown in it.
+//! The text of an expression, and reports of errors in it.
 
 use std::fmt::Write;
 
-/// Where something is wrong with an expression, and what.
+/// An error in an expression, with its position.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Issue {
-    /// In characters from the beginning.
+    /// The position in characters from the start.
     pub(crate) position: u32,
     pub(crate) message: String,
 }
@@ -16,7 +16,7 @@ impl Issue {
     }
 }
 
-/// The faults one below the other, each with its line and a mark below its place, as upstream shows them.
+/// A report of the errors, each with its line and a mark below its position, as upstream shows them.
 pub(crate) fn report(text: &str, issues: &mut [Issue]) -> String {
     issues.sort();
     let mut out = String::new();
@@ -33,7 +33,7 @@ pub(crate) fn report(text: &str, issues: &mut [Issue]) -> String {
             }
         }
         let snippet = text.split('\n').nth(line - 1).unwrap_or_default().replace('\t', " ");
-        // Wide characters have wide marks, so that the mark stands below its place.
+        // Wide characters get wide marks, so that the mark is below its position.
         let mut chars = snippet.chars();
         let dots: String =
             chars.by_ref().take(column).map(|char| if char.len_utf8() > 1 { '．' } else { '.' }).collect();

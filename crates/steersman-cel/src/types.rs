@@ -1,4 +1,4 @@
-//! Types of expressions, as the checker knows them, and their names in messages.
+//! Types of expressions, for the checker, and their names in messages.
 
 use crate::decl::ObjectDecl;
 use std::fmt;
@@ -11,9 +11,9 @@ pub enum Type {
     Bytes,
     Double,
     Duration,
-    /// Known at run time only; operations on it are checked then.
+    /// Known only at run time; operations on it are checked then.
     Dyn,
-    /// What stands for an expression that did not check, so that it is reported once.
+    /// The type of an expression that did not check, so that it is reported only once.
     Error,
     Int,
     List(Arc<Type>),
@@ -23,11 +23,10 @@ pub enum Type {
     Object(Arc<ObjectDecl>),
     /// A type of a library, such as `net.IP` or `optional_type(T)`.
     Opaque(&'static str, Arc<[Type]>),
-    /// A variable of the checker's, or of an overload.
+    /// A type variable of the checker or of an overload.
     Param(u32),
     String,
     Timestamp,
-    /// The type of a type.
     Type(Arc<Type>),
     Uint,
 }
@@ -36,12 +35,12 @@ pub enum Type {
 pub(crate) const OPTIONAL: &str = "optional_type";
 
 impl Type {
-    /// A list of such values.
+    /// A list of values of this type.
     pub fn list(item: Type) -> Type {
         Type::List(Arc::new(item))
     }
 
-    /// A map from such keys to such values.
+    /// A map with these types of keys and values.
     pub fn map(key: Type, value: Type) -> Type {
         Type::Map(Arc::new(key), Arc::new(value))
     }
@@ -51,12 +50,12 @@ impl Type {
         Type::Opaque(OPTIONAL, Arc::new([value]))
     }
 
-    /// A type of a library without parameters.
+    /// A library type without parameters.
     pub(crate) fn opaque(name: &'static str) -> Type {
         Type::Opaque(name, Arc::new([]))
     }
 
-    /// What an optional type may hold.
+    /// The value type of an optional type.
     pub(crate) fn as_optional(&self) -> Option<&Type> {
         match self {
             Type::Opaque(OPTIONAL, parameters) => parameters.first(),
@@ -64,12 +63,12 @@ impl Type {
         }
     }
 
-    /// Whether it has more parts than that, counting those that occur twice twice.
+    /// Whether it has more parts than `parts`, counting each occurrence.
     pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
         self.parts_left(parts).is_none()
     }
 
-    /// What is left of a number of parts once those of the type are taken away.
+    /// The remainder of a number of parts after subtracting those of the type.
     fn parts_left(&self, parts: usize) -> Option<usize> {
         let left = parts.checked_sub(1)?;
         match self {
@@ -84,7 +83,7 @@ impl Type {
         matches!(self, Type::Dyn | Type::Error)
     }
 
-    /// Whether values of the type have a size of one wherever they stand.
+    /// Whether values of the type always have a size of one.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Type(_) | Type::Uint => {

@@ -1,4 +1,4 @@
-//! Values at run time. Trees of JSON and texts of the expression are borrowed; what an evaluation makes is shared.
+//! Values at run time. JSON trees and strings of the expression are borrowed; values made by an evaluation are shared.
 
 mod compare;
 mod convert;
@@ -26,7 +26,6 @@ use steersman_machinery::{Value as Json, duration};
 
 pub(crate) use crate::value::compare::{compare, equal};
 
-/// A value.
 #[derive(Clone)]
 pub enum Value<'a> {
     Bool(bool),
@@ -48,7 +47,7 @@ pub enum Value<'a> {
     Uint(u64),
 }
 
-/// A text.
+/// A string.
 #[derive(Clone)]
 pub enum Text<'a> {
     Borrowed(&'a str),
@@ -66,7 +65,6 @@ impl Deref for Text<'_> {
     }
 }
 
-/// A list.
 #[derive(Clone)]
 pub struct List<'a> {
     pub(crate) items: Items<'a>,
@@ -80,18 +78,17 @@ pub(crate) enum Items<'a> {
     Values(Arc<Vec<Value<'a>>>),
 }
 
-/// A map.
 #[derive(Clone)]
 pub struct Map<'a>(pub(crate) Entries<'a>);
 
 #[derive(Clone)]
 pub(crate) enum Entries<'a> {
-    /// With the declaration of the values, where there is one.
+    /// The values may have a declaration.
     Json(&'a JsonMap, Option<&'a DeclType>),
     Values(Arc<BTreeMap<Key<'a>, Value<'a>>>),
 }
 
-/// The key of a map that an expression makes.
+/// The key of a map made by an expression.
 #[derive(Clone)]
 pub(crate) enum Key<'a> {
     Bool(bool),
@@ -110,7 +107,7 @@ pub(crate) enum Fields<'a> {
     Values(Arc<ObjectDecl>, Arc<BTreeMap<Arc<str>, Value<'a>>>),
 }
 
-/// A value of a library.
+/// A value of a library type.
 #[derive(Clone)]
 pub enum Opaque<'a> {
     Authorizer(Caller<'a>),
@@ -127,7 +124,7 @@ pub enum Opaque<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A tree without a declaration: texts are texts, whole numbers are int, others double.
+    /// A JSON tree without a declaration: strings are strings, integers int, other numbers double.
     pub fn json(json: &'a Json) -> Value<'a> {
         match json {
             Json::Null => Value::Null,
@@ -142,10 +139,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A tree as its declaration says.
+    /// A JSON tree with a declaration.
     ///
     /// # Errors
-    /// When a value cannot be what is declared, such as a text that is no time.
+    /// When a value does not match its declaration, such as a string that is not a timestamp.
     pub fn declared(json: &'a Json, decl: &'a DeclType) -> Result<Value<'a>, EvalError> {
         let mismatch = || {
             let found = steersman_machinery::value::type_name(json);
@@ -156,7 +153,7 @@ impl<'a> Value<'a> {
             (Shape::Bool, Json::Bool(bool)) => Value::Bool(*bool),
             (Shape::Int, Json::Number(number)) => match number.as_i64() {
                 Some(int) => Value::Int(int),
-                // 5.0 is a whole number too.
+                // 5.0 is an integer too.
                 None => Value::Int(number.as_f64().filter(|number| number.fract() == 0.0).ok_or_else(mismatch)? as i64),
             },
             (Shape::Double, Json::Number(number)) => Value::Double(number.as_f64().ok_or_else(mismatch)?),
@@ -182,12 +179,11 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// An optional value.
     pub fn optional(value: Option<Value<'a>>) -> Value<'a> {
         Value::Optional(value.map(Arc::new))
     }
 
-    /// A text of its own.
+    /// A string that is not borrowed.
     pub fn text(text: impl Into<Arc<str>>) -> Value<'a> {
         Value::String(Text::Shared(text.into()))
     }
@@ -196,7 +192,7 @@ impl<'a> Value<'a> {
         Value::List(List { items: Items::Values(Arc::new(values)), decl: None })
     }
 
-    /// The text, if it is one.
+    /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -204,7 +200,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The truth value, if it is one.
+    /// The bool, if it is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Value::Bool(bool) => Some(*bool),
@@ -212,7 +208,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The name of its type, as `type(x)` gives it: what is read of an object is a map to upstream, whatever was declared.
+    /// The name of its type, as `type(x)` gives it: upstream represents JSON objects as maps, whatever was declared.
     pub(crate) fn dynamic_type_name(&self) -> &str {
         match self {
             Value::Object(Object(Fields::Json(..))) => "map",
@@ -220,7 +216,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The name of its type, as errors give it.
+    /// The name of its type, as errors show it.
     pub(crate) fn type_name(&self) -> &str {
         match self {
             Value::Bool(_) => "bool",
@@ -253,7 +249,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether values of its type have an operator with some other value, or the name is that of no operator.
+    /// Whether values of its type have this operator with any other value; also true for a name that is not an
+    /// operator.
     pub(crate) fn has_operator(&self, name: &str) -> bool {
         let is_number = matches!(self, Value::Double(_) | Value::Int(_) | Value::Uint(_));
         let is_time = matches!(self, Value::Duration(_) | Value::Timestamp(_));
@@ -270,7 +267,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The name of the type that upstream holds it in.
+    /// The name of the Go type that upstream uses for it.
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Value::Bool(_) => "types.Bool",
@@ -287,7 +284,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What `size()` says; one for what has no size.
+    /// The result of `size()`; one for values without a size.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Value::String(text) => text.chars().count() as u64,
@@ -307,7 +304,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How many bytes of text it has.
+    /// The number of bytes of its strings.
     pub(crate) fn text_bytes(&self) -> usize {
         match self {
             Value::String(text) => text.len(),
@@ -317,12 +314,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether it is a truth value, a number or a text.
+    /// Whether it is a bool, a number or a string.
     pub(crate) fn is_scalar(&self) -> bool {
         matches!(self, Value::Bool(_) | Value::Double(_) | Value::Int(_) | Value::String(_) | Value::Uint(_))
     }
 
-    /// Whether it is what `optional.ofNonZeroValue` leaves out.
+    /// Whether `optional.ofNonZeroValue` treats it as zero.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Value::Bool(bool) => !bool,
@@ -352,7 +349,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// An item; none if there is no such.
+    /// An item; none if the index is out of range.
     pub(crate) fn get(&self, index: usize) -> Option<Result<Value<'a>, EvalError>> {
         match &self.items {
             Items::Values(values) => values.get(index).cloned().map(Ok),
@@ -379,7 +376,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a key that is a text.
+    /// The value of a string key.
     pub(crate) fn get_str(&self, key: &str) -> Option<Result<Value<'a>, EvalError>> {
         match &self.0 {
             Entries::Json(map, decl) => {
@@ -409,7 +406,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Keys and values, by key.
+    /// Keys and values, sorted by key.
     pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Value<'a>, Result<Value<'a>, EvalError>)> + '_> {
         match &self.0 {
             Entries::Json(map, decl) => Box::new(map.iter().map(move |(key, value)| {
@@ -432,7 +429,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The value of a field that is set.
+    /// The value of a field, if it is set.
     pub(crate) fn get(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
         match &self.0 {
             Fields::Json(map, decl) => {
@@ -445,7 +442,7 @@ impl<'a> Object<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The key that a value is, if it can be one.
+    /// The value as a key, if it can be one.
     pub(crate) fn of(value: Value<'a>) -> Option<Key<'a>> {
         Some(match value {
             Value::Bool(bool) => Key::Bool(bool),
@@ -456,7 +453,7 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// The key to look for with a value: numbers find each other whatever their type.
+    /// The key for looking up a value: numbers match whatever their type.
     fn find(value: &Value<'a>) -> Option<Key<'a>> {
         match value {
             Value::Double(double) if double.fract() == 0.0 && double.abs() < 9.2e18 => Some(Key::Int(*double as i64)),
@@ -473,7 +470,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// As an integer that all numbers fit into.
+    /// The number as an integer to which all integer types convert.
     fn number(&self) -> Option<i128> {
         match self {
             Key::Int(int) => Some(i128::from(*int)),

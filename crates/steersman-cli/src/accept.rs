@@ -24,24 +24,25 @@ use tokio::time::Instant;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-/// Connections at a time, if the operating system allows so many; more wait in the kernel's queue.
+/// The most connections at a time, if the operating system allows as many; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 32_768;
-/// Connections at a time whose peers are not known yet, and their share where the operating system allows few. A peer that
-/// means well is one of them for a fraction of a second.
+/// The most connections whose peers are not yet authenticated, and their share where the operating system allows few. A
+/// well-meaning peer is unauthenticated for a fraction of a second.
 const UNAUTHENTICATED_MAX: usize = 1024;
 const UNAUTHENTICATED_SHARE: usize = 4;
-/// How long a peer may take for the TLS handshake.
+/// The time limit of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long requests under way may take to end once the server stops.
+/// The time limit of requests in flight when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// After a failed accept (too many open files, say) the next try waits so long.
+/// The pause after a failed accept, as with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What a client is told that speaks HTTP without TLS, as Go's servers do.
+/// The answer to a client that speaks HTTP without TLS; the text is that of Go's servers.
 const WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-/// More of its request is not read. What is left unread makes the kernel reset the connection, maybe before the answer is read.
+/// The most bytes that are read of such a request. Unread bytes make the kernel reset the connection, possibly before
+/// the client has read the answer.
 const WITHOUT_TLS_BYTES_MAX: usize = 16 << 10;
 
-/// What all connections have in common.
+/// The state that all connections share.
 #[derive(Clone)]
 struct Shared {
     acceptor: TlsAcceptor,
@@ -53,7 +54,7 @@ struct Shared {
     stop: CancellationToken,
 }
 
-/// Serves connections until the token is cancelled, then lets requests under way end, and cuts those that do not.
+/// Serves connections until the token is cancelled, then lets requests in flight end, and cuts off those that do not.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -109,15 +110,15 @@ async fn take(
 }
 
 impl Shared {
-    /// Serves one connection to its end. A WebSocket that it becomes keeps its permit.
+    /// Serves one connection to its end. A connection that becomes a WebSocket keeps its permit.
     async fn serve(self, stream: TcpStream, permit: Arc<OwnedSemaphorePermit>) {
-        // In boxes, so that a connection does not keep the room that its handshake took.
+        // In boxes, so that a connection does not keep the memory of its handshake.
         let Some(connection) = Box::pin(self.open(stream, permit.clone())).await else { return };
         connection.await;
         drop(permit);
     }
 
-    /// The connection after its handshake; `None` if that failed, took too long or had to give way.
+    /// The connection after its handshake; `None` if that failed, took too long, or the connection was evicted.
     async fn open(
         self,
         stream: TcpStream,
@@ -126,7 +127,7 @@ impl Shared {
         let mut place = Some(self.unauthenticated.enter());
         let peer_address = stream.peer_addr().ok();
         let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, shake(&self.acceptor, stream));
-        // Any of them may be dropped: the connection is closed then.
+        // Any branch may be dropped: the connection is closed then.
         let stream = tokio::select! {
             () = self.stop.cancelled() => return None,
             () = std::future::poll_fn(|cx| place.as_mut().map_or(Poll::Pending, |place| place.poll_evicted(cx))) => {
@@ -149,11 +150,11 @@ impl Shared {
     }
 }
 
-/// The handshake; `None` if it fails. A client without TLS is told so.
+/// The handshake; `None` if it fails. A client without TLS gets an answer that says so.
 async fn shake(acceptor: &TlsAcceptor, mut stream: TcpStream) -> Option<TlsStream<TcpStream>> {
     let mut first = [0];
     stream.peek(&mut first).await.ok()?;
-    // A TLS connection begins with a control character, a request with its method.
+    // A TLS connection begins with a control character, an HTTP request with its method.
     if !first[0].is_ascii_uppercase() {
         return acceptor.accept(stream).await.ok();
     }
@@ -163,7 +164,7 @@ async fn shake(acceptor: &TlsAcceptor, mut stream: TcpStream) -> Option<TlsStrea
     None
 }
 
-/// What the handshake has shown: the protocol, and the user of the client certificate.
+/// The results of the handshake: the protocol, and the user of the client certificate.
 fn agreed(stream: &TlsStream<TcpStream>, clients: &ClientCertificates) -> (Protocol, Option<Peer>) {
     let session = stream.get_ref().1;
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };

@@ -1,7 +1,7 @@
-//! The access log: a line of JSON for every request, when its answer has been sent or given up.
+//! The access log: a line of JSON for every request, when its answer has been sent or abandoned.
 //!
-//! A thread writes the lines, so that a slow disk holds up no request. What does not fit into its queue is dropped, and the
-//! log of the program says how much that was.
+//! A thread writes the lines, so that a slow disk holds up no request. Lines that do not fit into its queue are
+//! dropped, and the program's log has their number.
 
 use crate::Failure;
 use http::header::USER_AGENT;
@@ -24,16 +24,16 @@ use steersman_server::AuthenticatedUser;
 use steersman_server::authz::Denied;
 use tokio::time::Instant;
 
-/// Lines that wait to be written; some MB.
+/// The most lines that wait to be written; some MB.
 const LINES_MAX: usize = 8192;
 /// The most bytes of a path and of a user agent that are logged, since the client chooses their length.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// Where requests are logged. Clones are the same log.
+/// Logs requests. Clones share the log.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
     lines: SyncSender<Message>,
-    /// Lines that found no room since the last that did.
+    /// The number of lines dropped since the last one that was queued.
     dropped: Arc<AtomicU64>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Answer<F> {
     entry: Option<Box<Entry>>,
 }
 
-/// The body of an answer. The request is logged when it is dropped.
+/// The body of an answer. The request is logged when the body is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted<B> {
     body: B,
@@ -80,11 +80,11 @@ struct Entry {
     line: Line,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
-    /// When the request came.
+    /// The arrival of the request.
     time: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_id: Option<String>,
@@ -101,22 +101,22 @@ struct Line {
     method: String,
     /// Path and query.
     path: String,
-    /// Absent when the client was gone before the answer.
+    /// Absent if the client disconnected before the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    /// Why authorization refused it.
+    /// The reason of a refusal by authorization.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied: Option<String>,
-    /// Of the answer's body.
+    /// The bytes of the answer's body.
     bytes: u64,
-    /// From the request's head to the answer's last byte; for a watch, to its end.
+    /// The time from the request's head to the answer's last byte; for a watch, to its end.
     duration_ms: u64,
 }
 
 // === impl AccessLog ===
 
 impl AccessLog {
-    /// A log in a file, to which lines are added, or on standard output (`-`).
+    /// A log that appends to a file, or writes to standard output (`-`).
     pub(crate) fn open(path: &Path) -> Result<(AccessLog, Writer), Failure> {
         let refused = |error: io::Error| {
             Failure::Refused(format!(
@@ -142,7 +142,7 @@ impl AccessLog {
         Ok((AccessLog { lines: sender.clone(), dropped }, Writer { lines: sender, thread }))
     }
 
-    /// The service, with its requests logged. They come from this address, or from within the process.
+    /// The service with its requests logged. `source` is their address; `None` for requests within the process.
     pub(crate) fn layer<S>(log: Option<AccessLog>, source: Option<SocketAddr>, service: S) -> Logged<S> {
         Logged { service, log, source_ip: source.map(|source| source.ip().to_canonical()) }
     }
@@ -162,9 +162,9 @@ impl AccessLog {
 }
 
 impl Writer {
-    /// Writes what waits, and ends. Blocks.
+    /// Writes the queued lines, and ends. Blocks.
     pub(crate) fn close(self) {
-        // An error means that the thread has ended already.
+        // An error means that the thread has already ended.
         let _ = self.lines.send(Message::End);
         let _ = self.thread.join();
     }
@@ -185,7 +185,7 @@ fn write(lines: &Receiver<Message>, mut output: Box<dyn Write + Send>, dropped: 
         let written = output.write_all(&batch).and_then(|()| output.flush());
         match written {
             Ok(()) => is_well = true,
-            // Once, not for every line.
+            // Logged once, not for every line.
             Err(error) if is_well => {
                 is_well = false;
                 tracing::warn!(%error, "the access log cannot be written");
@@ -317,7 +317,7 @@ mod tests {
     use std::sync::Mutex;
     use tower::ServiceExt as _;
 
-    /// An output that can be looked at.
+    /// An output that the test can read.
     #[derive(Clone, Default)]
     struct Output(Arc<Mutex<Vec<u8>>>);
 

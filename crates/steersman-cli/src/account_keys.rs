@@ -1,4 +1,4 @@
-//! The keys of ServiceAccount tokens in the data directory: a file for each, named by when it was made.
+//! The keys of ServiceAccount tokens in the data directory: a file for each, named by its creation time.
 
 use crate::Failure;
 use crate::files::{self, Rights};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steersman_server::authn::{Algorithm, Keeper, Keyring, PublicKey, StoredKey};
 
-/// Clients of upstream's servers get tokens of this kind, and some of them take no other.
+/// Upstream's servers issue tokens of this kind, and some clients accept no other.
 const ALGORITHM: Algorithm = Algorithm::Rs256;
 const ENDING: &str = "key";
 
@@ -18,11 +18,11 @@ const ENDING: &str = "key";
 #[derive(Debug)]
 struct Directory(PathBuf);
 
-/// The keys of a directory, with which others are kept that are made later; with those that were given.
+/// The keys of a directory, in which new ones are stored too, together with the given ones.
 pub(crate) fn made(dir: &Path, in_memory: bool, trusted: Vec<PublicKey>) -> Result<Keyring, Failure> {
     let directory = Directory(dir.to_owned());
     let stored = directory.read()?;
-    // An account is an object: where those end with the process, their tokens do as well.
+    // Accounts are objects: if objects end with the process, their tokens end too, and the keys need not be stored.
     let keeper = (!in_memory).then(|| Arc::new(directory) as Arc<dyn Keeper>);
     Keyring::made(ALGORITHM, stored, keeper, trusted)
         .map_err(|error| Failure::Refused(format!("a key in {} cannot be used: {error}", dir.display())))

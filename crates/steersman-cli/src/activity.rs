@@ -1,8 +1,8 @@
 //! The activity of a connection, and the deadlines that follow from it.
 //!
-//! A state machine without a clock of its own: the code that serves the connection reports reads, writes, requests and answers,
-//! and asks for the deadline. hyper has one timer for both the time between requests and the head of a request, and none for
-//! peers that never authenticate or do not read, so these deadlines are kept here.
+//! A state machine without a clock: the code that serves the connection reports reads, writes, requests and answers,
+//! and reads the deadline. hyper has one timer for both the time between requests and the head of a request, and none
+//! for peers that never authenticate or do not read, so these deadlines are computed here.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,24 +13,25 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// From the handshake to the first request.
+/// The time limit from the handshake to the first request.
 pub(crate) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// From the first byte of a request's head to its last, over HTTP/1. A head is one packet, or a few: whoever takes longer
-/// sends byte by byte.
+/// The time limit from the first byte of a request's head to its last, over HTTP/1. A head is one packet, or a few: a
+/// slower peer sends byte by byte.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two requests. Longer than the 90 seconds for which Go's and hyper's clients keep a connection, so that it is the
-/// client that closes: a server that closes first meets requests that are on their way.
+/// The time limit between two requests. Longer than the 90 seconds for which Go's and hyper's clients keep a
+/// connection, so that the client closes it: a server that closes first meets requests that are on their way.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
-/// From the handshake to the first request that is authenticated. Who has a certificate is authenticated by the handshake;
-/// who has a token sends it with the first request.
+/// The time limit from the handshake to the first authenticated request. A peer with a certificate is authenticated by
+/// the handshake; one with a token sends it with the first request.
 pub(crate) const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a peer may take nothing of an answer that waits for it. The body of that answer cannot end it: hyper asks it for more
-/// only when there is room. A list gives up on a slow client after half of this time, so that this closes only connections whose
-/// peers have stopped reading. The kernel waits longer (`socket`), and knows nothing of the streams of HTTP/2.
+/// The longest that a peer may read nothing of an answer that waits for it. The body of that answer cannot end it:
+/// hyper asks it for more only when there is room. A list gives up on a slow client after half of this time, so this
+/// closes only connections whose peers have stopped reading. The kernel waits longer (`socket`), and does not know the
+/// streams of HTTP/2.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The activity of one connection. Clones are the same connection's.
+/// The activity of one connection. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     state: Arc<Mutex<State>>,
@@ -41,43 +42,43 @@ struct State {
     opened: Instant,
     phase: Phase,
     is_authenticated: bool,
-    /// Whether a request was answered that was not authenticated.
+    /// Whether an unauthenticated request was answered.
     is_refused: bool,
-    /// Bodies of answers that have given a frame and were not asked for the next. One that was asked and has none yet, as a watch
-    /// without events, is not among them.
+    /// The bodies that have given a frame and have not been polled for the next. A body that was polled and has no
+    /// frame yet, as a watch without events, is not counted.
     n_bodies_waiting: usize,
-    /// Whether the stream took less than it was given. Only known of HTTP/1.
+    /// Whether the stream accepted less than it was given. Known for HTTP/1 only.
     is_stream_full: bool,
-    /// When the peer last took something, or something began to wait for it.
+    /// The last time at which the peer read something, or something began to wait for it.
     taken_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    /// Nothing has come yet.
+    /// No request has arrived yet.
     New,
-    /// A request has begun to come.
+    /// A request has begun to arrive.
     Head { since: Instant },
-    /// So many requests are being answered.
+    /// This many requests are being answered.
     Busy { requests: usize },
     /// All requests have been answered.
     Idle { since: Instant },
 }
 
-/// Why a connection is closed.
+/// The reason why a connection is closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Overdue {
     /// No request was authenticated in time.
     Authentication,
-    /// There was no request for a while.
+    /// No request arrived for a while.
     Idle,
-    /// The head of a request did not come in time.
+    /// The head of a request did not arrive in time.
     Request,
-    /// The peer took nothing of an answer for a while.
+    /// The peer read nothing of an answer for a while.
     Write,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Written {
     /// The stream has no room.
@@ -96,11 +97,11 @@ pub(crate) struct Request {
 pub(crate) struct Answering<B> {
     body: B,
     request: Request,
-    /// Whether it is counted among those that wait for the peer.
+    /// Whether it counts among the bodies that wait for the peer.
     is_waiting: bool,
 }
 
-/// A stream whose reads and writes are seen. Only for HTTP/1: over HTTP/2 there is more to read than requests.
+/// Reports the reads and writes of a stream. Only for HTTP/1: over HTTP/2 reads are not only requests.
 #[derive(Debug)]
 pub(crate) struct Observed<I> {
     stream: I,
@@ -124,7 +125,7 @@ impl Activity {
         Activity { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Whether a request was authenticated, or the connection itself.
+    /// Whether a request, or the connection itself, was authenticated.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.state().is_authenticated
     }
@@ -134,7 +135,7 @@ impl Activity {
         matches!(self.state().phase, Phase::Busy { .. })
     }
 
-    /// A request has come.
+    /// A request has arrived.
     pub(crate) fn begin_request(&self) -> Request {
         let mut state = self.state();
         state.phase = match state.phase {
@@ -144,7 +145,7 @@ impl Activity {
         Request { activity: self.clone() }
     }
 
-    /// A request was answered; whether the server knew who sent it.
+    /// A request was answered. `is_authenticated` says whether its sender was.
     pub(crate) fn answered(&self, is_authenticated: bool) {
         let mut state = self.state();
         if is_authenticated {
@@ -154,13 +155,14 @@ impl Activity {
         }
     }
 
-    /// When the connection is to be closed if nothing happens until then, and why.
+    /// The time at which the connection is closed if nothing happens before, with the reason.
     pub(crate) fn deadline(&self) -> Option<(Instant, Overdue)> {
         let state = self.state();
         let (in_phase, is_waited_for) = match state.phase {
             Phase::New => (Some((state.opened + FIRST_REQUEST_TIMEOUT, Overdue::Request)), true),
             Phase::Head { since } => (Some((since + HEAD_TIMEOUT, Overdue::Request)), true),
-            // One whose first request takes long may be authenticated yet; one who was refused once may not go on trying.
+            // A peer whose first request takes long may still be authenticated by it; one that was refused once may not
+            // go on trying.
             Phase::Busy { .. } => (None, state.is_refused),
             Phase::Idle { since } => (Some((since + IDLE_TIMEOUT, Overdue::Idle)), true),
         };
@@ -178,14 +180,14 @@ impl Activity {
         }
     }
 
-    /// A body has given a frame, and waits until it is asked for the next.
+    /// A body has given a frame, and waits to be polled for the next.
     fn body_waits(&self, now: Instant) {
         let mut state = self.state();
         state.n_bodies_waiting += 1;
         state.taken_at = now;
     }
 
-    /// A body that waited is asked for more, or is dropped.
+    /// A body that waited is polled again, or dropped.
     fn body_goes_on(&self, now: Instant) {
         let mut state = self.state();
         state.n_bodies_waiting -= 1;
@@ -211,7 +213,7 @@ impl Activity {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock, and every state in it is a whole one.
+        // Nothing panics under the lock, and the state is consistent at all times.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

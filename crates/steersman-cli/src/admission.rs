@@ -1,11 +1,11 @@
-//! Which admission plugins a server has, as the flags say.
+//! Selects the admission plugins of a server by its flags.
 
 use crate::Failure;
 use crate::args::AdmissionOptions;
 use steersman_server::admission::{Plugins, PluginsError};
 
-/// The plugins of `up` and `server`. Those in `relying` are switched on as well, because the controllers that they need are running. A plugin that
-/// does not exist here is refused, because whoever asks for it counts on its checks.
+/// The plugins of `up` and `server`. Those in `relying` are enabled as well, because the controllers that they need are
+/// running. A plugin that does not exist here is refused, because whoever enables it relies on its checks.
 pub(crate) fn read(options: &AdmissionOptions, relying: &[&str]) -> Result<Plugins, Failure> {
     let plugins = change(Plugins::default().with(relying, &[]).map_err(refused)?, options)?;
     match absent(&options.enable_admission_plugins).first() {
@@ -16,7 +16,7 @@ pub(crate) fn read(options: &AdmissionOptions, relying: &[&str]) -> Result<Plugi
     }
 }
 
-/// The plugins of a server that stands in for kube-apiserver. Those of `only` alone, if there are any.
+/// The plugins of a server that stands in for kube-apiserver. If `only` is not empty, just these.
 pub(crate) fn read_upstream(options: &AdmissionOptions, only: &[String]) -> Result<Plugins, Failure> {
     if only.is_empty() {
         return change(Plugins::of_upstream(), options);
@@ -30,7 +30,7 @@ pub(crate) fn read_upstream(options: &AdmissionOptions, only: &[String]) -> Resu
     Plugins::only(only).map_err(refused)
 }
 
-/// The names of plugins that kube-apiserver has and this server has not.
+/// The plugins of kube-apiserver that this server does not have.
 pub(crate) fn absent(names: &[String]) -> Vec<&str> {
     given(names).filter(|name| !Plugins::exists(name)).collect()
 }
@@ -41,7 +41,7 @@ fn change(plugins: Plugins, options: &AdmissionOptions) -> Result<Plugins, Failu
     plugins.with(&enabled, &disabled).map_err(refused)
 }
 
-/// The names of a list, which may be empty: `--disable-admission-plugins=` is what scripts make of an empty variable.
+/// The names of a list, which may be empty: scripts with an empty variable produce `--disable-admission-plugins=`.
 fn given(names: &[String]) -> impl Iterator<Item = &str> {
     names.iter().map(|name| name.trim()).filter(|name| !name.is_empty())
 }

@@ -1,11 +1,12 @@
-//! The address under which other machines and Pods reach the server: what the Service `kubernetes` leads to.
+//! The address at which other machines and Pods reach the server, used by the Service `kubernetes`.
 //!
-//! Follows apimachinery's `util/net`: a server that listens everywhere, or on a loopback address, is reached at the address of the
-//! interface with the default route. On a machine without one there is no such address, and the Service leads nowhere.
+//! Follows apimachinery's `util/net`: a server that listens everywhere, or on a loopback address, is reached at the
+//! address of the interface with the default route. On a machine without one there is no such address, and the Service
+//! has no endpoints.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// The address that was asked for, or else the one that fits to where the server listens.
+/// The requested address, or else one that fits the address on which the server listens.
 pub(crate) fn find(asked: Option<IpAddr>, bound: IpAddr) -> Option<IpAddr> {
     let found = choose(asked, bound, outgoing);
     if found.is_none() {
@@ -25,10 +26,10 @@ fn choose(asked: Option<IpAddr>, bound: IpAddr, outgoing: impl Fn(IpAddr) -> Opt
     }
 }
 
-/// The address that this machine uses towards the rest of the world, as far as its routes tell; nothing is sent. It has the family of
-/// another address.
+/// The address from which this machine reaches other networks, by its routes and in the family of `like`; nothing is
+/// sent.
 pub(crate) fn outgoing(like: IpAddr) -> Option<IpAddr> {
-    // Addresses for documentation: behind the default route, and nobody's.
+    // Addresses for documentation: they match the default route, and belong to nobody.
     let (any, afar) = match like {
         IpAddr::V4(_) => (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from([192, 0, 2, 1])),
         IpAddr::V6(_) => (IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])),

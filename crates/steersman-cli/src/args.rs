@@ -37,7 +37,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "steersman", version, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to log: error, warn, info, debug or trace, or a filter such as `steersman_server=debug`.
+    /// The messages to log: error, warn, info, debug or trace, or a filter such as `steersman_server=debug`.
     #[arg(long, global = true, env = "STEERSMAN_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
     #[command(subcommand)]
@@ -49,100 +49,103 @@ pub(crate) enum Command {
     /// Generates code and manifests out of CustomResourceDefinitions: from files, directories or a running server.
     #[command(subcommand)]
     Codegen(CodegenCommand),
-    /// Make a folder with kube-apiserver, etcd and kubectl for controller-runtime's envtest, and print its path:
+    /// Makes a folder with kube-apiserver, etcd and kubectl for controller-runtime's envtest, and prints its path:
     /// `KUBEBUILDER_ASSETS=$(steersman envtest) go test ./...`
     Envtest(EnvtestOptions),
     /// Prints the roles and bindings that would allow the requests that authorization refused.
     ///
-    /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as what
-    /// kubectl said. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
+    /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as
+    /// kubectl's output. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
     ExplainDenied(ExplainOptions),
-    /// Makes a project: an operator with its kind, controller, tests, manifests, image and CI.
+    /// Creates a project: an operator with its kind, controller, tests, manifests, image and CI.
     New(NewOptions),
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
-    /// Runs a command as a ServiceAccount, with the files and variables that a pod of it has.
+    /// Runs a command as a ServiceAccount, with the files and variables that its pods have.
     ///
-    /// The token is renewed while the command runs. Signals are sent on to the command, and its exit code is that of steersman.
-    /// /var/run/secrets/kubernetes.io/serviceaccount is there for the command alone, where the system allows a mount namespace;
-    /// KUBECONFIG names the same credentials everywhere.
+    /// The token is renewed while the command runs. Signals are passed on to the command, and steersman exits with the
+    /// command's code. /var/run/secrets/kubernetes.io/serviceaccount exists for the command alone, where the system
+    /// allows a mount namespace; KUBECONFIG names the same credentials everywhere.
     RunAs(RunAsOptions),
     #[command(name = run_as::mount::SUBCOMMAND, hide = true)]
     RunAsMounted(RunAsMountedOptions),
     /// The control plane alone, with the control loops that belong to it.
     Server(ServerCommand),
-    /// Commands on the store of a server that does not run.
+    /// Commands on the store of a server that is not running.
     #[command(subcommand)]
     Store(StoreCommand),
     /// The control plane with the controllers in the same process.
     Up(UpOptions),
     /// Prints which admission webhooks the server has called since it started, how often, how long and with what outcome.
     ///
-    /// CALLS is the sum of the next four: ALLOWED; DENIED by the webhook; FAILED, where the write failed because the webhook could not be
-    /// called or its answer not used; IGNORED, where it failed likewise but has failurePolicy Ignore. SKIPPED are writes that its
-    /// matchConditions left out. MEAN and P99 are times of calls; P99 is the bound of a bucket of the server's metrics.
+    /// CALLS is the sum of the next four: ALLOWED; DENIED by the webhook; FAILED, where the write failed because the
+    /// webhook could not be called or its answer not used; IGNORED, where the call failed likewise but failurePolicy is
+    /// Ignore. SKIPPED counts the writes that its matchConditions excluded. MEAN and P99 are times of calls; P99 is the
+    /// bound of a bucket of the server's metrics.
     Webhooks(WebhooksOptions),
 }
 
-/// Of the folder for envtest.
+/// The options of `envtest`.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct EnvtestOptions {
-    /// Where to make it; a directory in ~/.cache unless told otherwise.
+    /// The directory to make; without it, one in ~/.cache.
     #[arg(value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// Of the control plane.
+/// The options of the control plane.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct ServerOptions {
-    /// Where certificates, the kubeconfig and the objects are kept.
+    /// The directory of the certificates, the kubeconfig and the objects.
     #[arg(long, default_value = "./.steersman", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// The address to listen on; port 0 takes any that is free. With 0.0.0.0 or [::] the certificate is good for the loopback
-    /// addresses and for the one with which this machine reaches its default route.
+    /// The address to listen on; port 0 takes any free port. With 0.0.0.0 or [::] the certificate is valid for the
+    /// loopback addresses and for the address with which this machine reaches its default route.
     #[arg(long, default_value = "127.0.0.1:6443", value_parser = address, value_name = "ADDR")]
     pub(crate) listen: SocketAddr,
-    /// The address at which other machines reach the server, which the Service `kubernetes` leads to. Without it that of --listen, or
-    /// for 0.0.0.0, [::] and loopback the one with which this machine reaches its default route.
+    /// The address at which other machines reach the server; the Service `kubernetes` leads to it. Without it, the
+    /// address of --listen, or for 0.0.0.0, [::] and loopback the address with which this machine reaches its default
+    /// route.
     #[arg(long, value_parser = advertised, value_name = "IP")]
     pub(crate) advertise_address: Option<IpAddr>,
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
     pub(crate) in_memory: bool,
-    /// How long to keep what objects were: lists at an old resourceVersion, further pages and watches that resume work as far
-    /// back. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
+    /// The time for which old states of objects are kept: lists at an old resourceVersion, further pages and resumed
+    /// watches reach back this far. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
     #[arg(long, default_value = "5m", value_parser = duration::history, value_name = "DURATION")]
     pub(crate) history: Duration,
-    /// The most bytes of what objects were to keep: beyond it the oldest goes, whatever --history says. At least 1Mi, such as 64Mi
-    /// or 2Gi; without it four times the size of the objects as they are, and at least 256Mi.
+    /// The most bytes of old states of objects that are kept: beyond it the oldest are removed, whatever --history
+    /// says. At least 1Mi, such as 64Mi or 2Gi; without it four times the size of the current objects, and at least
+    /// 256Mi.
     #[arg(long, value_parser = size::history, value_name = "SIZE")]
     pub(crate) history_size: Option<u64>,
-    /// Share the requests that are carried out at a time fairly among users, by the FlowSchemas and
-    /// PriorityLevelConfigurations of the cluster.
+    /// Share the requests in flight fairly among users, by the FlowSchemas and PriorityLevelConfigurations of the
+    /// cluster.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false")]
     pub(crate) enable_priority_and_fairness: bool,
-    /// How many requests that change nothing are carried out at a time. With priority and fairness only the sum with those
-    /// that change something counts.
+    /// The maximum number of read-only requests in flight. With priority and fairness only its sum with
+    /// --max-mutating-requests-inflight counts.
     #[arg(long, default_value_t = 400, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     pub(crate) max_requests_inflight: u32,
-    /// How many requests that change something are carried out at a time.
+    /// The maximum number of mutating requests in flight.
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     pub(crate) max_mutating_requests_inflight: u32,
     #[command(flatten)]
     pub(crate) served: ServedOptions,
     #[command(flatten)]
     pub(crate) services: ServiceOptions,
-    /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration, and why
-    /// authorization refused it. `-` is standard output.
+    /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes,
+    /// duration, and why authorization refused it. `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) audit: AuditOptions,
-    /// Serve the controllers' /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any
-    /// that is free.
+    /// Serve the controllers' /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes
+    /// any free port.
     #[arg(long, value_parser = address, value_name = "ADDR")]
     pub(crate) metrics_address: Option<SocketAddr>,
-    /// How to say that the server is ready.
+    /// The format in which the server reports that it is ready.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
     #[command(flatten)]
@@ -157,52 +160,52 @@ pub(crate) struct ServerOptions {
     pub(crate) webhooks: WebhookOptions,
 }
 
-/// Of the control plane alone.
+/// The options of the control plane alone.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct ServerCommand {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
-    /// Which controllers to run, such as `namespace` (without it, namespaces that are deleted stay): `*` for all, `-*` for none, `-NAME`
-    /// for all but one. If a name is unknown, the command is refused with a list of those that are known. Names
-    /// of kube-controller-manager, such as `namespace-controller`, are taken too.
+    /// The controllers to run, such as `namespace` (without it, deleted namespaces stay): `*` for all, `-*` for none,
+    /// `-NAME` for all but one. An unknown name is refused with a list of the known ones. Names of
+    /// kube-controller-manager, such as `namespace-controller`, are accepted too.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
-    /// Simulate so many nodes, with a scheduler: Pods are bound to them and run, although no program does. Without it nobody binds or runs
-    /// Pods.
+    /// Simulate this many nodes, with a scheduler: Pods are bound to them and run, although no program does. Without it
+    /// Pods are neither bound nor run.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u32).range(0..=10_000), value_name = "N")]
     pub(crate) simulate_nodes: u32,
 }
 
-/// Of the control plane with controllers.
+/// The options of the control plane with controllers.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct UpOptions {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Which controllers to run, such as `namespace` or `network`: `*` for all, `-*` for none, `-NAME` for all but one. If a name
-    /// is unknown, the command is refused with a list of those that are known. Names
-    /// of kube-controller-manager, such as `namespace-controller`, are taken too.
+    /// The controllers to run, such as `namespace` or `network`: `*` for all, `-*` for none, `-NAME` for all but one.
+    /// An unknown name is refused with a list of the known ones. Names of kube-controller-manager, such as
+    /// `namespace-controller`, are accepted too.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
-    /// Simulate so many nodes, with a scheduler: Pods are bound to them and run, although no program does. With 0 nobody binds or runs
-    /// Pods.
+    /// Simulate this many nodes, with a scheduler: Pods are bound to them and run, although no program does. With 0
+    /// Pods are neither bound nor run.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(0..=10_000), value_name = "N")]
     pub(crate) simulate_nodes: u32,
 }
 
-/// Of `explain-denied`.
+/// The options of `explain-denied`.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct ExplainOptions {
     /// The file to read; standard input without it or with `-`.
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Allow the same on all objects, not only on those that were asked for by name.
+    /// Allow the same on all objects, not only on those that were requested by name.
     #[arg(long)]
     pub(crate) any_name: bool,
 }
 
-/// Of `run-as`.
+/// The options of `run-as`.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct RunAsOptions {
     /// The account, as NAMESPACE/NAME.
@@ -211,10 +214,10 @@ pub(crate) struct RunAsOptions {
     /// The kubeconfig of the cluster; without it: in-cluster, then $KUBECONFIG, then ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Whom the token is for; without it, the server. May be given more than once.
+    /// An audience of the token; without it, the server. May be given more than once.
     #[arg(long, value_name = "AUDIENCE")]
     pub(crate) audience: Vec<String>,
-    /// How long a token is good; it is renewed before.
+    /// The lifetime of a token; it is renewed before its end.
     #[arg(long, default_value = "1h", value_parser = duration::any, value_name = "DURATION")]
     pub(crate) duration: Duration,
     /// The command and its arguments.
@@ -222,7 +225,7 @@ pub(crate) struct RunAsOptions {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Of `webhooks`.
+/// The options of `webhooks`.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct WebhooksOptions {
     /// The kubeconfig of the cluster; without it: in-cluster, then $KUBECONFIG, then ~/.kube/config.
@@ -230,7 +233,7 @@ pub(crate) struct WebhooksOptions {
     pub(crate) kubeconfig: Option<PathBuf>,
 }
 
-/// Of the second step of `run-as`, in its mount namespace.
+/// The options of the second step of `run-as`, in its mount namespace.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct RunAsMountedOptions {
     pub(crate) dir: PathBuf,
@@ -245,53 +248,54 @@ fn account(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Of the Network controller.
+/// The options of the Network controller.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct NetworkOptions {
     /// The kubeconfig of the cluster; without it and --master: in-cluster, then $KUBECONFIG, then ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The URL of the API server, in place of the kubeconfig's.
+    /// The URL of the API server, instead of the kubeconfig's.
     #[arg(long, value_name = "URL")]
     pub(crate) master: Option<String>,
-    /// Serve /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any that is free.
+    /// Serve /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any free port.
     #[arg(long, value_parser = address, value_name = "ADDR")]
     pub(crate) metrics_address: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// How often everything in Neutron is listed, to find networks that were changed there and those whose objects are gone.
+    /// The interval at which everything in Neutron is listed, to find networks that were changed there and those whose
+    /// objects are gone.
     #[arg(long, default_value = "60s", value_parser = duration::more_than_none, value_name = "DURATION")]
     pub(crate) drift_interval: Duration,
-    /// How long a network that this cluster's operator has made stays in Neutron although its object is gone, as after an answer
-    /// that was lost.
+    /// The time for which a network that this cluster's operator made stays in Neutron without an object, as after a
+    /// lost answer.
     #[arg(long, default_value = "10m", value_parser = duration::any, value_name = "DURATION")]
     pub(crate) orphan_grace: Duration,
-    /// The name of this cluster in the markers of what the operator makes, by which it knows its own networks; the uid of the
-    /// namespace kube-system unless told otherwise. Two clusters in one project need two names.
+    /// The name of this cluster in the markers by which the operator recognizes its own networks; without it, the uid
+    /// of the namespace kube-system. Two clusters in one project need two names.
     #[arg(long, value_name = "ID")]
     pub(crate) cluster_id: Option<steersman_network::ClusterId>,
-    /// Work only while holding the Lease network-controller, so that of several replicas one works and the others wait.
+    /// Work only while holding the Lease network-controller, so that one replica works and the others wait.
     #[arg(long)]
     pub(crate) leader_elect: bool,
-    /// The namespace of the Lease; that of the pod, or of the kubeconfig, unless told otherwise.
+    /// The namespace of the Lease; without it, that of the pod or of the kubeconfig.
     #[arg(long, requires = "leader_elect", value_name = "NAMESPACE")]
     pub(crate) leader_elect_namespace: Option<String>,
-    /// How long a leader that has vanished holds up the others; it renews the Lease eight times as often.
+    /// The time for which a leader that has vanished blocks the others; it renews the Lease eight times as often.
     #[arg(long, default_value = "15s", value_parser = duration::lease, value_name = "DURATION")]
     pub(crate) leader_elect_lease_duration: Duration,
 }
 
-/// Which Neutron, and how to sign in to it.
+/// The Neutron to use, and the way to sign in to it.
 #[derive(ClapArgs, Debug, Default)]
 pub(crate) struct CloudOptions {
-    /// Work on a simulated Neutron. `up` does so unless it is told of a real one, and keeps it in its data directory; `network`
-    /// keeps it in memory.
+    /// Use a simulated Neutron. `up` does so unless a real one is configured, and keeps it in its data directory;
+    /// `network` keeps it in memory.
     #[arg(long, conflicts_with_all = ["neutron_url", "neutron_auth", "os_cloud"])]
     pub(crate) simulated: bool,
     /// The URL of a Neutron.
     #[arg(long, value_name = "URL")]
     pub(crate) neutron_url: Option<String>,
-    /// How to sign in: not at all, or with Keystone as the OS_* variables or a clouds.yaml say.
+    /// The way to sign in: not at all, or with Keystone as the OS_* variables or a clouds.yaml say.
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) neutron_auth: Option<NeutronAuth>,
     /// The entry of clouds.yaml.
@@ -320,12 +324,12 @@ impl From<ServerCommand> for UpOptions {
     }
 }
 
-/// Says what is wrong with a command line in one sentence; help and version as they are.
+/// Prints one sentence that says what is wrong with a command line; help and version are printed unchanged.
 pub(crate) fn report(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A closed standard output is no reason to complain.
+            // A closed standard output is not an error.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -342,7 +346,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             let what = lines.next().unwrap_or("the command line cannot be read");
             let mut what = what.strip_prefix("error: ").unwrap_or(what).to_owned();
             if what.ends_with(':') {
-                // What is missing stands in lines of its own.
+                // Clap lists missing arguments on lines of their own.
                 for argument in lines.clone().take_while(|line| line.starts_with(['-', '<'])) {
                     what = format!("{what} {argument}");
                 }
@@ -359,14 +363,14 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// The subcommand that the process was started with: the first word that is one.
+/// The subcommand that the process was started with: the first word that names one.
 fn subcommand() -> Option<String> {
     let known = <Args as clap::CommandFactory>::command();
     let mut words = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok());
     words.find(|word| known.find_subcommand(word).is_some())
 }
 
-/// An address under which others reach the server. Objects that lead to it may not name one that only this machine knows.
+/// An address under which other machines reach the server. Loopback is refused, because objects publish the address.
 fn advertised(text: &str) -> Result<IpAddr, String> {
     let ip: IpAddr = text.parse().map_err(|_| "want an IP address, such as 192.0.2.7".to_owned())?;
     if ip.is_loopback() || ip.is_multicast() {

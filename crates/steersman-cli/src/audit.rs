@@ -1,4 +1,4 @@
-//! What is audited and where it goes: to a file or standard output (`audit_log`), to a webhook, or to both.
+//! The audit policy and the destinations of its events: a file or standard output (`audit_log`), a webhook, or both.
 
 use crate::args::{AuditMode, AuditOptions, AuditWebhookOptions};
 use crate::{Failure, audit_log, chain};
@@ -10,14 +10,14 @@ use steersman_server::audit::webhook::{Sender, Settings, Throttle, Webhook};
 use steersman_server::audit::{Audit, Policy, Sink, Sinks};
 use steersman_server::webhook::{Client, read_kubeconfig};
 
-/// What was checked before anything is audited.
+/// The checked options of the audit log, before it starts.
 pub(crate) struct Plan {
     policy: Policy,
     log: Option<audit_log::Plan>,
     webhook: Option<(Client, Settings)>,
 }
 
-/// Those who write what was audited. To be closed after the server has stopped.
+/// The writers of audit events. Must be closed after the server has stopped.
 #[derive(Debug)]
 pub(crate) struct Writers {
     log: Option<audit_log::Writer>,
@@ -25,7 +25,7 @@ pub(crate) struct Writers {
 }
 
 impl Plan {
-    /// Reads the policy and opens the log, if anything is to be audited.
+    /// Reads the policy and opens the log, if there is a policy.
     pub(crate) fn new(options: &AuditOptions) -> Result<Option<Plan>, Failure> {
         let Some(path) = &options.audit_policy_file else { return Ok(None) };
         if options.audit_log_path.is_none() && options.webhook.audit_webhook_config_file.is_none() {
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Writers {
-    /// Writes what waits, and ends.
+    /// Writes the queued events, and ends.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         if let Some(sender) = self.webhook {
             sender.close().await;

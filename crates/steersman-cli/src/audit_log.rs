@@ -1,8 +1,8 @@
 //! The audit log in a file or on standard output: a line of JSON for every event.
 //!
-//! A thread makes the lines and writes them, so that neither a large body nor a slow disk holds up a request. Its queue is
-//! bounded in events and in bytes; what finds no room is dropped and counted. A file that cannot be written, on a full disk for
-//! example, stops nothing: the log of the program says so once, and again when it was written in between.
+//! A thread formats and writes the lines, so that neither a large body nor a slow disk holds up a request. Its queue is
+//! bounded in events and in bytes; events that do not fit are dropped and counted. A file that cannot be written, as on
+//! a full disk, stops nothing: the program's log reports it once, and again after a successful write in between.
 
 mod rotation;
 
@@ -19,10 +19,10 @@ use std::thread::JoinHandle;
 use steersman_server::audit::{Event, Sink};
 use tokio::sync::oneshot;
 
-/// Bytes of the events that wait to be written.
+/// The most bytes of events that wait to be written.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What was checked before anything is logged.
+/// The checked options of the log, before it starts.
 #[derive(Debug)]
 pub(crate) struct Plan {
     output: Output,
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     batch_max: usize,
 }
 
-/// Takes the server's events.
+/// Receives the server's events.
 #[derive(Debug)]
 struct AuditLog {
     mode: AuditMode,
@@ -39,7 +39,7 @@ struct AuditLog {
     shared: Arc<Shared>,
 }
 
-/// What requests and the thread share.
+/// The state shared by requests and the thread.
 #[derive(Debug, Default)]
 struct Shared {
     waiting_bytes: AtomicUsize,
@@ -56,7 +56,7 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 enum Message {
     End,
-    /// With the one who waits until it is written.
+    /// An event, with the sender that reports when it is written, if its request waits.
     Event(Box<Event>, Option<oneshot::Sender<bool>>),
 }
 
@@ -69,7 +69,7 @@ enum Output {
 // === impl Plan ===
 
 impl Plan {
-    /// Opens the log, if one is asked for.
+    /// Opens the log, if one is configured.
     pub(crate) fn new(options: &AuditOptions) -> Result<Option<Plan>, Failure> {
         let Some(path) = &options.audit_log_path else { return Ok(None) };
         let output = match path.as_path() {
@@ -85,7 +85,7 @@ impl Plan {
         Ok(Some(Plan { output, mode: options.audit_log_mode, buffer, batch_max }))
     }
 
-    /// Starts the thread. The log is to be closed after the server has stopped.
+    /// Starts the thread. The log must be closed after the server has stopped.
     pub(crate) fn start(self) -> io::Result<(Arc<dyn Sink>, Writer)> {
         let Plan { mut output, mode, buffer, batch_max } = self;
         let (sender, receiver) = sync_channel(buffer);
@@ -100,9 +100,9 @@ impl Plan {
 }
 
 impl Writer {
-    /// Writes what waits, and ends. Blocks.
+    /// Writes the queued events, and ends. Blocks.
     pub(crate) fn close(self) {
-        // An error means that the thread has ended already.
+        // An error means that the thread has already ended.
         let _ = self.events.send(Message::End);
         let _ = self.thread.join();
     }
@@ -135,7 +135,7 @@ impl Sink for AuditLog {
     fn write(&self, event: Event) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             let (sender, written) = oneshot::channel();
-            // A failure to write is counted by the thread, as of every other event.
+            // The thread counts a failed write, as for every other event.
             self.send(event, Some(sender)) && (written.await.is_ok())
         })
     }
@@ -164,7 +164,7 @@ fn write(events: &Receiver<Message>, output: &mut Output, batch_max: usize, shar
             Ok(()) => is_well = true,
             Err(error) => {
                 shared.failed.fetch_add(lines.len() as u64, Ordering::Relaxed);
-                // Once, not for every event.
+                // Logged once, not for every event.
                 if is_well {
                     tracing::warn!(%error, "the audit log cannot be written");
                 }

@@ -1,4 +1,4 @@
-//! How the server authenticates, from flags and files.
+//! The server's authentication, from flags and files.
 
 use crate::Failure;
 use crate::account_keys;
@@ -13,7 +13,7 @@ use steersman_server::authn::{
 };
 use steersman_server::webhook::{Client, EndpointError, read_kubeconfig};
 
-/// What was read from the files that the flags name.
+/// The options and the content of the files that they name.
 #[derive(Debug)]
 pub(crate) struct Authentication {
     options: AuthenticationOptions,
@@ -101,7 +101,7 @@ impl Authentication {
     }
 }
 
-/// The issuers of JWTs, and which requests without credentials are answered.
+/// The issuers of JWTs, and the anonymous requests that are answered.
 fn issuers(options: &AuthenticationOptions) -> Result<(Vec<Oidc>, Anonymous), Failure> {
     let is_open = options.anonymous_auth.unwrap_or(options.anonymous_default);
     let mut anonymous = if is_open { Anonymous::Always } else { Anonymous::Never };
@@ -127,7 +127,7 @@ fn issuers(options: &AuthenticationOptions) -> Result<(Vec<Oidc>, Anonymous), Fa
     Ok((made, anonymous))
 }
 
-/// The issuer that the flags describe.
+/// The issuer of the flags.
 fn flagged_issuer(options: &AuthenticationOptions, url: &str) -> Result<Issuer, Failure> {
     if !url.starts_with("https://") {
         return Err(Failure::Refused(format!("cannot use the OIDC issuer {url:?}: want an https URL")));
@@ -179,7 +179,7 @@ fn read(path: &Path, flag: &str) -> Result<String, Failure> {
         .map_err(|error| refused(path, "the file", &format!("{error}; name a readable file with {flag}")))
 }
 
-/// Checks that a file holds certificates.
+/// Checks that a file contains certificates.
 fn check_ca(pem: &str) -> Result<(), String> {
     let mut certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).peekable();
     if certificates.peek().is_none() {

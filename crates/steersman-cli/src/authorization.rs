@@ -1,4 +1,4 @@
-//! Who decides whether a request is allowed, as the flags say.
+//! The authorizers of the server, from its flags.
 
 use crate::args::AuthorizationOptions;
 use crate::{Failure, chain};
@@ -41,7 +41,7 @@ pub(crate) fn read(options: &AuthorizationOptions) -> Result<Authorization, Fail
     Ok(Authorization::Modes(read))
 }
 
-/// The first flag that is given, beside that of the configuration.
+/// The first authorization flag that is given beside `--authorization-config`.
 fn given(options: &AuthorizationOptions) -> Option<&'static str> {
     let mode = (!options.authorization_mode.is_empty()).then_some("--authorization-mode");
     mode.or_else(|| given_of_abac(options)).or_else(|| given_of_webhook(options))

@@ -1,8 +1,9 @@
-//! The certificates that clients may show: those of users, and those of proxies that authenticate users, each of a CA of its
+//! The certificates of clients: those of users, and those of proxies that authenticate users, each with a CA of its
 //! own.
 //!
-//! The handshake takes any certificate whose key the client proves to have, as Go's servers do, and [`ClientCertificates::peer`]
-//! judges it. A client with a certificate of another CA, or an old one, gets an answer: 401, unless it has a good token too.
+//! The handshake accepts any certificate whose key the client proves to have, as Go's servers do, and
+//! [`ClientCertificates::peer`] verifies it. A client with an expired certificate, or one of another CA, gets an
+//! answer: 401, unless it also has a valid token.
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -16,19 +17,19 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use std::sync::Arc;
 use steersman_server::authn::{Peer, certificate_end, certificate_user};
 
-/// Judges clients' certificates, and says whose they are.
+/// Verifies clients' certificates, and identifies their holders.
 #[derive(Debug)]
 pub(crate) struct ClientCertificates {
-    /// `None`: no user has a certificate.
+    /// `None` if users cannot have certificates.
     users: Option<Arc<dyn ClientCertVerifier>>,
-    /// `None`: no proxy is believed.
+    /// `None` if no proxy is trusted.
     proxies: Option<Arc<dyn ClientCertVerifier>>,
     hints: Vec<DistinguishedName>,
     provider: Arc<CryptoProvider>,
 }
 
 impl ClientCertificates {
-    /// With the PEM of the CAs.
+    /// Verifies against these CAs, given as PEM.
     pub(crate) fn new(
         users: Option<&str>,
         proxies: Option<&str>,
@@ -40,9 +41,10 @@ impl ClientCertificates {
         Ok(ClientCertificates { users, proxies, hints, provider: provider.clone() })
     }
 
-    /// The holder of a connection that has shown these certificates in its handshake, judged at this moment: a connection may
-    /// resume a session that was opened when the certificate was still good. It is good until the first of the certificates that
-    /// are good now ends, since one that has ended vouches for nobody. `None` if a good certificate names nobody.
+    /// The holder of a connection that has shown these certificates in its handshake, verified now: a connection may
+    /// resume a session that was opened when the certificate was still valid. It is valid until the first of the
+    /// chain's currently valid certificates expires, since an expired one certifies nothing. `None` if a valid
+    /// certificate names nobody.
     pub(crate) fn peer(&self, chain: &[CertificateDer<'_>]) -> Option<Peer> {
         let (leaf, intermediates) = chain.split_first()?;
         let now = UnixTime::now();
@@ -80,7 +82,7 @@ impl ClientCertVerifier for ClientCertificates {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        // Judged by `peer`.
+        // `peer` verifies it.
         Ok(ClientCertVerified::assertion())
     }
 
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
     use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-    /// A CA, and a certificate of it for somebody.
+    /// A CA, and a client certificate that it has signed.
     fn ca_and_leaf(name: &str) -> (String, CertificateDer<'static>) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();

@@ -1,4 +1,4 @@
-//! Which Neutron the Network controller works on.
+//! Selects the Neutron of the Network controller.
 
 use crate::Failure;
 use crate::args::{CloudOptions, NeutronAuth};
@@ -10,7 +10,7 @@ use steersman_neutron::config::{Config, Source, search_dirs};
 use steersman_neutron::{Client, Cloud, Simulated};
 
 impl CloudOptions {
-    /// Refuses options that nothing would use.
+    /// Refuses options if nothing would use them.
     pub(crate) fn check_unused(&self) -> Result<(), Failure> {
         let given = [
             ("--simulated", self.simulated),
@@ -27,7 +27,7 @@ impl CloudOptions {
     }
 }
 
-/// A Neutron that was chosen on the command line, checked but not opened.
+/// The Neutron chosen on the command line, checked but not opened.
 #[derive(Debug)]
 pub(crate) enum Choice {
     Real(Box<Config>),
@@ -35,7 +35,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// Checks the options; nothing is sent and nothing is written.
+    /// Checks the options; nothing is sent or written.
     pub(crate) fn new(options: &CloudOptions) -> Result<Choice, Failure> {
         let real = |config| Choice::Real(Box::new(config));
         let refused = |error: steersman_neutron::config::Error| Failure::Refused(crate::chain(&error));
@@ -61,7 +61,7 @@ impl Choice {
         }
     }
 
-    /// Opens it; a simulated one is kept in the data directory, or in memory.
+    /// Opens the chosen Neutron; a simulated one is kept in the data directory, or in memory.
     pub(crate) fn open(self, data_dir: &Path, in_memory: bool) -> anyhow::Result<Arc<dyn Cloud>> {
         Ok(match self {
             Choice::Real(config) => Arc::new(Client::new(*config).context("the Neutron client cannot be made")?),

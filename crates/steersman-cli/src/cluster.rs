@@ -1,11 +1,11 @@
-//! The cluster that a command talks to as its user.
+//! The cluster that a command connects to as its user.
 
 use crate::Failure;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::path::Path;
 
-/// How the server is reached: by the kubeconfig named, else in-cluster, `$KUBECONFIG` or `~/.kube/config`.
+/// Finds the server: by the named kubeconfig, else in-cluster, `$KUBECONFIG` or `~/.kube/config`.
 pub(crate) async fn find(kubeconfig: Option<&Path>) -> Result<Config, Failure> {
     let refused = |error: &(dyn std::error::Error + 'static)| Failure::Refused(crate::chain(error));
     match kubeconfig {

@@ -1,7 +1,7 @@
 //! `steersman codegen`: code and manifests out of CustomResourceDefinitions.
 //!
-//! What is generated is up to `steersman_codegen`; here are files, servers and the command line. A check that fails names the
-//! files and the command that brings them up to date.
+//! `steersman_codegen` generates the text; here are files, servers and the command line. A failed check names the files
+//! and the command that updates them.
 
 mod definitions;
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use steersman_codegen::output::Files;
 use steersman_codegen::{clients, crd, manifest, types};
 
-/// Generates, or checks what is there.
+/// Generates the files, or checks the existing ones.
 pub(crate) async fn run(command: CodegenCommand) -> Result<(), Failure> {
     match command {
         CodegenCommand::Clients(options) => clients(&options).await,
@@ -101,7 +101,7 @@ async fn crds(options: &CrdOptions) -> Result<(), Failure> {
     put(&files, directory, options.check, &command)
 }
 
-/// Writes or compares, and says which files were written.
+/// Writes or compares the files, and prints the names of those that were written.
 fn put(files: &Files, directory: &Path, check: bool, command: &str) -> Result<(), Failure> {
     if check {
         return files.verify(directory, command).map_err(|error| Failure::Failed(error.into()));
@@ -113,7 +113,7 @@ fn put(files: &Files, directory: &Path, check: bool, command: &str) -> Result<()
     Ok(())
 }
 
-/// The command that generates the same again, for whoever finds the files.
+/// The command that generates the same again, for readers of the files.
 fn command(what: &str, definitions: &DefinitionsOptions) -> String {
     let mut command = format!("steersman codegen {what}");
     for path in &definitions.paths {

@@ -1,4 +1,4 @@
-//! The threads that large requests are computed on: they yield to all others, and give their memory back.
+//! The threads that heavy requests are computed on: they yield to all others, and give their memory back.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use steersman_server::Compute;
 use tokio::runtime::{Builder, Runtime};
 
-/// How much the threads yield, from 0 to 19: on a busy machine they get a tenth of the time of a thread that answers small requests.
+/// The niceness of the threads, from 0 to 19: on a busy machine they get a tenth of the time of a thread that answers
+/// small requests.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
-/// For how long a thread without work is kept.
+/// The time for which an idle thread is kept.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// A runtime of which only the threads for blocking work are used. Dropping it does not wait for them.
@@ -24,16 +25,16 @@ unsafe extern "C" {
 }
 
 impl ComputeThreads {
-    /// None run yet: each is started when it is needed.
+    /// Starts no thread yet: each starts when it is needed.
     pub(crate) fn new() -> io::Result<ComputeThreads> {
-        // One more than compute at a time, for what is only to be freed.
+        // One more than compute at a time, for work that only frees memory.
         let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let mut builder = Builder::new_current_thread();
         builder.max_blocking_threads(threads).thread_keep_alive(IDLE).thread_name("steersman-compute");
         Ok(ComputeThreads(Some(builder.on_thread_start(yield_to_others).build()?)))
     }
 
-    /// How the server is to compute large requests.
+    /// The server's options for heavy requests.
     pub(crate) fn compute(&self) -> Compute {
         let compute = Compute::default().freed(give_back);
         match self.0.as_ref().map(Runtime::handle).cloned() {
@@ -51,12 +52,13 @@ impl Drop for ComputeThreads {
     }
 }
 
-/// Gives what this thread has freed back to the system: the allocator would keep it for the thread, which may not need it again.
+/// Returns the memory that this thread has freed to the system: the allocator would keep it for the thread, which may
+/// not need it again.
 fn give_back() {
     mi_collect(true);
 }
 
-/// Lowers the priority of the thread. Only Linux has priorities of threads by this call; elsewhere it would be that of the process.
+/// Lowers the priority of the thread. Only on Linux does this call affect a thread; elsewhere it affects the process.
 fn yield_to_others() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(NICENESS) {

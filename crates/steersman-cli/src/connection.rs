@@ -1,4 +1,4 @@
-//! One connection, from the handshake to its end: HTTP/1 or HTTP/2, its deadlines, its part in the end of the server.
+//! One connection, from the handshake to its end: HTTP/1 or HTTP/2, its deadlines, and its end when the server stops.
 
 #[cfg(test)]
 mod unread;
@@ -21,25 +21,26 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Streams of one HTTP/2 connection at a time. Clients such as kube's and hyper's have one connection, on which every watch
-/// is a stream, and wait when there are no more; a Go client opens another connection. Ten times what kube-apiserver allows
-/// (`--http2-max-streams-per-connection`), because a stream that waits costs a few KB here.
+/// The most concurrent streams of one HTTP/2 connection. Clients such as kube's and hyper's have one connection, on
+/// which every watch is a stream, and wait when there are no more; a Go client opens another connection. Ten times the
+/// limit of kube-apiserver (`--http2-max-streams-per-connection`), because a waiting stream takes a few KB here.
 const STREAMS_MAX: u32 = 1000;
-/// Streams that a peer has opened and reset before they were looked at. With more of them it is told to calm down, and the
-/// connection ends: otherwise a peer makes the server work at next to no cost (CVE-2023-44487).
+/// The most streams that a peer may open and reset before they are accepted. Beyond that it gets ENHANCE_YOUR_CALM and
+/// the connection ends: otherwise a peer makes the server work at next to no cost (CVE-2023-44487).
 const RESET_STREAMS_MAX: usize = 20;
-/// Streams that were ended here since their peer broke the protocol; with more of them the connection ends.
+/// The most streams that may be reset here because their peer broke the protocol; beyond that the connection ends.
 const FAULTY_STREAMS_MAX: usize = 128;
-/// Bytes of the headers of an HTTP/2 request once unpacked. A request with more gets 431. Each of the streams may hold as much.
+/// The most bytes of the unpacked headers of an HTTP/2 request. A larger request gets 431. Each stream may hold this
+/// much.
 const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
-/// Bytes that wait for a slow HTTP/2 peer, a stream.
+/// The most bytes buffered for a slow HTTP/2 peer, per stream.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// Silence after which an HTTP/2 peer is asked for a sign of life, and how long it may take to give one.
+/// The idle time after which an HTTP/2 peer is pinged, and the time limit for its answer.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most bytes of the head of an HTTP/1 request. Go's limit is 1 MB; no sensible request needs a tenth of it.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
-/// How long a connection may take to end once it was told to, if no request is under way.
+/// The time limit for a connection to end when it is told to and no request is in flight.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The protocol of a connection, as negotiated in the TLS handshake.
@@ -49,22 +50,22 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// What a connection has to do with its socket.
+/// The settings with which a connection serves its socket.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) protocol: Protocol,
     pub(crate) activity: Activity,
-    /// Among those whose peers are not known; `None` for one whose certificate was verified.
+    /// Its place among unauthenticated connections; `None` for a peer whose certificate was verified.
     pub(crate) unauthenticated: Option<Place>,
-    /// Where the streams of HTTP/2 run.
+    /// The executor of HTTP/2 streams.
     pub(crate) streams: Tasks,
-    /// Lets requests under way end, and takes no more of them.
+    /// When cancelled, requests in flight may end and no more are accepted.
     pub(crate) stop: CancellationToken,
 }
 
 impl Connection {
-    /// Serves the connection to its end. The future is small beside what it holds in boxes: a watcher that waits is hardly more
-    /// than that.
+    /// Serves the connection to its end. The future is small beside the boxes that it holds: a waiting watcher takes
+    /// hardly more than those.
     pub(crate) fn serve<I, S, B>(self, stream: I, service: S) -> impl Future<Output = ()> + Send + use<I, S, B>
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -132,7 +133,7 @@ where
     }
 }
 
-/// What a connection is to be looked at for.
+/// The events that a connection's loop waits for.
 enum Event {
     Ended(hyper::Result<()>),
     Evicted,
@@ -140,7 +141,7 @@ enum Event {
     Stop,
 }
 
-/// Serves a connection until it ends, is overdue, or has to give way.
+/// Serves a connection until it ends, is overdue, or is evicted.
 async fn attend<C>(mut connection: Pin<Box<C>>, activity: Activity, mut place: Option<Place>, stop: CancellationToken)
 where
     C: Graceful,
@@ -153,8 +154,8 @@ where
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Event::Ended(ended));
             }
-            // After the connection, so that what it did just now counts. What the streams of HTTP/2 do in tasks of their own
-            // is seen when they send, and with the next ping at the latest.
+            // Checked after the connection was polled, so that its latest activity counts. Activity of HTTP/2 streams,
+            // which run in tasks of their own, is seen when they send, and with the next ping at the latest.
             if activity.is_authenticated() {
                 place = None;
             }
@@ -188,8 +189,8 @@ where
     }
 }
 
-/// Ready when the deadline has passed. The timer is set back only for an earlier deadline: deadlines move on with every
-/// request, and a timer that fires too early costs less than one that is set with each.
+/// Ready when the deadline has passed. The timer is reset only for an earlier deadline: deadlines move on with every
+/// request, and a timer that fires too early costs less than a reset with each.
 fn poll_deadline(
     mut timer: Pin<&mut Sleep>,
     deadline: Option<(Instant, Overdue)>,
@@ -213,7 +214,7 @@ fn poll_deadline(
 
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    // The deadlines are those of `Activity`.
+    // `Activity` has the deadlines instead.
     builder.header_read_timeout(None).max_header_size(HEAD_BYTES_MAX);
     builder
 }
@@ -249,7 +250,7 @@ mod tests {
     const STREAM: &[u8] = b"\0\0\x06\x01\x05\0\0\0\x01\x82\x84\x87\x41\x01a";
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
-    /// How long an answer takes, and whether it says that its sender is known.
+    /// The duration of an answer, and whether it says that its sender is authenticated.
     #[derive(Clone, Copy)]
     struct Server {
         delay: Duration,
@@ -277,7 +278,7 @@ mod tests {
             (far, streams)
         }
 
-        /// How long a peer that sends `words`, and after that only reads, keeps its connection.
+        /// The time for which a peer keeps its connection if it sends `words` and then only reads.
         async fn keeps(self, protocol: Protocol, words: &[&[u8]]) -> Duration {
             let began = Instant::now();
             let (mut far, _tasks) = self.serve(protocol, None, CancellationToken::new());
@@ -355,7 +356,7 @@ mod tests {
         check(lasted, PING_INTERVAL + PING_TIMEOUT);
     }
 
-    /// Requests on so many streams, each given up at once.
+    /// Requests on this many streams, each reset at once.
     fn resets(n_streams: u32) -> Vec<u8> {
         let mut words = [PREFACE, SETTINGS, SETTINGS_ACK].concat();
         for stream in (0..n_streams).map(|n| (2 * n + 1).to_be_bytes()) {
@@ -370,7 +371,7 @@ mod tests {
         let mut codes = Vec::new();
         while let Some(([a, b, c, kind, _, _, _, _, _], rest)) = frames.split_first_chunk::<9>() {
             let (payload, behind) = rest.split_at(u32::from_be_bytes([0, *a, *b, *c]) as usize);
-            // The last stream comes first.
+            // The last stream id comes first.
             if let (7, [_, _, _, _, code @ ..]) = (*kind, payload) {
                 codes.extend(code.first_chunk::<4>().map(|code| u32::from_be_bytes(*code)));
             }

@@ -17,32 +17,33 @@ use steersman_server::user::User;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Which controllers are wanted, by name.
+/// The requested controllers, by name.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Controllers {
     wanted: BTreeSet<&'static str>,
 }
 
-/// Which command asks: not every controller is offered by each.
+/// The command that runs the controllers: not every command offers every controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     Server,
     Up,
 }
 
-/// The manager that `metadata.managedFields` names for the fields that loops write.
+/// The field manager of the fields that loops write.
 const LOOPS: &str = "kube-controller-manager";
-/// Works on a cloud.
+/// The name of the Network controller, which needs a cloud.
 pub(crate) const NETWORK: &str = "network";
-/// Plays nodes, and binds Pods to them.
+/// The name of the simulation of nodes, which includes the scheduler.
 const NODES: &str = "simulated-nodes";
-/// Fills Secrets with tokens. Runs in the server, which has the keys.
+/// The name of the loop that fills Secrets with tokens. It runs in the server, which has the keys.
 pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
-/// Keeps the status of ValidatingAdmissionPolicies. Runs in the server, which has the schemas.
+/// The name of the loop that maintains the status of ValidatingAdmissionPolicies. It runs in the server, which has the
+/// schemas.
 pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
 
-/// Controllers of kube-controller-manager that are not here, by their names and their old ones. A flag that excludes them for another
-/// cluster says nothing wrong.
+/// Controllers of kube-controller-manager that do not exist here, by their current and old names. A flag may exclude
+/// them, because that changes nothing.
 const ABSENT: &[&str] = &[
     "attachdetach",
     "cloud-node-lifecycle",
@@ -67,8 +68,8 @@ const ABSENT: &[&str] = &[
     "volume-expand",
 ];
 
-/// Admission plugins, and the controllers without which they get in the way: no pod is created without its account, and what is
-/// protected is not deleted until somebody takes the protection off.
+/// Admission plugins that get in the way without their controllers: no pod is created without its account, and
+/// protected objects are not deleted until a controller removes the protection.
 const RELYING: [(&str, &[&str]); 2] = [
     ("ServiceAccount", &["serviceaccount"]),
     ("StorageObjectInUseProtection", &["pv-protection", "pvc-protection", "volumeattributesclass-protection"]),
@@ -82,7 +83,7 @@ pub(crate) struct Monitoring {
     metrics: Metrics,
 }
 
-/// The controllers that run.
+/// The running controllers.
 #[derive(Debug)]
 pub(crate) struct Running {
     tasks: JoinSet<Result<(), ManagerError>>,
@@ -94,11 +95,12 @@ pub(crate) struct Running {
 }
 
 impl Controllers {
-    /// Reads `a,b,-c`; `*` is all that the role offers and that run where nothing is said about them, and the last word on a
+    /// Parses `a,b,-c`; `*` stands for all that the role offers and that run by default, and the last word on a
     /// controller counts.
     ///
     /// # Errors
-    /// When a name is not that of a controller, or there is none at all: a server without controllers is asked for with `-*`.
+    /// When a name is not that of a controller, or the list is empty: a server without controllers is requested with
+    /// `-*`.
     pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
         if !words.is_empty() && words.iter().all(|word| word.trim().is_empty()) {
             return Err(Failure::Refused(
@@ -108,7 +110,7 @@ impl Controllers {
         }
         let all =
             Controllers { wanted: offered(role).filter(|(_, is_default)| *is_default).map(|(name, _)| name).collect() };
-        // If the list only excludes controllers, all others are wanted.
+        // If the list only excludes controllers, all others are included.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
         let mut controllers = if is_rest { all.clone() } else { Controllers::default() };
         for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
@@ -121,7 +123,7 @@ impl Controllers {
             match offered(role).find(|(offered, _)| *offered == name) {
                 Some((name, _)) if is_wanted => controllers.wanted.insert(name),
                 Some((name, _)) => controllers.wanted.remove(name),
-                // It does not run here, and is not wanted either.
+                // It does not exist here, and is not requested either.
                 None if !is_wanted && ABSENT.contains(&name) => false,
                 None if name == NETWORK => {
                     return Err(Failure::Refused(format!(
@@ -144,19 +146,19 @@ impl Controllers {
         self.wanted.contains(name)
     }
 
-    /// The admission plugins that rely on controllers which are wanted.
+    /// The admission plugins that rely on requested controllers.
     pub(crate) fn plugins(&self) -> Vec<&'static str> {
         let relying = RELYING.iter().filter(|(_, names)| names.iter().all(|name| self.has(name)));
         relying.map(|(plugin, _)| *plugin).collect()
     }
 
-    /// The names of those that are wanted.
+    /// The names of the requested controllers.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         self.wanted.iter().copied().collect()
     }
 }
 
-/// The name that we have for a controller, which may be given by kube-controller-manager's.
+/// Our name of a controller, which may be given by kube-controller-manager's name.
 fn our_name(name: &str) -> &str {
     if let Some(found) = ControlLoop::named(name) {
         return found.name;
@@ -165,7 +167,7 @@ fn our_name(name: &str) -> &str {
     short.filter(|short| [SERVICE_ACCOUNT_TOKEN, POLICY_STATUS].contains(short)).unwrap_or(name)
 }
 
-/// The controllers that a role offers, and whether they run where nothing is said about them.
+/// The controllers that a role offers, and whether they run by default.
 fn offered(role: Role) -> impl Iterator<Item = (&'static str, bool)> {
     let loops = ControlLoop::ALL.iter().map(|one| (one.name, one.is_default));
     let network = (role == Role::Up).then_some(NETWORK);
@@ -173,7 +175,7 @@ fn offered(role: Role) -> impl Iterator<Item = (&'static str, bool)> {
 }
 
 impl Monitoring {
-    /// Listens on the address, so that one that is taken is an error before anything has begun.
+    /// Listens on the address, so that an address in use is an error before anything has begun.
     pub(crate) fn bind(address: SocketAddr) -> Result<Monitoring, Failure> {
         let (metrics, health) = (Metrics::new(), Health::new());
         let endpoints = Endpoints::bind(address, health.clone()).map_err(|error| {
@@ -182,7 +184,7 @@ impl Monitoring {
         Ok(Monitoring { endpoints: endpoints.with_metrics(metrics.clone()), health, metrics })
     }
 
-    /// Where it listens, with the real port.
+    /// The address of the listener, with the real port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.endpoints.address()
     }
@@ -199,7 +201,7 @@ impl Monitoring {
 }
 
 impl Running {
-    /// Starts the controllers that are wanted, and nodes; the Network controller needs a cloud.
+    /// Starts the requested controllers and the nodes; the Network controller needs a cloud.
     pub(crate) fn start(
         wanted: &Controllers,
         plane: &Plane,
@@ -219,7 +221,7 @@ impl Running {
             Some(monitoring) => monitoring.watch(name, manager),
             None => manager,
         };
-        // One watch of each kind for all loops.
+        // All loops share one watch of each kind.
         let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, []), LOOPS));
         for one in ControlLoop::ALL.iter().filter(|one| wanted.has(one.name)) {
             let manager = watched(one.name, Manager::with_informers(informers.clone()));
@@ -257,7 +259,7 @@ impl Running {
         self.names.insert(self.tasks.spawn(controller).id(), name);
     }
 
-    /// Resolves when a controller has ended by itself, with the reason. Never, if none runs.
+    /// Resolves when a controller has ended by itself, with the reason. Never resolves if none runs.
     ///
     /// # Cancel safety
     /// A controller that has ended is returned by the next call.
@@ -270,7 +272,7 @@ impl Running {
         }
     }
 
-    /// Stops them and waits until they have stopped.
+    /// Stops the controllers and waits until they have stopped.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next_with_id().await {
@@ -296,7 +298,7 @@ impl Running {
 mod tests {
     use super::*;
 
-    /// What `words` switch on, of three that are there.
+    /// Checks which of three known controllers `words` enable.
     #[track_caller]
     fn check(role: Role, words: &[&str], want: Option<&[&str]>) {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();

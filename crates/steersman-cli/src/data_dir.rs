@@ -1,4 +1,4 @@
-//! The data directory: whose it is, and where in it what is.
+//! The data directory: its lock, and the paths in it.
 
 use crate::Failure;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -11,24 +11,24 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// Held for as long as the process lives.
+    /// Locked for as long as the process lives.
     _lock: File,
 }
 
 impl DataDir {
-    /// The directory within it in which the objects are.
+    /// The subdirectory of the objects.
     pub(crate) const STORE: &str = "store";
 
     /// Refuses a directory that another process holds. Changes nothing.
     pub(crate) fn check_free(path: &Path) -> Result<(), Failure> {
-        // What is not there, or cannot be read, is for `take` to make or to refuse.
+        // `take` creates a missing directory, and refuses an unreadable one.
         match File::open(path.join(LOCK)).map(|lock| lock.try_lock()) {
             Ok(Err(TryLockError::WouldBlock)) => Err(held(path)),
             Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
         }
     }
 
-    /// Takes a directory, making it if it is not there.
+    /// Locks a directory, creating it if it does not exist.
     pub(crate) fn take(path: &Path) -> Result<DataDir, Failure> {
         let refused = |what: &str, error: std::io::Error| {
             Failure::Refused(format!(
@@ -52,17 +52,17 @@ impl DataDir {
         &self.path
     }
 
-    /// Where the certificates are.
+    /// The directory of the certificates.
     pub(crate) fn pki(&self) -> PathBuf {
         self.path.join("pki")
     }
 
-    /// Where the keys of ServiceAccount tokens are.
+    /// The directory of the keys of ServiceAccount tokens.
     pub(crate) fn account_keys(&self) -> PathBuf {
         self.pki().join("service-accounts")
     }
 
-    /// Where the objects are.
+    /// The directory of the objects.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join(DataDir::STORE)
     }

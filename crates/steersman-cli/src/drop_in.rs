@@ -1,7 +1,7 @@
 //! Programs that stand in for those of Kubernetes, by the name under which the binary is called: `kube-apiserver` and `etcd`.
 //!
-//! What starts the two and waits for them, envtest above all, finds what it expects: their flags, their health, their exit codes.
-//! [`crate::envtest`] makes a folder with both names.
+//! Programs that start the two and wait for them, above all envtest, find what they expect: the flags, the health
+//! checks, the exit codes. [`crate::envtest`] makes a folder with both names.
 
 mod api_server;
 mod etcd;
@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The program whose name this one was called by.
+/// The program by whose name this one was called.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Program {
     ApiServer,
@@ -31,7 +31,7 @@ impl Program {
         }
     }
 
-    /// The program of the first argument, which is how the binary was called; `None` for its own name.
+    /// The program by the first argument, which is the name under which the binary was called; `None` for its own name.
     pub(crate) fn called(first: Option<&OsString>) -> Option<Program> {
         let name = Path::new(first?).file_name()?;
         Program::ALL.into_iter().find(|program| name == program.name())
@@ -46,7 +46,7 @@ impl Program {
         let said = match outcome {
             Ok(()) => return ExitCode::SUCCESS,
             Err(Ended::Asked(text)) => {
-                // A closed standard output is no reason to complain.
+                // A closed standard output is not an error.
                 let _ = io::stdout().lock().write_all(text.as_bytes());
                 return ExitCode::SUCCESS;
             }
@@ -59,18 +59,18 @@ impl Program {
     }
 }
 
-/// Why a program ended before its time.
+/// The reason why a program did not run to its normal end.
 #[derive(Debug)]
 enum Ended {
-    /// It was to say no more than this.
+    /// It was only asked to print this.
     Asked(String),
     Failed(Failure),
-    /// Its flags are wrong.
+    /// Its flags are invalid.
     Flags(String),
 }
 
 impl Ended {
-    /// The end of a program with this help text and version whose flags are not those of a run.
+    /// Turns a problem with the flags into the end of a program with this help text and version.
     fn of(problem: Problem, help: impl FnOnce() -> String, version: &str) -> Ended {
         match problem {
             Problem::Help => Ended::Asked(help()),

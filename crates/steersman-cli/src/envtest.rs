@@ -1,5 +1,5 @@
-//! `steersman envtest`: a folder with `kube-apiserver`, `etcd` and `kubectl`, as controller-runtime's envtest wants it in
-//! `KUBEBUILDER_ASSETS`. The first two are this binary by other names ([`crate::drop_in`]).
+//! `steersman envtest`: a folder with `kube-apiserver`, `etcd` and `kubectl` for `KUBEBUILDER_ASSETS` of
+//! controller-runtime's envtest. The first two are this binary by other names ([`crate::drop_in`]).
 
 use crate::Failure;
 use crate::args::EnvtestOptions;
@@ -12,10 +12,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 const KUBECTL: &str = "kubectl";
-/// The way out where the folder cannot be made.
+/// The remedy if the folder cannot be made.
 const ANOTHER: &str = "name another directory, as in steersman envtest DIR";
 
-/// Makes the folder, or what is missing in it, and says where it is.
+/// Makes the folder or its missing parts, and prints its path.
 pub(crate) fn run(options: &EnvtestOptions) -> Result<(), Failure> {
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
@@ -45,12 +45,12 @@ pub(crate) fn run(options: &EnvtestOptions) -> Result<(), Failure> {
             dir.display()
         ),
     }
-    // A closed standard output is no reason to complain.
+    // A closed standard output is not an error.
     let _ = writeln!(io::stdout(), "{}", dir.display());
     Ok(())
 }
 
-/// Where the folder is if nobody says.
+/// The default of the folder.
 fn cache_dir() -> Result<PathBuf, Failure> {
     let of = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")));
@@ -62,7 +62,7 @@ fn cache_dir() -> Result<PathBuf, Failure> {
     Ok(cache.join("steersman").join("envtest"))
 }
 
-/// A program on PATH that is not the one in this directory.
+/// A program on PATH, except in this directory.
 fn found(name: &str, other_than: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let candidates = env::split_paths(&path).filter(|dir| dir.canonicalize().is_ok_and(|dir| dir != other_than));
@@ -71,12 +71,12 @@ fn found(name: &str, other_than: &Path) -> Option<PathBuf> {
         .find_map(|candidate| candidate.canonicalize().ok().filter(|path| path.is_file()))
 }
 
-/// Whether a program is there itself, as setup-envtest downloads them. What is made here is links.
+/// Whether the path is a program itself, as setup-envtest downloads them. This command only makes links.
 fn is_program(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| !metadata.is_symlink())
 }
 
-/// Puts a link in place, in one step: suites that start at the same time each find one or the other.
+/// Puts a link in place atomically: suites that start at the same time each find the old one or the new one.
 fn link(target: &Path, path: &Path) -> Result<(), Failure> {
     if fs::read_link(path).is_ok_and(|current| current == target) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! `steersman explain-denied`: what would allow the requests that authorization refused.
+//! `steersman explain-denied`: the permissions that would allow refused requests.
 //!
-//! Reads refusals from an access log, or from whatever text quotes them, and prints for each user the smallest Role or
-//! ClusterRole that allows them, with its binding. Refusals for other reasons are left alone: a role would not help.
+//! Reads refusals from an access log, or from any text that quotes them, and prints for each user the smallest Role or
+//! ClusterRole that allows them, with its binding. Refusals for other reasons are ignored: a role would not help.
 
 mod denial;
 mod grant;
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::path::Path;
 
-/// Prints what would allow the refused requests of the input.
+/// Prints the permissions for the refused requests of the input.
 pub(crate) fn run(options: &ExplainOptions) -> Result<(), Failure> {
     let (input, name): (Box<dyn BufRead>, String) = match options.file.as_deref().filter(|path| *path != Path::new("-"))
     {

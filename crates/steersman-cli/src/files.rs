@@ -1,20 +1,20 @@
-//! Files with the rights they should have, written whole or not at all.
+//! Writes files atomically, with the right permissions.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Who may read a file.
+/// The permissions of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Rights {
-    /// Everyone.
+    /// Everyone may read it.
     Public,
-    /// Its owner alone.
+    /// Only its owner may read it.
     Secret,
 }
 
-/// Puts a file in place, durably: a reader sees the old one or the new one.
+/// Replaces a file, durably: a reader sees the old one or the new one.
 pub(crate) fn write(path: &Path, contents: &[u8], rights: Rights) -> io::Result<()> {
     let new = path.with_added_extension("new");
     match fs::remove_file(&new) {

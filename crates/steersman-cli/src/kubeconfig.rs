@@ -6,11 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-/// The cluster and the context.
+/// The name of the cluster and the context.
 const NAME: &str = "steersman";
 const USER: &str = "admin";
 
-/// In the order in which people read it.
+/// The fields are in the usual order of kubeconfigs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Config<'a> {
@@ -62,7 +62,7 @@ struct User {
     client_key_data: String,
 }
 
-/// A kubeconfig for a server at `address` with everything in it, as YAML.
+/// A self-contained kubeconfig for a server at `address`, as YAML.
 pub(crate) fn render(address: &str, pki: &Pki) -> anyhow::Result<String> {
     let data = |pem: &str| STANDARD.encode(pem);
     let cluster = Cluster { certificate_authority_data: data(&pki.ca), server: format!("https://{address}") };
@@ -75,7 +75,7 @@ pub(crate) fn render(address: &str, pki: &Pki) -> anyhow::Result<String> {
         current_context: NAME,
         users: [NamedUser { name: USER, user }],
     };
-    // The data of a certificate stays on one line, however long.
+    // The data of a certificate stays on one line, however long it is.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(&config, options).context("the kubeconfig cannot be written as YAML")
 }

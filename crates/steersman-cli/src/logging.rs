@@ -1,13 +1,14 @@
-//! The log: on standard error, so that standard output is the program's own words.
+//! The log, on standard error, so that standard output only has the program's output.
 
 use crate::Failure;
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
 
-/// Without the line of each controller that begins: a control plane has forty of them, and all begin in its first second.
+/// Excludes the line about the start of each controller: a control plane has forty of them, and all start in its first
+/// second.
 const DEFAULT: &str = "warn,steersman=info,steersman::controller::life=warn,steersman_server=info,steersman_network=info,steersman_cli=info";
 
-/// Begins to log what the filter lets through.
+/// Starts logging with a filter.
 pub(crate) fn init(filter: Option<&str>) -> Result<(), Failure> {
     let parsed = EnvFilter::try_new(filter.unwrap_or(DEFAULT)).map_err(|error| {
         let way = "--log (or $STEERSMAN_LOG) takes a level such as debug, or a filter such as steersman_server=debug";

@@ -1,7 +1,8 @@
 //! The `steersman` binary: command line, configuration, logging, signals, TLS sockets. Nothing imports it.
 //!
-//! Exit codes: 0 after an orderly end, 1 when something failed on the way, 2 when the command cannot be carried out as it
-//! was given; then one sentence on standard error says what is wrong and what to do, and nothing has changed on disk.
+//! Exit codes: 0 after an orderly end, 1 when something failed during the command, 2 when the command cannot be carried
+//! out as given; then one sentence on standard error says what is wrong and what to do, and nothing has changed on
+//! disk.
 
 mod accept;
 mod access_log;
@@ -61,25 +62,25 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How many threads wait for files, names of hosts and the like.
+/// The most threads for blocking work such as files and the names of hosts.
 const BLOCKING_THREADS_MAX: usize = 8;
 
-/// Why a command ended otherwise than it should.
+/// The reason why a command failed.
 #[derive(Debug)]
 enum Failure {
-    /// It cannot be carried out as it was given.
+    /// The command cannot be carried out as given.
     Refused(String),
-    /// It failed on the way.
+    /// The command failed while it ran.
     Failed(anyhow::Error),
 }
 
 impl Failure {
-    /// A second signal asked the process to end at once.
+    /// The failure of a process that a second signal ends at once.
     fn stopped_at_once(signal: &'static str) -> Failure {
         Failure::Failed(anyhow::anyhow!("stopped at once by a second signal ({signal})"))
     }
 
-    /// The same as a failure, for code that runs after the command was accepted.
+    /// The failure as an error, for code that runs after the command was accepted.
     fn into_error(self) -> anyhow::Error {
         match self {
             Failure::Refused(sentence) => anyhow::Error::msg(sentence),
@@ -106,11 +107,12 @@ fn main() -> ExitCode {
     if let Err(failure) = logging::init(args.log.as_deref()) {
         return report(&failure);
     }
-    // It becomes another program, so it is not to have threads.
+    // The process becomes another program, so it must not have threads.
     if let Command::RunAsMounted(options) = &args.command {
         return run_as::mount::become_command(&options.dir, &options.command);
     }
-    // Each controller asks its caches on such a thread when it begins: thirty at the same time would leave their memory behind.
+    // Each controller reads its caches on such a thread when it starts: thirty threads at the same time would leave
+    // their memory behind.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = match builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build() {
         Ok(runtime) => runtime,
@@ -118,7 +120,7 @@ fn main() -> ExitCode {
             return report(&Failure::Failed(anyhow::Error::new(error).context("the runtime could not be started")));
         }
     };
-    // Boxed, as the runtime compiles the whole of what it runs several times.
+    // Boxed, because the runtime compiles the whole future several times.
     let outcome = runtime.block_on(Box::pin(async {
         signals::outlive_file_size_limit();
         match args.command {
@@ -135,7 +137,7 @@ fn main() -> ExitCode {
             Command::Webhooks(options) => webhooks::run(options).await.map(done),
         }
     }) as LocalBoxFuture<'_, Result<ExitCode, Failure>>);
-    // What blocks in the background has nothing more to say.
+    // Blocking work in the background is not waited for.
     runtime.shutdown_background();
     match outcome {
         Ok(code) => code,
@@ -147,7 +149,7 @@ fn done((): ()) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// An error and its causes on one line, `a: b: c`. A cause that the error before it has printed already is left out: some
+/// An error and its causes on one line, `a: b: c`. A cause that the previous error already contains is left out: some
 /// libraries print their causes themselves.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error.to_string();

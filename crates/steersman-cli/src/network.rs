@@ -12,10 +12,10 @@ use steersman::metrics::Metrics;
 use steersman::{ClientOptions, Manager};
 use tokio_util::sync::CancellationToken;
 
-/// Runs until a signal comes. A second signal ends the process at once.
+/// Runs until a signal arrives. A second signal ends the process at once.
 pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let choice = Choice::new(&options.cloud)?;
-    // Against somebody's cluster, a cloud that is none is nothing to fall back on.
+    // Against a user's cluster, a simulated cloud must be requested explicitly.
     if matches!(choice, Choice::Simulated) && !options.cloud.simulated {
         let way = "name a Neutron with --neutron-url URL or --neutron-auth keystone, or take a simulated one with --simulated";
         return Err(Failure::Refused(format!("the Network controller needs a cloud: {way}")));
@@ -41,7 +41,7 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let cloud = choice.open(std::path::Path::new("."), true)?;
     let mut signals = Signals::new()?;
     if let Some(address) = manager.address() {
-        // The port may be one that nobody chose. A closed standard output is no reason to end.
+        // The port may be a random one. A closed standard output is no reason to end.
         let _ = writeln!(std::io::stdout(), "metrics and health: http://{address}");
     }
     tracing::info!(neutron = cloud.name(), "the Network controller is running");
@@ -68,8 +68,8 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The election of replicas, with the proportions that Kubernetes' own controllers use: a leader renews at two thirds of the
-/// lease at the latest, and everyone tries eight times in it.
+/// The election of replicas, with the proportions of Kubernetes' own controllers: a leader renews at two thirds of the
+/// lease at the latest, and all replicas try eight times in it.
 fn election(namespace: &str, lease: Duration) -> ElectionOptions {
     ElectionOptions::new(steersman_network::NAME, namespace).lease(lease).renew_deadline(lease * 2 / 3).retry(lease / 8)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use steersman_codegen::project::{self, Dependency, Options};
 
-/// Makes the project, and says what to do with it.
+/// Makes the project, and prints what to do with it.
 pub(crate) fn run(options: &NewOptions) -> Result<(), Failure> {
     let dependency = match &options.steersman_path {
         None => Dependency::Published,
@@ -57,7 +57,7 @@ fn checkout(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Whether there is nothing at `path`, or an empty directory.
+/// Whether `path` does not exist, or is an empty directory.
 fn is_free(path: &Path) -> std::io::Result<bool> {
     match std::fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_none()),
@@ -67,7 +67,8 @@ fn is_free(path: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Lines are as long as the names in them, so the layout is rustfmt's business. Without it the code is as good.
+/// Formats the project with rustfmt, because the length of its lines depends on the names in them. The code works
+/// without that, too.
 fn format(directory: &Path) {
     let mut command = Command::new("cargo");
     command.arg("fmt").current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

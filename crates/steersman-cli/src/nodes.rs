@@ -1,4 +1,4 @@
-//! Simulated nodes beside the control plane: how many, and how the server reaches their agents and learns what they use.
+//! Simulated nodes beside the control plane: their number, and the server's access to their agents and usage.
 
 use crate::Failure;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use steersman_controllers::kubelet::{Agent, Simulation};
 use steersman_server::authz::{Authorization, Mode};
 use steersman_server::{Agents, NodeUsage, PodUsage, ResourceMetrics};
 
-/// The nodes that are wanted.
+/// The requested nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     pub(crate) count: usize,
@@ -26,15 +26,15 @@ impl Nodes {
         Nodes { count: usize::try_from(count).unwrap_or(usize::MAX), agent: Agent::default() }
     }
 
-    /// What is known of what they and their Pods use; `None` where there are none.
+    /// The usage of the nodes and their Pods; `None` if there are no nodes.
     pub(crate) fn resource_metrics(&self) -> Option<Arc<dyn ResourceMetrics>> {
         (self.count > 0).then(|| Arc::new(Simulated(self.agent.clone())) as Arc<dyn ResourceMetrics>)
     }
 
-    /// Refuses nodes where no authorizer would let them do anything: as in Kubernetes, no role is bound to kubelets.
+    /// Refuses nodes if no authorizer would allow their requests: as in Kubernetes, no role is bound to kubelets.
     pub(crate) fn check(&self, authorization: &Authorization) -> Result<(), Failure> {
         let Authorization::Modes(modes) = authorization else { return Ok(()) };
-        // What a webhook or a policy file allows is not known here.
+        // The decisions of a webhook or a policy file are not known here.
         let may_be_allowed = |mode: &Mode| matches!(mode, Mode::AlwaysAllow | Mode::Node | Mode::Other(_));
         if self.count == 0 || modes.iter().any(may_be_allowed) {
             return Ok(());
@@ -45,7 +45,7 @@ impl Nodes {
         ))
     }
 
-    /// What they are called, for people.
+    /// The names of the nodes, for people.
     pub(crate) fn described(&self) -> Option<String> {
         let mut names = Simulation::names(self.count);
         let first = names.next()?;

@@ -1,14 +1,14 @@
-//! How many connections the operating system lets this process hold.
+//! The number of connections that the operating system lets this process hold.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Open files that are no connections: the store, the log, the controllers' own sockets.
+/// Open files other than connections: the store, the log, the controllers' own sockets.
 const OTHERS: u64 = 256;
 
-/// Raises the limit on open files as far as it may, for so many connections, and says how many it then has room for.
+/// Raises the limit of open files as far as possible, for this many connections, and returns how many then have room.
 ///
-/// The limit a shell gives is kept low for programs that use `select`; this one does not, and may have what the hard limit
-/// allows, as any Go program has.
+/// Shells set a low limit for programs that use `select`; this one does not, and may use the hard limit, as Go programs
+/// do.
 pub(crate) fn room(connections_max: usize) -> usize {
     let wanted = u64::try_from(connections_max).unwrap_or(u64::MAX).saturating_add(OTHERS);
     let limit = getrlimit(Resource::Nofile);
@@ -23,7 +23,7 @@ pub(crate) fn room(connections_max: usize) -> usize {
 
 fn connections(files_max: Option<u64>, connections_max: usize) -> usize {
     let Some(files_max) = files_max else { return connections_max };
-    // Where even the others do not fit, half of what there is.
+    // If even the other files do not fit, connections get half of the limit.
     let free = files_max.saturating_sub(OTHERS).max(files_max / 2).max(1);
     usize::try_from(free).unwrap_or(usize::MAX).min(connections_max)
 }

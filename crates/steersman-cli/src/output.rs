@@ -1,4 +1,4 @@
-//! What the program says on standard output when it is ready.
+//! The program's output on standard output when it is ready.
 
 use crate::args::Output;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What there is to say of a control plane that is ready.
+/// The output of a control plane that is ready.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ready {
@@ -14,26 +14,26 @@ pub(crate) struct Ready {
     pub(crate) kubeconfig: PathBuf,
     /// `host:port` of the API.
     pub(crate) listen: String,
-    /// Where everything is kept.
+    /// The directory of all data.
     pub(crate) data_dir: PathBuf,
     /// Whether the objects are gone when the process ends.
     pub(crate) in_memory: bool,
-    /// The controllers that run.
+    /// The running controllers.
     pub(crate) controllers: Vec<&'static str>,
-    /// The Neutron that the Network controller works on.
+    /// The Neutron of the Network controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) neutron: Option<String>,
-    /// The nodes that are simulated.
+    /// The simulated nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nodes: Option<String>,
-    /// Where the controllers' metrics and health are served.
+    /// The address of the controllers' metrics and health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) version: &'static str,
 }
 
 impl Ready {
-    /// Says it. A closed standard output is no reason to stop.
+    /// Prints it. A closed standard output is no reason to stop.
     pub(crate) fn say(&self, output: Output) {
         let text = match output {
             Output::Json => serde_json::to_string(self).unwrap_or_default() + "\n",

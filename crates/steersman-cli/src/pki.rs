@@ -1,8 +1,8 @@
-//! The certificates of a data directory: a CA, one for the server, one for the administrator.
+//! The certificates of a data directory: a CA, a server certificate, an administrator certificate.
 //!
-//! Made at the first start, kept, and made anew when they are about to end or the server gets another address; what does that
-//! while the server runs is [`crate::renewal`]. The CA stays, so kubeconfigs that were handed out go on working; one of which
-//! a half is missing is refused, not replaced.
+//! They are made at the first start, kept, and renewed when they are about to expire or the server's address changes;
+//! [`crate::renewal`] does that while the server runs. The CA stays, so distributed kubeconfigs keep working; a CA
+//! whose certificate or key is missing is refused, not replaced.
 
 use crate::Failure;
 use crate::client_certificates::ClientCertificates;
@@ -30,25 +30,25 @@ use x509_parser::extensions::GeneralName;
 
 const CA_YEARS: i64 = 10;
 const LEAF_DAYS: i64 = 365;
-/// A certificate that ends within so many days is made anew.
+/// A certificate that expires within this many days is renewed.
 const RENEW_DAYS: i64 = 30;
 const HOST_NAMES: [&str; 5] =
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
 
-/// A certificate and its key, both PEM. Without `Debug`: a key is not for logs.
+/// A certificate and its key, both PEM. Without `Debug`, because a key must not be logged.
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// All of them.
+/// The certificates of a data directory.
 pub(crate) struct Pki {
     pub(crate) ca: String,
     pub(crate) server: Pair,
     pub(crate) admin: Pair,
 }
 
-/// How the server speaks TLS.
+/// The TLS configuration of the server.
 #[derive(Debug)]
 pub(crate) struct Tls {
     pub(crate) config: Arc<ServerConfig>,
@@ -75,10 +75,10 @@ pub(crate) fn read_ca(dir: &Path) -> Result<Option<Pair>, Failure> {
     }
 }
 
-/// Finds the certificates in a directory, and makes those that are missing or no longer good for the addresses.
+/// Reads the certificates of a directory, and makes those that are missing or not valid for the addresses.
 pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<Pki> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    // It may be there since before, open to others.
+    // An existing directory may be open to others.
     made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
         .with_context(|| format!("the directory {} cannot be made", dir.display()))?;
     let ca = match ca {
@@ -97,8 +97,8 @@ pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: T
 }
 
 impl Pki {
-    /// How the server speaks TLS: clients may show a certificate of the CA, one of the proxies' CA, or none. Its own can be
-    /// replaced.
+    /// The TLS configuration of the server: clients may show a certificate of the CA, one of the proxies' CA, or none.
+    /// The server's own certificate can be replaced.
     pub(crate) fn server_config(&self, proxies: Option<&str>, policy: &TlsPolicy) -> anyhow::Result<Tls> {
         let provider = policy.provider.clone();
         let clients = Arc::new(ClientCertificates::new(Some(&self.ca), proxies, &provider)?);
@@ -111,7 +111,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// How a server speaks TLS: clients may show one of these certificates, or none.
+/// A TLS configuration with which clients may show one of these certificates, or none.
 pub(crate) fn tls(
     clients: Arc<ClientCertificates>,
     serving: Arc<ServingCertificate>,
@@ -120,15 +120,15 @@ pub(crate) fn tls(
     let config = ServerConfig::builder_with_provider(policy.provider.clone());
     let config = config.with_protocol_versions(policy.versions)?;
     let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(serving);
-    // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
-    // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
+    // No resumption: a client keeps its connection, kubectl stores nothing between runs, and a new connection shows a
+    // certificate that is checked again. Tickets would cost a signature's time and some KB each.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = policy.protocols();
     Ok(config)
 }
 
-/// A certificate for a server that no CA has signed.
+/// A self-signed server certificate.
 pub(crate) fn self_signed(addresses: &[IpAddr]) -> anyhow::Result<Pair> {
     let mut all = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
     for address in addresses {
@@ -215,7 +215,7 @@ fn params(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     let now = now.to_zoned(TimeZone::UTC);
-    // A day before, for peers whose clocks are slow.
+    // Valid from a day before, for peers whose clocks are slow.
     let (from, to) = (now.checked_sub(1.day())?, now.checked_add(days.days())?);
     params.not_before =
         rcgen::date_time_ymd(from.year().into(), u8::try_from(from.month())?, u8::try_from(from.day())?);
@@ -223,7 +223,7 @@ fn params(
     Ok(params)
 }
 
-/// Whether a key is that of its certificate.
+/// Whether a key belongs to its certificate.
 fn belong_together(pair: &Pair) -> bool {
     let Ok(der) = CertificateDer::from_pem_slice(pair.certificate.as_bytes()) else { return false };
     let (Ok((_, certificate)), Ok(key)) = (x509_parser::parse_x509_certificate(&der), KeyPair::from_pem(&pair.key))
@@ -233,7 +233,7 @@ fn belong_together(pair: &Pair) -> bool {
     certificate.public_key().raw == key.subject_public_key_info()
 }
 
-/// Whether a certificate has its key, was signed by this CA, holds for some time yet and is good for the addresses.
+/// Whether a certificate has its key, was signed by this CA, does not expire soon and is valid for the addresses.
 fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool {
     let (Ok(leaf), Ok(ca)) =
         (CertificateDer::from_pem_slice(pair.certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes()))
@@ -260,7 +260,7 @@ fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool 
         };
         names.iter().any(|name| matches!(name, GeneralName::IPAddress(bytes) if *bytes == octets))
     };
-    // The name of a CA says little: every CA made here has the same.
+    // The name of a CA is no evidence: every CA made here has the same.
     let is_signed = leaf.issuer() == ca.subject() && leaf.verify_signature(Some(ca.public_key())).is_ok();
     is_signed && belong_together(pair) && ends > renew && addresses.iter().all(is_named)
 }

@@ -34,7 +34,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
-/// What was checked before anything changed on disk.
+/// The checked options, before anything changes on disk.
 #[derive(Debug)]
 pub(crate) struct Plan {
     listener: TcpListener,
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     options: ServerOptions,
 }
 
-/// A control plane that runs.
+/// A running control plane.
 #[derive(Debug)]
 pub(crate) struct Plane {
     pub(crate) data_dir: DataDir,
@@ -68,12 +68,13 @@ pub(crate) struct Plane {
     access_log: Option<AccessLog>,
     access_log_writer: Option<Writer>,
     audit_writers: Option<audit::Writers>,
-    /// Kept until the server has stopped.
+    /// Kept alive until the server has stopped.
     _compute_threads: ComputeThreads,
 }
 
 impl Plan {
-    /// Checks what can be checked without changing anything. `plugins` are admission plugins that are on unless the options say otherwise.
+    /// Checks the options without changing anything. `plugins` are admission plugins that are on unless the options
+    /// disable them.
     pub(crate) async fn new(options: ServerOptions, plugins: &[&str], nodes: &Nodes) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
@@ -83,7 +84,7 @@ impl Plan {
         let webhook_services = options.webhooks.services()?;
         let runtime_config = options.served.read()?;
         let admission = admission::read(&options.admission, plugins)?;
-        // Before the port, which the process that holds the directory has as well, most likely.
+        // Checked before the port, because the process that holds the directory most likely has the port too.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
             let way = match error.kind() {
@@ -92,7 +93,7 @@ impl Plan {
             };
             Failure::Refused(format!("cannot listen on {}: {way}", options.listen))
         })?;
-        // Last, for these make files.
+        // Done last, because these create files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit::Plan::new(&options.audit)?;
         Ok(Plan {
@@ -111,7 +112,7 @@ impl Plan {
         })
     }
 
-    /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
+    /// Starts the control plane; `fills_token_secrets` says whether Secrets are filled with tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool, nodes: &Nodes) -> Result<Plane, Failure> {
         let Plan { listener, authentication, options, .. } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
@@ -194,19 +195,20 @@ impl Plan {
 }
 
 impl Plane {
-    /// Keeps the status of ValidatingAdmissionPolicies from now on.
+    /// Maintains the status of ValidatingAdmissionPolicies from now on.
     pub(crate) fn check_policies(&mut self) {
         self.server.check_policies();
     }
 
-    /// A client within the process, as a user of the server like any other. What it writes is managed by `agent`.
+    /// A client within the process, which is a user of the server like any other. `agent` is the field manager of its
+    /// writes.
     pub(crate) fn client(&self, user: User, agent: &'static str) -> kube::Client {
         let service = self.server.service_as(user);
         let service = AccessLog::layer(self.access_log.clone(), None, service);
         kube::Client::new(named(service, agent), "default")
     }
 
-    /// As [`Plane::client`], for users that are known later.
+    /// Like [`Plane::client`], for users that are known later.
     pub(crate) fn clients(&self) -> impl Fn(User, &'static str) -> kube::Client + Send + Sync + use<> {
         let (service, log) = (self.server.service(), self.access_log.clone());
         move |user, agent| {
@@ -215,18 +217,18 @@ impl Plane {
         }
     }
 
-    /// The CA of the data directory, which clients' certificates are trusted by.
+    /// The CA of the data directory, which signs clients' certificates.
     pub(crate) fn authority(&self) -> Result<Authority, Failure> {
         let ca = pki::read_ca(&self.data_dir.pki())?.context("the CA that was made is not there any more")?;
         Ok(Authority::new(&ca.certificate, &ca.key).context("the CA cannot sign certificates")?)
     }
 
-    /// The certificate of the CA, in PEM, by which pods know the server.
+    /// The certificate of the CA in PEM, with which pods verify the server.
     pub(crate) fn root_ca(&self) -> Result<String, Failure> {
         Ok(pki::read_ca(&self.data_dir.pki())?.context("the CA that was made is not there any more")?.certificate)
     }
 
-    /// Asks the server whether it is ready, as anyone would.
+    /// Checks by a request that the server is ready.
     pub(crate) async fn check_ready(&self) -> anyhow::Result<()> {
         let request = Request::get("/readyz").body(Body::empty())?;
         let response = self.server.service_as(User::master("system:readiness")).oneshot(request).await?;
@@ -238,7 +240,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Says on standard output that the server is ready.
+    /// Prints on standard output that the server is ready.
     pub(crate) fn say_ready(
         &self,
         controllers: Vec<&'static str>,
@@ -260,13 +262,14 @@ impl Plane {
         ready.say(self.output);
     }
 
-    /// From now on `/readyz` fails; everything else is still answered, for as long as the options say before this returns.
+    /// From now on `/readyz` fails; other requests are still answered, and this returns after the delay that the
+    /// options set.
     pub(crate) async fn withdraw(&self) {
         self.server.withdraw();
         tokio::time::sleep(self.stop_delay).await;
     }
 
-    /// Ends: no new requests, those under way end, the store is closed.
+    /// Stops: new requests are refused, those in flight end, the store is closed.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.server.begin_stop();
         self.stop.cancel();
@@ -283,7 +286,7 @@ impl Plane {
     }
 }
 
-/// Names the agent of requests that name none.
+/// Sets the user agent of requests that have none.
 fn named<S>(
     service: S,
     agent: &'static str,
@@ -317,7 +320,7 @@ fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
     }
 }
 
-/// The address under which this machine reaches the socket.
+/// The address at which this machine reaches the socket.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
@@ -327,7 +330,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// What the server's certificate is to be good for.
+/// The addresses for which the server's certificate must be valid.
 fn addresses(address: SocketAddr, advertised: Option<IpAddr>) -> Vec<IpAddr> {
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
     let own = if address.ip().is_unspecified() { advertised::outgoing(address.ip()) } else { Some(address.ip()) };

@@ -1,16 +1,16 @@
-//! What this process takes from its machine, for `/metrics`. Linux tells in `/proc`; elsewhere nothing is reported.
+//! The resource usage of this process, for `/metrics`, read from Linux's `/proc`; elsewhere nothing is reported.
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use steersman_server::ProcessUsage;
 
-/// What it takes now.
+/// The current usage.
 pub(crate) fn read() -> Option<ProcessUsage> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let boot = fs::read_to_string("/proc/stat").ok()?;
     let boot_seconds: f64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    // Reading the directory opens one more.
+    // The directory itself is open while it is read.
     let fds_open = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64;
     let fds_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let times = Stat::parse(&stat)?;
@@ -28,19 +28,19 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-/// What `/proc/self/stat` says (`man 5 proc`).
+/// Fields of `/proc/self/stat` (`man 5 proc`).
 #[derive(Debug, Eq, PartialEq)]
 struct Stat {
     cpu_ticks: u64,
     resident_pages: u64,
-    /// After the boot.
+    /// Ticks after the boot.
     start_ticks: u64,
     virtual_bytes: u64,
 }
 
 impl Stat {
     fn parse(text: &str) -> Option<Stat> {
-        // The name of the program may have spaces and parentheses in it; field 3 is behind the last of them.
+        // The name of the program may contain spaces and parentheses; field 3 follows the last of them.
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();

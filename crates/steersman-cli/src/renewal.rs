@@ -1,7 +1,7 @@
 //! Renews certificates before they expire while the server runs, and uses the new ones at once.
 //!
-//! The directory is checked every hour, so certificates that an administrator puts there are used as well. The CA is never
-//! renewed: every kubeconfig that was handed out would become invalid.
+//! The directory is checked every hour, so certificates that an administrator puts there are used as well. The CA is
+//! never renewed, because every distributed kubeconfig would become invalid.
 
 use crate::pki::{self, Pki};
 use crate::serving::ServingCertificate;
@@ -14,26 +14,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between two looks. Certificates are made anew a month before they end, so a look that fails has hundreds of successors.
+/// The time between two checks. Certificates are renewed a month before they expire, so hundreds of checks follow a
+/// failed one.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Where the certificates are and who uses them.
+/// The location of the certificates, and their users.
 pub(crate) struct Renewal {
-    /// Where the certificates are.
+    /// The directory of the certificates.
     pub(crate) dir: PathBuf,
-    /// What the server's certificate is to be good for.
+    /// The addresses for which the server's certificate must be valid.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Where the kubeconfig is to be.
+    /// The path of the kubeconfig.
     pub(crate) kubeconfig: PathBuf,
-    /// The server, as the kubeconfig names it.
+    /// The server's address in the kubeconfig.
     pub(crate) address: String,
     pub(crate) serving: Arc<ServingCertificate>,
-    /// What is used now.
+    /// The certificates in use.
     pub(crate) pki: Pki,
 }
 
 impl Renewal {
-    /// Looks at the certificates: what ends soon is made anew, what is new is used. Blocks for some milliseconds.
+    /// Checks the certificates: those that expire soon are renewed, and new ones are put in use. Blocks for some
+    /// milliseconds.
     pub(crate) fn check(&mut self, now: Timestamp) -> anyhow::Result<()> {
         let ca = pki::read_ca(&self.dir).map_err(Failure::into_error)?;
         let ca = ca.filter(|ca| ca.certificate == self.pki.ca).with_context(|| {
@@ -52,7 +54,7 @@ impl Renewal {
         Ok(())
     }
 
-    /// Looks every hour, until it is to stop.
+    /// Checks every hour, until it is stopped.
     pub(crate) async fn run(mut self, clock: fn() -> Timestamp, stop: CancellationToken) {
         loop {
             if stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_none() {
@@ -93,7 +95,7 @@ mod tests {
     use std::fs;
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-    /// The certificate that a server shows to a client that checks it and shows its own.
+    /// The certificate that a server shows to a client that verifies it and shows its own.
     async fn shown(server: &Arc<ServerConfig>, pki: &Pki) -> Vec<u8> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();

@@ -1,9 +1,9 @@
-//! `steersman run-as NAMESPACE/SERVICEACCOUNT -- COMMAND`: a process with what a pod of the account would find, so that
+//! `steersman run-as NAMESPACE/SERVICEACCOUNT -- COMMAND`: a process with the files of the account's pods, so that
 //! in-cluster configuration works without a cluster.
 //!
-//! The token, the CA and the namespace are files of a directory of its own (`run_as/files`), and the token is renewed. Where the
-//! system lets a user make a mount namespace, the directory is also where pods have it (`run_as/mount`). Where not, the
-//! variable KUBECONFIG is what clients find, for it names a kubeconfig with the same files.
+//! The token, the CA and the namespace are files in a separate directory (`run_as/files`), and the token is renewed.
+//! Where the system lets a user make a mount namespace, the directory is also mounted where pods have it
+//! (`run_as/mount`). Otherwise clients use the variable KUBECONFIG, which names a kubeconfig with the same files.
 
 mod files;
 pub(crate) mod mount;
@@ -24,21 +24,21 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// After which part of its life a token is renewed.
+/// The part of its lifetime after which a token is renewed.
 const RENEW_AT: f64 = 0.8;
-/// How long after a failure to renew it is tried again.
+/// The pause after a failed renewal.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// A token is not renewed more often, however short the server says that its life is.
+/// The least time between two renewals, however short the token's lifetime is.
 const RENEWAL_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// A token of the account.
 struct Token {
     text: String,
-    /// For how long it is good from now on: the server may give less than was asked for.
+    /// The lifetime from now on: the server may issue a shorter one than requested.
     life: Duration,
 }
 
-/// The account that a command runs as.
+/// The account of the command.
 struct Account {
     api: Api<ServiceAccount>,
     namespace: String,
@@ -47,7 +47,7 @@ struct Account {
     seconds: i64,
 }
 
-/// Runs the command to its end, and ends as it did.
+/// Runs the command to its end, and exits with its code.
 pub(crate) async fn run(options: RunAsOptions) -> Result<ExitCode, Failure> {
     let (namespace, name) = options.account;
     let config = cluster::find(options.kubeconfig.as_deref()).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn run(options: RunAsOptions) -> Result<ExitCode, Failure> {
     let token = account.token().await.map_err(|error| Failure::Refused(crate::chain(&*error)))?;
     let files =
         Files::write(&server, &account.namespace, &token.text).context("the files of the account cannot be written")?;
-    // Before the command is there to be sent any.
+    // Listening begins before the command exists, so that no signal is missed.
     let signals = Forwarded::listen()?;
     let mut command = mount::command(files.dir(), &options.command);
     files.set_variables(&server, &mut command);
@@ -74,7 +74,7 @@ pub(crate) async fn run(options: RunAsOptions) -> Result<ExitCode, Failure> {
     Ok(exit_code(ended))
 }
 
-/// Waits for the end of the command; sends it the signals that come, and keeps its token good.
+/// Waits for the end of the command; passes on signals to it, and renews its token.
 async fn attend(
     mut child: Child,
     mut signals: Forwarded,
@@ -91,7 +91,7 @@ async fn attend(
                 return status.context("the command cannot be waited for")?.context("the command cannot be waited for");
             }
             signal = signals.next() => {
-                // A command that has ended in the meantime takes no signal.
+                // The command may have ended in the meantime.
                 let _ = pidfd_send_signal(&handle, signal);
             }
             () = &mut renewal => {}
@@ -99,7 +99,7 @@ async fn attend(
     }
 }
 
-/// The code that a shell would give.
+/// The exit code that a shell would return.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
@@ -135,7 +135,7 @@ impl Account {
         Ok(Token { text, life: life.unwrap_or_else(|| Duration::from_secs(self.seconds.unsigned_abs())) })
     }
 
-    /// Renews the token, again and again. The first lives so long.
+    /// Renews the token for ever. The first one has this lifetime.
     async fn renew(&self, files: &Files, life: Duration) {
         let after = |life: Duration| life.mul_f64(RENEW_AT).max(RENEWAL_INTERVAL_MIN);
         let mut pause = after(life);
@@ -156,7 +156,7 @@ impl Account {
     }
 }
 
-/// The signals that are sent on.
+/// The signals that are passed on.
 struct Forwarded(Vec<(Signal, tokio::signal::unix::Signal)>);
 
 impl Forwarded {
@@ -169,8 +169,8 @@ impl Forwarded {
             (Signal::INT, SignalKind::interrupt()),
             (Signal::QUIT, SignalKind::quit()),
         ];
-        // A terminal sends what its keys mean to both processes, so they are only listened for: this process is not to end before
-        // the command.
+        // A terminal sends the signals of its keys to both processes, so they are not passed on: this process only must
+        // not end before the command.
         let is_terminal = std::io::stdin().is_terminal();
         let mut listening = Vec::new();
         for (sent, kind) in kinds {
@@ -182,7 +182,7 @@ impl Forwarded {
         Ok(Forwarded(listening))
     }
 
-    /// The next of them.
+    /// The next signal.
     async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| {
             for (sent, signal) in &mut self.0 {
@@ -196,7 +196,7 @@ impl Forwarded {
     }
 }
 
-/// The command line of a word list.
+/// The command line in a list of words.
 pub(crate) fn command_of(words: &[std::ffi::OsString]) -> Command {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map(std::ffi::OsString::as_os_str).unwrap_or_default());
@@ -215,7 +215,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use tokio::time::Instant;
 
-    /// A server whose tokens last 100 seconds, whatever is asked for; the second request fails.
+    /// A server whose tokens last 100 seconds, whatever is requested; the second request fails.
     fn server(n_asked: &Arc<AtomicU32>) -> Client {
         let n_asked = n_asked.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -265,7 +265,7 @@ mod tests {
         }
         let after = begun.elapsed().as_secs();
         assert_eq!(written(), "token-3");
-        // Four fifths of its life, and the pause after the request that failed.
+        // Four fifths of its lifetime, plus the pause after the failed request.
         assert!((88..=92).contains(&after), "{after}");
         assert_eq!(n_asked.load(Ordering::SeqCst), 3);
     }

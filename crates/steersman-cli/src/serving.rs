@@ -1,4 +1,4 @@
-//! The certificate that the server shows, which may be another one from one handshake to the next.
+//! The server's certificate, which can be replaced between handshakes.
 
 use crate::pki::Pair;
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::sync::Arc;
 
-/// What handshakes show from now on.
+/// The certificate for new handshakes.
 #[derive(Debug)]
 pub(crate) struct ServingCertificate {
     current: ArcSwap<CertifiedKey>,
@@ -22,7 +22,7 @@ impl ServingCertificate {
         Ok(ServingCertificate { current: ArcSwap::from_pointee(certified(pair, &provider)?), provider })
     }
 
-    /// Shows this certificate in every handshake that begins from now on. Connections that are open stay.
+    /// Uses this certificate in every new handshake. Open connections are not affected.
     pub(crate) fn replace(&self, pair: &Pair) -> anyhow::Result<()> {
         self.current.store(Arc::new(certified(pair, &self.provider)?));
         Ok(())

@@ -1,12 +1,13 @@
-//! SIGTERM, SIGINT and SIGHUP, which a closed terminal sends; and SIGXFSZ, which a write beyond the limit of file sizes sends.
+//! Handles SIGTERM, SIGINT and SIGHUP, which a closed terminal sends; and SIGXFSZ, which a write beyond the limit of
+//! file sizes causes.
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error from now on, where it would end the process. To be called within
-/// a runtime.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error from now on, instead of the end of the process.
+/// Must be called within a runtime.
 pub(crate) fn outlive_file_size_limit() {
-    // The handler stays when what it tells is dropped.
+    // The handler stays when its stream is dropped.
     if let Err(error) = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())) {
         tracing::warn!(%error, "SIGXFSZ cannot be handled: a limit of file sizes ends this process when it is reached");
     }
@@ -21,7 +22,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on; the process is no longer killed by them.
+    /// Listens from now on; the signals no longer kill the process.
     pub(crate) fn new() -> anyhow::Result<Signals> {
         let listen = |kind| signal(kind).context("signals cannot be listened for");
         Ok(Signals {
@@ -31,10 +32,10 @@ impl Signals {
         })
     }
 
-    /// Resolves at the next of them.
+    /// Resolves at the next signal.
     ///
     /// # Cancel safety
-    /// A signal that was not returned comes with the next call.
+    /// A signal that was not returned is returned by the next call.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.hangup.recv() => "SIGHUP",

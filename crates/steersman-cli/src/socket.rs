@@ -1,22 +1,23 @@
-//! How TCP looks after a connection: small writes leave at once, and a peer that is gone without a word is noticed.
+//! TCP options of connections: small writes are sent at once, and a vanished peer is noticed.
 //!
-//! A watch may be silent for hours, and so may its peer. Only the operating system can tell a peer that has nothing to say
-//! from one whose machine lost its power: by probes while nothing is under way, by a limit on unacknowledged bytes otherwise.
+//! A watch may be silent for hours, and so may its peer. Only the operating system can distinguish a silent peer from
+//! one whose machine lost its power: by probes while no data is in flight, by a limit on unacknowledged bytes
+//! otherwise.
 
 use rustix::net::sockopt;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Silence after which the peer is probed, the pause between probes, and how many may stay unanswered: a peer that is gone
-/// costs its connection after 135 seconds.
+/// The idle time after which the peer is probed, the pause between probes, and the number that may stay unanswered: the
+/// connection to a vanished peer ends after 135 seconds.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 5;
-/// How long what was sent may stay unacknowledged. Without it the kernel sends it again for a quarter of an hour.
+/// The longest that sent data may stay unacknowledged. Without it the kernel retransmits for a quarter of an hour.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS_MAX: u32 = 135_000;
 
-/// Sets the options of a connection that was accepted.
+/// Sets the options of an accepted connection.
 pub(crate) fn configure(socket: impl AsFd) -> std::io::Result<()> {
     let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true)?;
@@ -29,10 +30,10 @@ pub(crate) fn configure(socket: impl AsFd) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Acknowledges what has come so far at once. A client that lets the kernel collect small writes (Nagle's algorithm) sends
-/// its request only when the end of its handshake is acknowledged, and nothing else is sent just then.
+/// Acknowledges received data at once. A client whose kernel collects small writes (Nagle's algorithm) sends its
+/// request only when the end of its handshake is acknowledged, and nothing else is sent at that moment.
 pub(crate) fn acknowledge(socket: impl AsFd) {
-    // A kernel that does not do it does it 40 ms later.
+    // If the kernel refuses, it acknowledges 40 ms later.
     #[cfg(target_os = "linux")]
     let _ = sockopt::set_tcp_quickack(socket, true);
     #[cfg(not(target_os = "linux"))]

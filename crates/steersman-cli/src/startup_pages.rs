@@ -1,8 +1,9 @@
-//! Gives the pages of the binary that only starting needs back to the system.
+//! Returns the pages of the binary that only the start needs to the system.
 //!
-//! Starting runs most of the program once: flags, schemas, the objects of the bootstrap, the first list of every control loop. The
-//! kernel maps sixteen pages at each fault, so that nearly all of the text is resident afterwards, although an idle server uses a
-//! small part of it. Dropping a clean page of a file costs no write, and a page that is needed again comes from the page cache.
+//! The start runs most of the program once: flags, schemas, the objects of the bootstrap, the first list of every
+//! control loop. The kernel maps sixteen pages at each fault, so that nearly all of the text is resident afterwards,
+//! although an idle server uses a small part of it. Dropping a clean page of a file costs no write, and a page that is
+//! needed again comes from the page cache.
 
 use rustix::mm::{Advice, madvise};
 use std::fs;
@@ -10,10 +11,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-/// The control loops have listed what they watch by then.
+/// The control loops have listed their resources by then.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
 
-/// Waits until what starts with the server has settled, and drops the pages of the program's text. They come back as they are used.
+/// Waits until the start has settled, and drops the pages of the program's text. They are loaded again when they are
+/// used.
 pub(crate) async fn drop_when_settled() {
     tokio::time::sleep(SETTLED_AFTER).await;
     match drop_text() {
@@ -34,12 +36,12 @@ fn drop_text() -> std::io::Result<usize> {
     Ok(n_bytes)
 }
 
-/// The addresses of a line of `/proc/PID/maps` (`man 5 proc`) if it is a mapping of the program's text. Other mappings of the file may
-/// hold pages that relocation has written to.
+/// The addresses of a line of `/proc/PID/maps` (`man 5 proc`) if it maps the program's text. Other mappings of the file
+/// may have pages that relocation has written to.
 fn text_of(line: &str, program: &Path) -> Option<Range<usize>> {
     let mut fields = line.split_whitespace();
     let (addresses, permissions) = (fields.next()?, fields.next()?);
-    // The path is the sixth field and may have spaces.
+    // The path is the sixth field and may contain spaces.
     let path = line.split_once('/').map(|(_, path)| path)?;
     if permissions != "r-xp" || Path::new("/").join(path) != program {
         return None;

@@ -1,4 +1,4 @@
-//! `steersman store check`: whether everything in the store is as it was written.
+//! `steersman store check`: checks the store for damage.
 
 use crate::Failure;
 use crate::args::{CheckOptions, Output, StoreCommand};
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use steersman_storage::disk;
 use steersman_storage::{Check, Unreadable};
 
-/// The result as it is printed.
+/// The result in its printed form.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
@@ -18,15 +18,15 @@ struct Report<'a> {
     store: &'a Path,
     format: u64,
     revision: u64,
-    /// Objects that can be read.
+    /// The number of readable objects.
     objects: usize,
-    /// Changes up to this revision were acknowledged, though the file ends before it.
+    /// The newest acknowledged revision, if the file ends before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     acknowledged: Option<u64>,
     damaged: Vec<Damaged>,
-    /// Damage of the file itself, mostly the cause of the above.
+    /// Damage of the file itself, which is usually the cause of the damaged entries.
     faults: Vec<String>,
-    /// Lost entries of which not even the key is known.
+    /// The number of lost entries whose keys are unknown.
     unknown: u64,
     is_sound: bool,
 }
@@ -34,7 +34,7 @@ struct Report<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Damaged {
-    /// Its resource and key, as `configmaps default/a`.
+    /// Its resource and key, such as `configmaps default/a`.
     key: String,
     revision: u64,
 }

@@ -1,10 +1,10 @@
-//! Tasks that end with whoever owns them: the connections of a socket, and the streams of those.
+//! Tasks that end with their owner: the connections of a socket, and their streams.
 
 use hyper::rt::Executor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Tasks that can be cut off. Clones own the same tasks.
+/// Tasks that can be cut off. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tasks {
     cut: CancellationToken,
@@ -12,13 +12,13 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Returns when nothing runs.
+    /// Returns when no task runs.
     pub(crate) async fn ended(&self) {
         self.tracker.close();
         self.tracker.wait().await;
     }
 
-    /// Drops what still runs, and returns when nothing does. What is started from now on ends at once.
+    /// Drops running tasks, and returns when none runs. Tasks that start later end at once.
     pub(crate) async fn cut(&self) {
         self.cut.cancel();
         self.ended().await;
@@ -32,7 +32,7 @@ where
 {
     fn execute(&self, task: F) {
         let cut = self.cut.clone();
-        // In a box: each future around it would hold its bytes twice, before it is polled and while it is.
+        // In a box: each future around it would contain it twice, before and during its polls.
         let task = Box::pin(task);
         self.tracker.spawn(async move {
             cut.run_until_cancelled(task).await;

@@ -1,7 +1,7 @@
-//! Which versions and cipher suites of TLS the server speaks.
+//! The TLS versions and cipher suites that the server accepts.
 //!
-//! Without flags all that rustls has, which are the safe ones of TLS 1.2 and 1.3. The names of the flags are those of kube-apiserver,
-//! which knows more of them: what is not safe is never spoken.
+//! By default all that rustls has, which are the secure ones of TLS 1.2 and 1.3. The flags are named as kube-apiserver
+//! names them, which accepts more: insecure suites are never accepted here.
 
 use crate::Failure;
 use crate::args::ServingOptions;
@@ -36,7 +36,7 @@ const NOT_SPOKEN: [&str; 17] = [
     "TLS_FALLBACK_SCSV",
 ];
 
-/// What of TLS is spoken.
+/// The accepted versions and cipher suites.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsPolicy {
     pub(crate) provider: Arc<CryptoProvider>,
@@ -52,7 +52,7 @@ impl Default for TlsPolicy {
 }
 
 impl TlsPolicy {
-    /// What the flags say.
+    /// Reads the flags.
     pub(crate) fn read(options: &ServingOptions) -> Result<TlsPolicy, Failure> {
         let mut policy = TlsPolicy::default();
         match options.tls_min_version.as_deref() {
@@ -82,21 +82,22 @@ impl TlsPolicy {
             .cipher_suites
             .retain(|suite| suite.tls13().is_some() || options.tls_cipher_suites.iter().any(|name| is(suite, name)));
         if provider.cipher_suites.iter().all(|suite| suite.tls13().is_some()) {
-            // TLS 1.2 is not spoken without a suite of its own.
+            // TLS 1.2 is not offered unless it has a suite.
             policy.versions = NEWEST;
         }
         policy.provider = Arc::new(provider);
         Ok(policy)
     }
 
-    /// What clients and the server agree on beyond TLS.
+    /// The ALPN protocols that the server offers.
     pub(crate) fn protocols(&self) -> Vec<Vec<u8>> {
         let (http2, http1) = (b"h2".to_vec(), b"http/1.1".to_vec());
         if self.has_http2 { vec![http2, http1] } else { vec![http1] }
     }
 }
 
-/// Whether this is the name of a cipher suite. Go has short names for some, and rustls its own for those of TLS 1.3.
+/// Whether this is the name of a cipher suite. Go has short names for some, and rustls has its own for those of TLS
+/// 1.3.
 fn is(suite: &SupportedCipherSuite, name: &str) -> bool {
     let Some(known) = suite.suite().as_str() else { return false };
     let known = known.replacen("TLS13_", "TLS_", 1);
@@ -114,7 +115,7 @@ mod tests {
         serving: ServingOptions,
     }
 
-    /// The suites that are spoken, without those of TLS 1.3.
+    /// The accepted suites, without those of TLS 1.3.
     fn read(flags: &[&str]) -> Result<(usize, Vec<String>), String> {
         let only = Only::try_parse_from(std::iter::once(&"server").chain(flags)).unwrap();
         match TlsPolicy::read(&only.serving) {

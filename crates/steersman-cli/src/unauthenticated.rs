@@ -24,7 +24,7 @@ struct Connections {
     next: u64,
 }
 
-/// One connection among them, until this is dropped.
+/// The place of one connection, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Unauthenticated,
@@ -51,7 +51,7 @@ impl Unauthenticated {
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
-        // Nothing panics while it holds the lock.
+        // Nothing panics under the lock.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,7 +59,7 @@ impl Unauthenticated {
 impl Place {
     /// Ready when the connection was evicted. Must not be polled after that.
     pub(crate) fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Nothing is ever sent: the sender is dropped.
+        // The sender never sends: it is dropped.
         Pin::new(&mut self.evicted).poll(cx).map(drop)
     }
 }

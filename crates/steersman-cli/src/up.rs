@@ -12,7 +12,7 @@ use steersman_controllers::Settings;
 #[cfg(target_os = "linux")]
 use tokio_util::task::AbortOnDropHandle;
 
-/// Runs until a signal comes. A second signal ends the process at once.
+/// Runs until a signal arrives. A second signal ends the process at once.
 pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let controllers = Controllers::parse(&options.controllers, role)?;
     let choice = if controllers.has(NETWORK) {

@@ -1,7 +1,7 @@
-//! `steersman webhooks`: which admission webhooks a server has called, how often, how long that took, and what came of it.
+//! `steersman webhooks`: the admission webhooks that a server has called, how often, how long, and with what outcome.
 //!
-//! The figures are the server's metrics, so they work with any kube-apiserver, and count from its start. The configurations say which
-//! webhooks there are: one that was never called has a row too.
+//! The figures come from the server's metrics, so they work with any kube-apiserver, and count from its start. Webhooks
+//! are listed from the configurations, so one that was never called has a row too.
 
 mod samples;
 
@@ -31,14 +31,14 @@ const HEADERS: [&str; 12] = [
     "MEAN",
     "P99",
 ];
-/// Of a hundred calls, ninety-nine took no longer.
+/// Ninety-nine of a hundred calls took no longer.
 const QUANTILE: f64 = 0.99;
 
 /// A kind of webhooks.
 struct Kind {
-    /// As tables call it.
+    /// The name in tables.
     name: &'static str,
-    /// As metrics call it.
+    /// The value of the metrics' label.
     label: &'static str,
     plural: &'static str,
 }
@@ -48,10 +48,10 @@ static KINDS: [Kind; 2] = [
     Kind { name: "validating", label: "validating", plural: "validatingwebhookconfigurations" },
 ];
 
-/// The type of a webhook, its name, and an operation; an empty one if it was never called.
+/// The type of a webhook, its name, and an operation, which is empty if it was never called.
 type Key = (&'static str, String, String);
 
-/// What was counted of a webhook.
+/// The counters of a webhook.
 #[derive(Debug, Default)]
 struct Row {
     allowed: f64,
@@ -59,7 +59,7 @@ struct Row {
     failed: f64,
     ignored: f64,
     skipped: f64,
-    /// How many calls were timed, and how long they took together, in seconds.
+    /// The number of timed calls, and their total duration in seconds.
     timed: f64,
     seconds: f64,
     /// The number of calls that took no longer than this.
@@ -109,7 +109,7 @@ fn rows(samples: &[Sample<'_>]) -> BTreeMap<Key, Row> {
             None if sample.name == SKIPPED && sample.label("kind") == "webhook" => SKIPPED,
             None => continue,
         };
-        // It has no operation, and what it counts is among the requests.
+        // This metric has no operation, and its calls are also counted as requests.
         if what == "fail_open_count" {
             continue;
         }
@@ -141,7 +141,8 @@ fn rows(samples: &[Sample<'_>]) -> BTreeMap<Key, Row> {
 }
 
 impl Row {
-    /// In upstream's words a call that is refused by the webhook is rejected like one that fails.
+    /// The number of calls. The metric of requests counts a refusal by the webhook and a failed call alike as rejected,
+    /// so [`rows`] takes these two from the metric of rejections.
     fn calls(&self) -> f64 {
         self.allowed + self.denied + self.failed + self.ignored
     }
@@ -150,7 +151,7 @@ impl Row {
         if self.timed > 0.0 { milliseconds(self.seconds / self.timed) } else { "-".to_owned() }
     }
 
-    /// The bound of the bucket in which the quantile is.
+    /// The bound of the quantile's bucket.
     fn quantile(&self) -> String {
         let mut buckets = self.buckets.clone();
         buckets.sort_by(|(a, _), (b, _)| a.total_cmp(b));

@@ -1,12 +1,13 @@
-//! Watches over WebSocket, which fabric8's client asks for first, and which is all that some browsers can read as a stream.
+//! Watches over WebSocket, which fabric8's client tries first, and which are the only streams that some browsers can
+//! read.
 //!
-//! As with kube-apiserver, each event is a message of its own, in text. What the peer sends is not looked at; when it closes,
-//! the watch ends, and when the watch ends, the socket is closed. Requests that are no watch are answered as if they had not
-//! asked for a WebSocket.
+//! As in kube-apiserver, each event is a separate text message. Messages of the peer are ignored; when it closes, the
+//! watch ends, and when the watch ends, the socket is closed. Requests that are no watch are answered as if they had
+//! not asked for a WebSocket.
 //!
-//! A socket holds no copy of an event. The bytes, which watches share, are written as the peer takes them, and the watch is
-//! asked for more only when all of them are written. So a peer that does not read costs what it costs over HTTP, and is cut off
-//! after the same time.
+//! A socket holds no copy of an event. The bytes, which watches share, are written as the peer reads them, and the
+//! watch is polled for more only when all of them are written. So a peer that does not read costs as much as over HTTP,
+//! and is cut off after the same time.
 
 mod lines;
 
@@ -41,25 +42,25 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-/// Silence after which a peer is asked for a sign of life; without one until the next time its watch ends.
+/// The idle time after which a peer is pinged; if it has not answered after the same time again, its watch ends.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// The most bytes of a message of a peer, who has nothing to say.
+/// The most bytes of a message from a peer, which has no reason to send any.
 const RECEIVED_BYTES_MAX: usize = 64 * 1024;
-/// The most bytes of pings, pongs and the close that wait for the peer; with more of them the socket is closed. The next message
-/// of the peer is read when they are sent, so that it takes a faulty peer to get there.
+/// The most bytes of pings, pongs and the close frame that wait for the peer; with more of them the socket is closed.
+/// The next message of the peer is read when they are sent, so that only a faulty peer reaches the limit.
 const CONTROL_BYTES_MAX: usize = 4096;
 
-/// A service whose watches may be had over WebSocket.
+/// A service whose watches are also available over WebSocket.
 #[derive(Clone, Debug)]
 pub(crate) struct WebSockets<S> {
     service: S,
-    /// Where the sockets are served once their connections are theirs.
+    /// The tasks that serve upgraded connections.
     tasks: Tasks,
-    /// The place of the connection among those that the server serves at a time, which its WebSocket keeps.
+    /// The permit of the connection among those served at a time, which its WebSocket keeps.
     place: Arc<OwnedSemaphorePermit>,
 }
 
-/// A request to upgrade, and the connection that it came on.
+/// A request to upgrade, with its connection.
 struct Handshake {
     key: HeaderValue,
     protocol: Option<HeaderValue>,
@@ -105,7 +106,7 @@ where
     }
 }
 
-/// Answers 101 and has the events sent as messages, if the answer is a watch in JSON.
+/// Answers 101 and starts to send the events as messages, if the answer is a watch in JSON.
 fn switch<B>(answer: Response<B>, handshake: Handshake, tasks: &Tasks) -> Answer<B>
 where
     B: Body + Send + Unpin + 'static,
@@ -136,7 +137,7 @@ where
     Response::from_parts(head, EitherBody::Right(Empty::new()))
 }
 
-/// Sends each line as a message, until there are no more or the peer has gone.
+/// Sends each line as a message, until the body ends or the peer disconnects.
 async fn send<T, B>(stream: T, mut body: B)
 where
     T: AsyncRead + AsyncWrite + Unpin,
@@ -151,13 +152,13 @@ where
         .max_frame_size(Some(RECEIVED_BYTES_MAX));
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
     let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
-    // A peer that takes long for a message gets the whole interval to answer the ping after it.
+    // A peer that reads a message slowly gets the whole interval to answer the next ping.
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_alive = true;
     let mut lines = Lines::default();
     loop {
         let mut control = None;
-        // Each arm is cancel-safe: a frame, a message and a tick that are not taken stay where they are.
+        // Each arm is cancel-safe: a frame, a message and a tick that are not taken are kept.
         tokio::select! {
             frame = body.frame() => match frame {
                 Some(Ok(frame)) => {
@@ -192,7 +193,7 @@ where
     }
 }
 
-/// Sends the lines that have ended, a control frame, and what the library has to say by itself: it answers pings.
+/// Sends the complete lines, a control frame, and the library's own frames: it answers pings.
 async fn send_next<T>(
     socket: &mut WebSocketStream<T>,
     lines: &mut Lines,
@@ -205,7 +206,7 @@ where
         if let Some(message) = control {
             socket.feed(message).await?;
         }
-        // After this nothing is left in the buffer of the library, and frames may be written past it.
+        // After this the library's buffer is empty, and frames may be written past it.
         socket.flush().await
     };
     tokio::time::timeout(WRITE_TIMEOUT, controls).await.map_err(|_| unread())??;
@@ -215,8 +216,8 @@ where
     Ok(())
 }
 
-/// Writes a line as one message of one frame: some clients take the frame of a message for the whole. Each piece leaves this
-/// process as the peer takes it.
+/// Writes a line as one message of one frame: some clients take the first frame for the whole message. Each piece
+/// leaves this process when the peer reads it.
 async fn write_message<T: AsyncWrite + Unpin>(stream: &mut T, line: Line) -> Result<(), tungstenite::Error> {
     let mut header = Vec::new();
     let kind = FrameHeader { opcode: OpCode::Data(Data::Text), ..FrameHeader::default() };
@@ -239,7 +240,8 @@ fn unread() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the peer has taken nothing for a minute")
 }
 
-/// What proves to a peer that its handshake was understood; `None` if the request is none for a watch over WebSocket.
+/// The value that proves to a peer that its handshake was understood; `None` if the request is not for a watch over
+/// WebSocket.
 fn accept_key<R>(request: &Request<R>) -> Option<HeaderValue> {
     let headers = request.headers();
     let is_wanted = request.method() == Method::GET
@@ -256,7 +258,7 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(token))
 }
 
-/// By the parameter `watch`, or the path of old.
+/// Whether a request is a watch, by the parameter `watch` or the old path.
 fn is_watch(uri: &Uri) -> bool {
     let parameters = uri.query().unwrap_or_default().split('&');
     let watch = parameters.map(|one| one.split_once('=').unwrap_or((one, ""))).find(|(name, _)| *name == "watch");
@@ -266,7 +268,7 @@ fn is_watch(uri: &Uri) -> bool {
     }
 }
 
-/// The protocol that the peer offers, if it offers one only: there is nothing to choose from more.
+/// The protocol that the peer offers, if it is only one: among several the server cannot choose.
 fn only_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     let only = offered.next().filter(|_| offered.next().is_none())?;
@@ -295,13 +297,13 @@ mod tests {
 
     const WATCH: &str = "ws://localhost/api/v1/pods?watch=true";
 
-    /// A connection to a service that answers everything with this status and what is sent as events.
+    /// A connection to a service that always answers with this status and the events that the test sends.
     fn connect(status: StatusCode) -> (DuplexStream, Events) {
         let (stream, events, _) = connect_with_places(status);
         (stream, events)
     }
 
-    /// The same, with the only place that there is for connections.
+    /// The same, with the only permit for connections.
     fn connect_with_places(status: StatusCode) -> (DuplexStream, Events, Arc<Semaphore>) {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (events, body) = mpsc::unbounded();
@@ -342,7 +344,7 @@ mod tests {
         let (stream, events) = connect(StatusCode::OK);
         let (mut socket, _) = client_async(WATCH, stream).await.unwrap();
         socket.close(None).await.unwrap();
-        // Its receiver is dropped with the body.
+        // The receiver is dropped with the body.
         futures::future::poll_fn(|cx| {
             let _ = futures::Stream::poll_next(std::pin::Pin::new(&mut socket), cx);
             match events.poll_ready(cx) {
@@ -361,7 +363,7 @@ mod tests {
         let (stream, events) = connect(StatusCode::OK);
         let (socket, _) = client_async(WATCH, stream).await.unwrap();
         let began = Instant::now();
-        // Nobody reads, so nobody answers the ping.
+        // Nothing reads, so nothing answers the ping.
         while !events.is_closed() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -386,7 +388,7 @@ mod tests {
         let lasted = began.elapsed();
         assert!((WRITE_TIMEOUT..WRITE_TIMEOUT + Duration::from_secs(2)).contains(&lasted), "{lasted:?}");
         drop((events, socket));
-        // Nothing else holds the bytes that all watches share.
+        // No other reference to the shared bytes is left.
         assert!(event.try_into_mut().is_ok());
     }
 
@@ -433,7 +435,7 @@ mod tests {
         ] {
             let (stream, events) = connect(StatusCode::OK);
             let (mut socket, _) = client_async(WATCH, stream).await.unwrap();
-            // A message within the limit changes nothing, whatever it is.
+            // A message within the limit has no effect, whatever it is.
             socket.send(Message::binary(vec![0; 100])).await.unwrap();
             tell(&events, "{}\n");
             assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("{}"));

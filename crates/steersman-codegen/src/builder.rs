@@ -24,7 +24,7 @@ use crate::types::{self, Enums, Layout, Options};
 /// }
 /// ```
 ///
-/// Code that is checked in is written by [`write_to`](Builder::write_to), and compared in CI by [`check`](Builder::check).
+/// Checked-in code is written by [`write_to`](Builder::write_to), and compared in CI by [`check`](Builder::check).
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     manifests: Vec<PathBuf>,
@@ -54,19 +54,19 @@ impl Builder {
         Builder::default()
     }
 
-    /// Adds a file of manifests, or a directory: of that, all files that end in `.yaml`, `.yml` or `.json`.
+    /// Adds a manifest file, or a directory with all its files that end in `.yaml`, `.yml` or `.json`.
     pub fn manifest(mut self, path: impl Into<PathBuf>) -> Builder {
         self.manifests.push(path.into());
         self
     }
 
-    /// Adds definitions that were read already, for example those of a server.
+    /// Adds definitions that were read already, for example from a server.
     pub fn definitions(mut self, definitions: impl IntoIterator<Item = Definition>) -> Builder {
         self.definitions.extend(definitions);
         self
     }
 
-    /// Adds to what every type derives, as paths.
+    /// Adds a derive, as a path, to every type.
     pub fn derive(mut self, path: impl Into<String>) -> Builder {
         self.options.derives.push(path.into());
         self
@@ -78,7 +78,7 @@ impl Builder {
         self
     }
 
-    /// What becomes of strings with an `enum`.
+    /// Sets how strings with an `enum` are represented.
     pub fn enums(mut self, enums: Enums) -> Builder {
         self.options.enums = enums;
         self
@@ -96,7 +96,7 @@ impl Builder {
         self
     }
 
-    /// The name of the module that all types are in, `apis` if it is not said.
+    /// Sets the name of the module that contains all types; the default is `apis`.
     pub fn module(mut self, name: impl Into<String>) -> Builder {
         self.options.layout = Layout::Tree(name.into());
         self
@@ -112,12 +112,12 @@ impl Builder {
         Ok(types::generate(&definitions, &self.options)?)
     }
 
-    /// Writes one file into `$OUT_DIR`, called after the module, and tells cargo which files it was made of. Other files there
-    /// are left alone, so that a build script may write several modules.
+    /// Writes one file into `$OUT_DIR`, named after the module, and tells cargo which files it depends on. Other files
+    /// there are left alone, so that a build script may write several modules.
     ///
     /// # Errors
     ///
-    /// As [`generate`](Builder::generate), and if this is no build script.
+    /// As [`generate`](Builder::generate), and if this is not a build script.
     pub fn compile(&self) -> Result<(), Error> {
         let directory = std::env::var_os("OUT_DIR").map(PathBuf::from).ok_or(Error::NoOutDir)?;
         let (definitions, read) = self.read()?;
@@ -133,8 +133,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Writes a directory of sources: a file for each module. Returns the files that were not up to date. In the module's own
-    /// directory, files that were generated from something that is gone are removed; elsewhere, none is.
+    /// Writes a directory of sources: a file for each module. Returns the files that were not up to date. In the
+    /// module's own directory, files that were generated from a source that is gone are removed; elsewhere, none is.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Builder {
         Ok(self.generate()?.write(directory.as_ref())?)
     }
 
-    /// Compares a directory of sources with what would be written to it.
+    /// Compares a directory of sources with the generated ones.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! The input of code generation: what a CustomResourceDefinition says about a kind.
+//! The input of code generation: a kind, as its CustomResourceDefinition describes it.
 //!
 //! [`read`] takes a manifest with any number of documents, [`from_list`] the answer of a server. Both API versions,
-//! `apiextensions.k8s.io/v1` and `v1beta1`, end in the same [`Definition`]. Documents of other kinds are passed over, and what
-//! generation has no use for (webhooks, short names' conflicts, conditions) is not read. Nothing is validated that only an API
-//! server needs to refuse, except names: they go into generated code and the names of its files.
+//! `apiextensions.k8s.io/v1` and `v1beta1`, result in the same [`Definition`]. Documents of other kinds are skipped,
+//! and parts that generation does not need (webhooks, conflicts of short names, conditions) are not read. Nothing is
+//! validated that only matters to an API server, except names: they become part of generated code and its file names.
 
 mod parse;
 mod schema;
@@ -20,7 +20,7 @@ pub use crate::crd::schema::{Additional, ListType, Schema, SchemaType};
 /// A kind, as its CustomResourceDefinition describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// Where it was read.
+    /// The document that it was read from.
     pub source: Source,
     /// `metadata.name`: `<plural>.<group>`.
     pub name: String,
@@ -28,7 +28,7 @@ pub struct Definition {
     pub group: String,
     pub names: Names,
     pub scope: Scope,
-    /// In the order of the manifest, which has at least one.
+    /// The versions in the order of the manifest, which has at least one.
     pub versions: Vec<Version>,
 }
 
@@ -62,20 +62,20 @@ pub struct Version {
     pub is_served: bool,
     /// Whether objects are stored in this version.
     pub is_storage: bool,
-    /// Present where the version is deprecated: the warning that a client gets.
+    /// The deprecation warning that a client gets, if the version is deprecated.
     pub deprecation: Option<String>,
-    /// Without properties where the manifest has no schema; `schema.preserves_unknown` is set then.
+    /// The schema. Without properties if the manifest has none; `schema.preserves_unknown` is set then.
     pub schema: Schema,
     /// Whether `/status` is a subresource.
     pub has_status: bool,
-    /// Present where `/scale` is a subresource.
+    /// The paths of the subresource `/scale`, if there is one.
     pub scale: Option<Scale>,
     pub columns: Vec<Column>,
-    /// JSON paths by which field selectors may select.
+    /// JSON paths of the fields that field selectors support.
     pub selectable_fields: Vec<String>,
 }
 
-/// Where the scale subresource reads and writes, as JSON paths.
+/// The JSON paths that the scale subresource reads and writes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Scale {
     pub spec_replicas: String,
@@ -83,7 +83,7 @@ pub struct Scale {
     pub label_selector: Option<String>,
 }
 
-/// A column that `kubectl get` prints.
+/// A printer column of `kubectl get`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Column {
     pub name: String,
@@ -95,12 +95,12 @@ pub struct Column {
     pub json_path: String,
 }
 
-/// The document that something was read from.
+/// The document from which a definition was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Source {
-    /// A path, or what else the caller calls the text, such as the address of a server.
+    /// A path, or the caller's name for the text, such as the address of a server.
     pub file: String,
-    /// Counted from one.
+    /// The number of the document, counted from one.
     pub document: usize,
 }
 
@@ -120,7 +120,7 @@ pub enum ReadError {
     /// There are documents, but none is a CustomResourceDefinition.
     #[error("{file} has no CustomResourceDefinition; {found}")]
     NoDefinition { file: String, found: String },
-    /// A definition lacks something, or has something of a wrong type.
+    /// A field of a definition is missing, or has a wrong type.
     #[error("{place}, {definition}: {path} {problem}")]
     Field { place: Source, definition: String, path: String, problem: String },
 }
@@ -129,14 +129,14 @@ pub enum ReadError {
 ///
 /// # Errors
 ///
-/// As [`read`], and if there is no such file.
+/// As [`read`], and if the file does not exist.
 pub fn read_file(path: &Path) -> Result<Vec<Definition>, ReadError> {
     let text = std::fs::read_to_string(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
     read(&path.display().to_string(), &text)
 }
 
-/// Reads the files of a directory that end in `.yaml`, `.yml` or `.json`, in the order of their names. Those without a definition
-/// are passed over: a directory of manifests has others too.
+/// Reads the files of a directory that end in `.yaml`, `.yml` or `.json`, in the order of their names. Files without a
+/// definition are skipped, since a directory of manifests contains others too.
 ///
 /// # Errors
 ///
@@ -169,17 +169,18 @@ pub fn read_directory(path: &Path) -> Result<Vec<Definition>, ReadError> {
     Ok(definitions)
 }
 
-/// Reads every CustomResourceDefinition of a text in YAML or JSON. Lists of objects are taken apart.
+/// Reads every CustomResourceDefinition in a YAML or JSON text, including those inside lists.
 ///
 /// # Errors
 ///
-/// If the text is neither, has no definition, or a definition lacks what it must have. `file` names the text in the error.
+/// If the text is neither, has no definition, or a definition lacks a required field. `file` names the text in the
+/// error.
 pub fn read(file: &str, text: &str) -> Result<Vec<Definition>, ReadError> {
     let documents = parse::documents(file, text)?;
     collect(file, documents)
 }
 
-/// The CustomResourceDefinitions of a text as they stand there, of either API version.
+/// The CustomResourceDefinitions of a text unchanged, of either API version.
 ///
 /// # Errors
 ///
@@ -192,12 +193,12 @@ pub fn objects(file: &str, text: &str) -> Result<Vec<Value>, ReadError> {
     Ok(objects)
 }
 
-/// Takes the definitions out of `objects`, for example the `items` that a server answers to
-/// `GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions`, or that whole answer.
+/// Reads the definitions in `objects`, for example the `items` of a server's answer to `GET
+/// /apis/apiextensions.k8s.io/v1/customresourcedefinitions`, or that whole answer.
 ///
 /// # Errors
 ///
-/// If there is no definition, or one lacks what it must have. `origin` names the list in the error.
+/// If there is no definition, or one lacks a required field. `origin` names the list in the error.
 pub fn from_list(origin: &str, objects: Value) -> Result<Vec<Definition>, ReadError> {
     let documents = match objects {
         Value::Array(items) => items,
@@ -226,7 +227,7 @@ fn collect(file: &str, documents: Vec<Value>) -> Result<Vec<Definition>, ReadErr
 // === impl Definition ===
 
 impl Definition {
-    /// The version that objects are stored in, or else the first.
+    /// The storage version, or else the first version.
     pub fn storage_version(&self) -> Option<&Version> {
         self.versions.iter().find(|version| version.is_storage).or_else(|| self.versions.first())
     }

@@ -1,12 +1,12 @@
-//! Descriptions of a schema as doc comments that rustdoc and clippy take without a warning.
+//! Converts descriptions of a schema to doc comments that rustdoc and clippy accept without a warning.
 //!
-//! Descriptions are prose in Go's manner: long lines, indented examples, `<names>` to fill in, bare addresses, markers of
-//! kubebuilder. Nothing of that may end up as a doctest, a broken link or an HTML tag.
+//! Descriptions are prose in Go's style: long lines, indented examples, `<names>` to fill in, bare addresses,
+//! kubebuilder markers. None of that may become a doctest, a broken link or an HTML tag.
 
-/// Columns that a line may have, its indentation and `/// ` included.
+/// The longest line, including its indentation and `/// `.
 const COLUMNS: usize = 100;
 
-/// Lines without `///`, for a comment that is indented by `indent`.
+/// The lines, without `///`, of a comment that is indented by `indent`.
 pub(crate) fn lines(description: &str, indent: usize) -> Vec<String> {
     let width = COLUMNS.saturating_sub(indent + "/// ".len());
     let mut out = Vec::new();
@@ -53,14 +53,14 @@ pub(crate) fn lines(description: &str, indent: usize) -> Vec<String> {
     out
 }
 
-/// A name that anybody may have chosen, as code in a comment.
+/// A name that a user may have chosen, as code in a comment.
 pub(crate) fn code(name: &str) -> String {
     let plain = name.chars().filter(|character| !is_invisible(*character));
     let plain: String = plain.map(|character| if character == '`' { '\'' } else { character }).collect();
     format!("`{plain}`")
 }
 
-/// A paragraph or an item of a list, on its way to lines.
+/// A paragraph or a list item that is being converted to lines.
 #[derive(Default)]
 struct Block {
     text: String,
@@ -100,13 +100,13 @@ impl Block {
     }
 }
 
-/// Characters that rustc refuses in comments because they reorder what is shown, and what cannot be seen.
+/// Characters that rustc refuses in comments because they reorder the displayed text, and invisible ones.
 fn is_invisible(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
         || character.is_control()
 }
 
-/// Only what rustdoc does not take for Rust.
+/// A language that rustdoc does not take for Rust.
 fn fence_language(language: &str) -> &str {
     match language.trim() {
         "json" => "json",
@@ -117,7 +117,7 @@ fn fence_language(language: &str) -> &str {
     }
 }
 
-/// A line that markdown takes for a rule, or for what makes a heading of the line before.
+/// Whether a line would be a rule in markdown, or would turn the line before into a heading.
 fn is_rule(text: &str) -> bool {
     let mut characters = text.chars();
     let first = characters.next();
@@ -126,7 +126,7 @@ fn is_rule(text: &str) -> bool {
         && characters.all(|character| Some(character) == first)
 }
 
-/// `+optional`, `+kubebuilder:validation:..`
+/// Whether a line is a marker such as `+optional` or `+kubebuilder:validation:..`.
 fn is_marker(text: &str) -> bool {
     text.strip_prefix('+')
         .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_lowercase()) && !rest.contains(' '))
@@ -136,7 +136,7 @@ fn is_list_item(text: &str) -> bool {
     !split_item(text).0.is_empty()
 }
 
-/// An item's marker, as it is written, and its text.
+/// Splits the marker of a list item from its text.
 fn split_item(text: &str) -> (String, &str) {
     for bullet in ["- ", "* ", "+ ", "• "] {
         if let Some(rest) = text.strip_prefix(bullet) {
@@ -177,10 +177,10 @@ fn escape(text: &str) -> String {
     }
     while let Some(first) = rest.chars().next() {
         if first == '`' {
-            // Any number of backticks opens a span, and as many close it.
+            // Any number of backticks opens a span, which the same number closes.
             let n = rest.len() - rest.trim_start_matches('`').len();
             let ticks = &rest[..n];
-            // Three may open a block of code, and one without a language is a test that `cargo test` runs.
+            // Three may open a code block, and one without a language would be run as a test by `cargo test`.
             if n < 3
                 && let Some(end) = closing(&rest[n..], ticks)
             {
@@ -221,7 +221,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Where `ticks` stand alone in `text`.
+/// The position in `text` at which exactly `ticks` stand.
 fn closing(text: &str, ticks: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = text[from..].find('`') {
@@ -235,7 +235,7 @@ fn closing(text: &str, ticks: &str) -> Option<usize> {
     None
 }
 
-/// The address at the start of `text`, without punctuation that follows it.
+/// The address at the start of `text`, without trailing punctuation.
 fn address(text: &str) -> Option<&str> {
     if !text.starts_with("https://") && !text.starts_with("http://") {
         return None;
@@ -249,7 +249,7 @@ fn address(text: &str) -> Option<&str> {
     has_host.then_some(link)
 }
 
-/// `[shown](https://link)` at the start of `text`: shown, link, and the length of it all.
+/// Parses `[shown](https://link)` at the start of `text`: the text, the link, and the length of the whole.
 fn markdown_link(text: &str) -> Option<(&str, &str, usize)> {
     let inner = text.strip_prefix('[')?;
     let (shown, after) = inner.split_once(']')?;
@@ -333,7 +333,7 @@ mod tests {
         );
     }
 
-    /// A block of code without a language, or in Rust, would be compiled and run by `cargo test` of whoever generates.
+    /// A code block in Rust or without a language would be compiled and run by `cargo test` of the generated crate.
     #[test]
     fn no_description_is_run_as_a_test() {
         check(

@@ -1,15 +1,16 @@
 //! Code generation for Kubernetes APIs.
 //!
-//! - [`crd`] reads CustomResourceDefinitions, from manifests or as a server lists them. It is the input of all that generates.
-//! - [`types`] makes Rust types of them.
-//! - [`manifest`] writes definitions that come from Rust types, and other objects, as a person writes them.
-//! - [`clients`] makes clients, informers, listers and apply configurations for the kinds of API groups.
-//! - [`rbac`] makes the roles that some requests need.
-//! - [`project`] makes a project for an operator.
-//! - [`output`] is a set of generated files: written to a directory, or compared with what is there.
-//! - [`Builder`] reads definitions and writes their types, for a `build.rs` or for code that is checked in.
+//! - [`crd`] reads CustomResourceDefinitions, from manifests or from the answer of a server. They are the input of all
+//!   generators.
+//! - [`types`] generates Rust types for them.
+//! - [`manifest`] writes definitions that come from Rust types, and other objects, as a person would.
+//! - [`clients`] generates clients, informers, listers and apply configurations for the kinds of API groups.
+//! - [`rbac`] generates roles for a set of requests.
+//! - [`project`] generates a project for an operator.
+//! - [`output`] is a set of generated files, to be written to a directory or compared with it.
+//! - [`Builder`] reads definitions and writes their types, for a `build.rs` or for checked-in code.
 //!
-//! Nothing here talks to a server, and nothing runs a compiler or a formatter: a function gets text and returns text.
+//! Nothing here talks to a server, or runs a compiler or a formatter: a function gets text and returns text.
 
 mod builder;
 pub mod clients;

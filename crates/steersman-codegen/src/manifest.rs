@@ -1,10 +1,11 @@
-//! Manifests as a person writes them: of CustomResourceDefinitions that come from Rust types, and of any other object.
+//! Manifests in the form that a person would write: of CustomResourceDefinitions from Rust types, and of any other
+//! object.
 //!
-//! The definition of a type comes from kube's derives, `CustomResource` and `KubeSchema`: columns, subresources, selectable
-//! fields, list types and rules in CEL stand as attributes beside the fields. [`definition`] turns what they return into a
-//! manifest, and [`merge`] puts several versions into one. Nothing is in it that says nothing (nulls, empty lists), names that an
-//! API server would fill in are filled in, and what such a server does not know (`format: uint32`) is said in its words. Keys
-//! stand in the order in which one reads them, and that order does not change.
+//! The definition of a type comes from kube's derives, `CustomResource` and `KubeSchema`: columns, subresources,
+//! selectable fields, list types and CEL rules are attributes beside the fields. [`definition`] turns the derived value
+//! into a manifest, and [`merge`] combines several versions. Empty values (nulls, empty lists) are left out, names that
+//! an API server would fill in are filled in, and formats that such a server does not know (`format: uint32`) are
+//! expressed in known ones. Keys have a stable order that suits readers.
 
 mod normal;
 mod order;
@@ -16,23 +17,23 @@ use serde_json::Value;
 
 use crate::manifest::order::Ordered;
 
-/// Why a manifest could not be made.
+/// Why a manifest could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The object cannot be written as JSON, so not as YAML either.
     #[error("the object cannot be written as JSON")]
     Json(#[source] serde_json::Error),
-    /// Two definitions that are to become one are of different kinds.
+    /// Two definitions to be merged are of different kinds.
     #[error("cannot merge {first} and {second}: versions of one definition have the same {property}")]
     Mismatch { first: String, second: String, property: &'static str },
-    /// Of several definitions, two have the same version.
+    /// Two of the definitions have the same version.
     #[error("cannot merge two definitions of {name} with the same version {version}")]
     Repeated { name: String, version: String },
-    /// None of several definitions has the version that is to be stored.
+    /// No definition has the version that is to be stored.
     #[error("no definition has the version {wanted} that objects are to be stored in; there is {found}")]
     NoStorage { wanted: String, found: String },
-    /// The object is no definition of `apiextensions.k8s.io/v1`.
+    /// The object is not a definition of `apiextensions.k8s.io/v1`.
     #[error("{found} is no CustomResourceDefinition of apiextensions.k8s.io/v1")]
     NotADefinition { found: String },
     /// The object cannot be written as YAML.
@@ -40,17 +41,17 @@ pub enum Error {
     Yaml { message: String },
 }
 
-/// The manifest of a definition, such as `Network::crd()` returns.
+/// The manifest of a definition, such as the result of `Network::crd()`.
 ///
 /// # Errors
 ///
-/// If it is no definition of `apiextensions.k8s.io/v1`.
+/// If it is not a definition of `apiextensions.k8s.io/v1`.
 pub fn definition(definition: &impl Serialize) -> Result<String, Error> {
     yaml(&normal_definition(definition)?)
 }
 
-/// One definition of several that differ in their version only, such as `v1::Network::crd()` and `v2::Network::crd()`. Objects
-/// are stored in the version `storage`; the first definition says everything else.
+/// Merges definitions that differ in their version only, such as `v1::Network::crd()` and `v2::Network::crd()`. Objects
+/// are stored in the version `storage`; everything else is taken from the first definition.
 ///
 /// # Errors
 ///
@@ -109,7 +110,7 @@ fn normal_definition(definition: &impl Serialize) -> Result<Value, Error> {
 }
 
 fn yaml(object: &Value) -> Result<String, Error> {
-    // A folded line is as wide as a line of code.
+    // Folded lines are as wide as lines of code.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: 100 };
     let mut text = String::new();
     serde_saphyr::to_fmt_writer_with_options(&mut text, &Ordered::object(object), options)

@@ -1,7 +1,7 @@
 //! A project for an operator: a kind, its controller, tests, manifests, an image and CI.
 //!
-//! The files are templates with the names filled in. They belong to whoever asked for them from then on: nothing generates them
-//! again, except the manifests that the project's own tests keep up to date.
+//! The files are templates with the names filled in. After that they belong to the user: nothing generates them again,
+//! except the manifests that the project's own tests keep up to date.
 
 mod names;
 mod template;
@@ -17,10 +17,10 @@ use crate::rbac::{Permissions, ServiceAccount};
 
 pub use crate::project::names::NameError;
 
-/// What project to make.
+/// Options for the project.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of the package, the image, the namespace and the service account: `my-operator`.
+    /// The name of the package, the image, the namespace and the service account: `my-operator`.
     pub name: String,
     /// The kind that it reconciles: `Greeting`.
     pub kind: String,
@@ -31,7 +31,7 @@ pub struct Options {
     pub dependency: Dependency,
 }
 
-/// Where the project's crates of Steersman come from.
+/// The source of the project's Steersman crates.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Dependency {
     /// A checkout, by its absolute path.
@@ -40,7 +40,7 @@ pub enum Dependency {
     Published,
 }
 
-/// Why there is no project.
+/// Why the project could not be generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -75,17 +75,17 @@ const FILES: &[(&str, &str)] = &[
     ("tests/operator.rs", include_str!("../templates/operator/tests/operator.rs.template")),
 ];
 
-/// Those that only a project with webhooks has.
+/// Files of projects with webhooks only.
 const WEBHOOK_FILES: &[(&str, &str)] = &[
     ("manifests/webhook.yaml", include_str!("../templates/operator/manifests/webhook.yaml.template")),
     ("src/webhook.rs", include_str!("../templates/operator/src/webhook.rs.template")),
 ];
 
-/// That of a project that any machine can build: a machine of the CI has no checkout of Steersman.
+/// The CI workflow, which only a project with published dependencies has: a CI machine has no checkout of Steersman.
 const CI_FILE: (&str, &str) =
     (".github/workflows/ci.yaml", include_str!("../templates/operator/github/workflows/ci.yaml.template"));
 
-/// The files of the project. With [`Dependency::Path`] there is none for CI.
+/// Generates the files of the project. With [`Dependency::Path`] there is no CI workflow.
 ///
 /// # Errors
 ///
@@ -107,7 +107,7 @@ pub fn generate(options: &Options) -> Result<Files, Error> {
     Ok(files)
 }
 
-/// What the operator asks for as it is made. Its own test holds its requests against the file.
+/// The permissions of the generated operator. Its own test compares its requests with the manifest.
 fn permissions(options: &Options) -> Permissions {
     let Options { name, kind, group, .. } = options;
     let plural = names::plural(kind);

@@ -1,8 +1,8 @@
-//! The roles that some requests need.
+//! Roles for a set of requests.
 //!
-//! [`Permissions`] are collected, for example by the testkit from what an operator has asked for in a test, and become manifests:
-//! a service account, and the smallest roles that allow it so much. What is needed in the account's own namespace only becomes a
-//! Role there, everything else a ClusterRole.
+//! [`Permissions`] are collected, for example by the testkit from an operator's requests in a test, and become
+//! manifests: a service account, and the smallest roles that allow these requests. Permissions that are needed only in
+//! the account's own namespace become a Role there, all others a ClusterRole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,33 +19,33 @@ pub struct Permissions {
     needed: BTreeSet<Permission>,
 }
 
-/// Something that may be done with the objects of a resource.
+/// A verb on the objects of a resource.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Permission {
-    /// Where; nothing for all namespaces and for what is in none.
+    /// The namespace; `None` for all namespaces and for cluster-scoped objects.
     pub namespace: Option<String>,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural, with a subresource as `pods/status`.
+    /// The plural; with a subresource, `pods/status`.
     pub resource: String,
     /// `get`, `list` and so on.
     pub verb: String,
 }
 
-/// Who is allowed.
+/// The subject of the roles.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServiceAccount {
     namespace: String,
     name: String,
 }
 
-/// The verbs in the order in which people write them.
+/// The verbs in the usual order.
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 // === impl Permissions ===
 
 impl Permissions {
-    /// Adds one.
+    /// Adds a permission.
     pub fn insert(&mut self, permission: Permission) {
         self.needed.insert(permission);
     }
@@ -74,13 +74,13 @@ impl Permissions {
         self
     }
 
-    /// Every permission, in order.
+    /// Iterates over all permissions, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Permission> {
         self.needed.iter()
     }
 
-    /// The manifests: the account, a ClusterRole and a Role with what it needs, and their bindings. A role that would be empty
-    /// is left out.
+    /// The manifests: the account, a ClusterRole and a Role with its permissions, and their bindings. An empty role is
+    /// left out.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ fn rules(needed: &BTreeSet<[&str; 3]>) -> Value {
         verbs.sort_by_key(|verb| VERBS.iter().position(|known| known == verb));
         resources.entry((group, verbs)).or_default().push(resource);
     }
-    // In the order of the alphabet, by the first resource: the verbs are what changes most.
+    // Sorted by the first resource, since the verbs change most often.
     let mut rules: Vec<_> = resources.into_iter().collect();
     rules.sort_by(|((group_a, _), a), ((group_b, _), b)| (group_a, a).cmp(&(group_b, b)));
     rules

@@ -1,12 +1,13 @@
-//! CustomResourceDefinitions to Rust types.
+//! Generates Rust types from CustomResourceDefinitions.
 //!
-//! A kind becomes a struct with `metadata`, `spec` and so on, the impls that make it a `kube::Resource`, and the types below it.
-//! Those that say the same (fields, their descriptions, the name they are used under) are one type, under the shortest name that is
-//! free. The stages are: `infer` (schema to `model`), `names`, `derives`, `print`, `layout` (files and modules).
+//! A kind becomes a struct with `metadata`, `spec` and so on, the impls that make it a `kube::Resource`, and the types
+//! below it. Types that are equal (in fields, descriptions, and the name they are used under) become one type, under
+//! the shortest name that is free. The stages are: `infer` (schema to `model`), `names`, `derives`, `print`, `layout`
+//! (files and modules).
 //!
-//! What a type can hold is what the API server lets through, and no value changes on its way through one, as far as Rust and
-//! Kubernetes' own types allow: an optional field is an `Option`, an empty list is not an absent one, quantities keep the form
-//! in which they were written.
+//! A type can hold what the API server accepts, and no value changes on its way through a type, as far as Rust and
+//! Kubernetes' own types allow: an optional field is an `Option`, an empty list is distinct from an absent one, and
+//! quantities keep the form in which they were written.
 
 mod derives;
 mod infer;
@@ -25,28 +26,29 @@ use crate::crd::{Definition, Source, Version};
 use crate::output::Files;
 use crate::words;
 
-/// What the generated code is to be like.
+/// Options for the generated code.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Descriptions become doc comments. Set by default.
     pub docs: bool,
-    /// What becomes of strings with an `enum`.
+    /// How strings with an `enum` are represented.
     pub enums: Enums,
     /// Whether to use the types of k8s-openapi where a schema is exactly theirs. Set by default.
     pub known_types: bool,
     /// Whether versions that the definition does not serve get types too.
     pub unserved_versions: bool,
-    /// Whether `spec` is always there: without it, a schema that does not require one makes it an `Option`.
+    /// Whether `spec` is a plain field even if the schema does not require it; otherwise it is an `Option` then.
     pub spec_always: bool,
-    /// Derive `schemars::JsonSchema`, with the crate `schemars` in version 1 and the feature of that name of k8s-openapi.
+    /// Derive `schemars::JsonSchema`. The generated code then needs the crate `schemars` in version 1, and the feature
+    /// of the same name of k8s-openapi.
     pub schemars: bool,
     /// Derives added to every type, as paths: `bon::Builder`.
     pub derives: Vec<String>,
     pub layout: Layout,
 }
 
-/// What becomes of strings with an `enum`.
+/// How strings with an `enum` are represented.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Enums {
     /// A Rust enum of the values. An object with another value cannot be decoded.
@@ -72,10 +74,10 @@ pub enum Layout {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Two definitions say what one version of one kind is.
+    /// Two definitions define the same version of the same kind.
     #[error("{kind} of {group}/{version} is defined twice, in {first} and in {second}: leave one out")]
     Twice { group: String, version: String, kind: String, first: Source, second: Source },
-    /// Two groups, versions or kinds have one name in Rust.
+    /// Two groups, versions or kinds would have the same name in Rust.
     #[error("{first} and {second} would both be {name} in Rust: generate them apart")]
     Alike { first: String, second: String, name: String },
     /// No version of any definition is served.
@@ -87,8 +89,8 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// If two definitions are of the same version of the same kind, one has no version to generate, or two groups, versions or kinds
-/// have one name in Rust.
+/// If two definitions are of the same version of the same kind, one has no version to generate, or two groups, versions
+/// or kinds would have the same name in Rust.
 pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, Error> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<layout::Kind>>> = BTreeMap::new();
     let mut names: BTreeMap<String, String> = BTreeMap::new();
@@ -107,7 +109,8 @@ pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, 
     Ok(layout::files(groups, options))
 }
 
-/// Notes what the names in Rust of a kind stand for. `a-b.com` and `a.b.com` are one module, `Foo` and `foo` one type.
+/// Records the Rust names of a kind and its group and version, to find clashes: `a-b.com` and `a.b.com` become one
+/// module, `Foo` and `foo` one type.
 fn check_names(definition: &Definition, version: &Version, names: &mut BTreeMap<String, String>) -> Result<(), Error> {
     let group = &definition.group;
     let group_name = words::field(group);
@@ -124,7 +127,7 @@ fn check_names(definition: &Definition, version: &Version, names: &mut BTreeMap<
     Ok(())
 }
 
-/// Where the generated type of a kind is, below the module of the output: `apis::example_com::v1::Network`.
+/// The path of a kind's generated type, below the module of the output: `apis::example_com::v1::Network`.
 pub fn path(definition: &Definition, version: &Version, module: &str) -> String {
     let group = words::field(&definition.group);
     format!("{module}::{group}::{}::{}", words::field(&version.name), names::of_kind(&definition.names.kind))

@@ -1,6 +1,6 @@
-//! Names: from those of Kubernetes (`podCIDRs`, `loadBalancerIP`) to those of Rust (`pod_cidrs`, `LoadBalancerIp`).
+//! Converts names of Kubernetes (`podCIDRs`, `loadBalancerIP`) to names of Rust (`pod_cidrs`, `LoadBalancerIp`).
 
-/// Words of the language, and what stands for them: raw identifiers read badly in struct literals.
+/// Keywords of Rust. They get an underscore: raw identifiers read badly in struct literals.
 const KEYWORDS: &[&str] = &[
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
     "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
@@ -8,10 +8,10 @@ const KEYWORDS: &[&str] = &[
     "try", "type", "typeof", "union", "unsafe", "unsized", "use", "virtual", "where", "while", "yield", "Self",
 ];
 
-/// Spellings with capitals inside that are one word.
+/// Spellings with inner capitals that are one word.
 const COMPOUNDS: &[&str] = &["OAuth", "IPv", "gRPC", "mTLS", "iSCSI"];
 
-/// Plural words whose singular is not found by the rules, in small letters.
+/// Plural words whose singular the rules do not find, in lower case.
 const SINGULARS: &[(&str, &str)] = &[
     ("aliases", "alias"),
     ("buses", "bus"),
@@ -25,7 +25,7 @@ const SINGULARS: &[(&str, &str)] = &[
     ("vertices", "vertex"),
 ];
 
-/// Words that end in an s in the singular.
+/// Singular words that end in an s.
 const SINGULAR_ALREADY: &[&str] = &[
     "access",
     "address",
@@ -59,7 +59,7 @@ const SINGULAR_ALREADY: &[&str] = &[
     "windows",
 ];
 
-/// What characters that are no letters are called where they are all that tells two values apart.
+/// Names of characters that are not letters, for values that differ in these alone.
 const SYMBOLS: &[(char, &str)] = &[
     ('!', "not"),
     ('#', "hash"),
@@ -78,7 +78,7 @@ const SYMBOLS: &[(char, &str)] = &[
     ('~', "tilde"),
 ];
 
-/// The words of a name, in small letters: `podCIDRs` is `pod`, `cidrs`. Digits belong to the word before them.
+/// The words of a name, in lower case: `podCIDRs` is `pod`, `cidrs`. Digits belong to the word before them.
 pub(crate) fn words(name: &str) -> Vec<String> {
     let characters: Vec<char> = name.chars().collect();
     let mut words: Vec<String> = Vec::new();
@@ -108,7 +108,7 @@ pub(crate) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The words that symbols add, for names that have no others: `*` is `star`.
+/// The words for symbols, for names that have no others: `*` is `star`.
 pub(crate) fn words_of_symbols(name: &str) -> Vec<String> {
     let named = name.chars().filter_map(|character| SYMBOLS.iter().find(|(symbol, _)| *symbol == character));
     named.map(|(_, word)| (*word).to_owned()).collect()
@@ -120,8 +120,8 @@ fn finish(words: &mut Vec<String>, word: &mut String) {
     }
 }
 
-/// Whether a capital begins a word: after a small letter or digit, or as the last capital before small letters. A plural `s`
-/// after capitals belongs to them (`CIDRs`).
+/// Whether a capital begins a word: after a lower-case letter or digit, or as the last capital before lower-case
+/// letters. A plural `s` after capitals belongs to them (`CIDRs`).
 fn begins_word(characters: &[char], at: usize) -> bool {
     let character = characters[at];
     if !character.is_ascii_uppercase() {
@@ -157,7 +157,7 @@ pub(crate) fn pascal(words: &[String]) -> String {
     words.iter().map(|word| capital(word)).collect()
 }
 
-/// What serde's `rename_all = "camelCase"` makes of a field: `pod_cidrs` is `podCidrs`.
+/// Applies serde's `rename_all = "camelCase"` to a field: `pod_cidrs` is `podCidrs`.
 pub(crate) fn camel(field: &str) -> String {
     let pascal: String = field.split('_').map(capital).collect();
     let mut characters = pascal.chars();
@@ -187,7 +187,7 @@ pub(crate) fn field(name: &str) -> String {
     identifier(snake(&words))
 }
 
-/// Makes an identifier of what may be a keyword, or begin with a digit.
+/// Makes a valid identifier of a name that may be a keyword or begin with a digit.
 pub(crate) fn identifier(name: String) -> String {
     if KEYWORDS.contains(&name.as_str()) {
         return format!("{name}_");
@@ -198,7 +198,7 @@ pub(crate) fn identifier(name: String) -> String {
     name
 }
 
-/// The words of one of several: `ContainerPorts` is `ContainerPort`.
+/// The words of the singular: `ContainerPorts` is `ContainerPort`.
 pub(crate) fn singular(words: &[String]) -> Vec<String> {
     let mut words = words.to_vec();
     if let Some(last) = words.last_mut() {

@@ -1,7 +1,7 @@
-//! Bootstrap tokens, with which nodes join: Secrets of the type `bootstrap.kubernetes.io/token` in `kube-system`.
+//! Bootstrap tokens for nodes that join: Secrets of the type `bootstrap.kubernetes.io/token` in `kube-system`.
 //!
-//! [`signer`] signs what nodes read before they trust the cluster, [`cleaner`] deletes tokens that have expired. Both are off by
-//! default, as upstream. Follows `pkg/controller/bootstrap`; this file reads the Secrets.
+//! [`signer`] signs the ConfigMap that nodes read before they trust the cluster, and [`cleaner`] deletes expired
+//! tokens. Both are off by default, as upstream. Follows `pkg/controller/bootstrap`; this file reads the Secrets.
 
 pub(crate) mod cleaner;
 pub(crate) mod signer;
@@ -15,7 +15,7 @@ const NAMESPACE: &str = "kube-system";
 const NAME_PREFIX: &str = "bootstrap-token-";
 const ID_BYTES: usize = 6;
 
-/// The Secrets that are bootstrap tokens.
+/// Selects the Secrets that are bootstrap tokens.
 fn selection() -> Selection {
     Selection::new(Scope::Namespace(NAMESPACE.to_owned())).fields("type=bootstrap.kubernetes.io/token")
 }

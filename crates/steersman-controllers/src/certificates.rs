@@ -1,9 +1,9 @@
 //! Signs the certificates of approved CertificateSigningRequests, for the built-in signers.
 //!
 //! Follows kube-controller-manager's signing controllers for `kubernetes.io/kube-apiserver-client`,
-//! `kubernetes.io/kube-apiserver-client-kubelet` and `kubernetes.io/kubelet-serving`. A request that breaks the rules of its signer
-//! gets the condition `Failed`. `kubernetes.io/legacy-unknown` is not signed. The loops beside it approve the requests of kubelets
-//! (`approver`) and delete requests that are done with (`cleaner`).
+//! `kubernetes.io/kube-apiserver-client-kubelet` and `kubernetes.io/kubelet-serving`. A request that breaks the rules
+//! of its signer gets the condition `Failed`. `kubernetes.io/legacy-unknown` is not signed. The loops beside it approve
+//! the requests of kubelets (`approver`) and delete obsolete requests (`cleaner`).
 
 pub(crate) mod approver;
 mod authority;
@@ -25,7 +25,7 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "certificates-controller";
 
 const APPROVED: &str = "Approved";
@@ -51,7 +51,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let Some(authority) = settings.authority.clone() else { return manager };
     let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All).lister();
@@ -81,7 +81,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         }
         Err(error) => return Err(Error::Sign(error)),
     }
-    // A request that has changed since it was read is signed by the next pass, if it still is to be signed.
+    // If the request has changed since it was read, the next pass signs it, if it is still approved.
     let request = CertificateSigningRequest { status: Some(status), ..(*request).clone() };
     let api = Api::<CertificateSigningRequest>::all(cx.client.clone());
     if refusal::replace_status(&api, &request).await?.is_some() {
@@ -90,7 +90,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     Ok(Action::AwaitChange)
 }
 
-/// Whether a request is approved and has neither a certificate nor a reason why it gets none.
+/// Whether a request is approved and has neither a certificate nor a failure.
 fn is_to_be_signed(request: &CertificateSigningRequest) -> bool {
     let Some(status) = &request.status else { return false };
     let has = |kind: &str| {

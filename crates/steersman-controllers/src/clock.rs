@@ -1,8 +1,8 @@
-//! Times as objects have them.
+//! Times in the precision of objects.
 
 use jiff::Timestamp;
 
-/// A time as it comes back from the server, in whole seconds: what was written is compared with what is to be written.
+/// A time in whole seconds, as it comes back from the server: written times are compared with times to be written.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

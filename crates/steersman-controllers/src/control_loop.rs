@@ -1,8 +1,8 @@
-//! The table of control loops: their names, their accounts, and how each is put into a manager.
+//! The table of control loops: their names, their accounts, and the functions that add them to a manager.
 //!
-//! Whoever runs loops (the binary, the testkit) goes through [`ControlLoop::ALL`]. A loop gets informers that all loops share, a client as
-//! the ServiceAccount that kube-controller-manager's controller of the same job has, and the [`Settings`] of the cluster. What a loop
-//! does is in a module of its own.
+//! Programs that run loops (the binary, the testkit) use [`ControlLoop::ALL`]. A loop gets informers that all loops
+//! share, a client with the ServiceAccount of kube-controller-manager's corresponding controller, and the [`Settings`]
+//! of the cluster. Each loop has a module of its own.
 
 use crate::settings::Parts;
 use std::borrow::Cow;
@@ -11,15 +11,15 @@ use steersman::{Manager, ManagerError};
 
 /// A loop that a control plane may run.
 pub struct ControlLoop {
-    /// The name in `--controllers` and of the health check. Metrics and logs have those of the loop's controllers.
+    /// The name in `--controllers` and of the health check. Metrics and logs use the names of the loop's controllers.
     pub name: &'static str,
-    /// The ServiceAccount in `kube-system` as which it acts.
+    /// The ServiceAccount of the loop in `kube-system`.
     pub account: &'static str,
-    /// Whether it runs where nothing is said about it.
+    /// Whether the loop runs by default.
     pub is_default: bool,
-    /// The name of kube-controller-manager's controller, where it is not `name` and `-controller`.
+    /// The name of kube-controller-manager's controller, if it is not `name` with the suffix `-controller`.
     upstream: Option<&'static str>,
-    /// A shorter name that kube-controller-manager takes, where it is not `name`.
+    /// A shorter name that kube-controller-manager accepts, if it is not `name`.
     alias: Option<&'static str>,
     add: fn(Manager, Parts<'_>) -> Manager,
 }
@@ -101,45 +101,45 @@ impl ControlLoop {
         ),
     ];
 
-    /// The user whose client the shared informers of all loops use.
+    /// The user of the client for the shared informers of all loops.
     pub const READER: &str = "system:kube-controller-manager";
 
     const fn new(name: &'static str, account: &'static str, add: fn(Manager, Parts<'_>) -> Manager) -> ControlLoop {
         ControlLoop { name, account, is_default: true, upstream: None, alias: None, add }
     }
 
-    /// The same, running only where it is named.
+    /// The same loop, which runs only if it is named.
     const fn off(self) -> ControlLoop {
         ControlLoop { is_default: false, ..self }
     }
 
-    /// The same, of which kube-controller-manager's controller has another name.
+    /// The same loop, with another name of kube-controller-manager's controller.
     const fn upstream(self, name: &'static str) -> ControlLoop {
         ControlLoop { upstream: Some(name), ..self }
     }
 
-    /// The same, which kube-controller-manager also takes under another name.
+    /// The same loop, with another name that kube-controller-manager accepts.
     const fn alias(self, name: &'static str) -> ControlLoop {
         ControlLoop { alias: Some(name), ..self }
     }
 
-    /// What kube-controller-manager calls its controller of the same job.
+    /// The name of kube-controller-manager's corresponding controller.
     pub fn upstream_name(&self) -> Cow<'static, str> {
         self.upstream.map_or_else(|| format!("{}-controller", self.name).into(), Cow::Borrowed)
     }
 
-    /// The loop of a name, or of a name that kube-controller-manager takes for its controller: `deployment` or
+    /// The loop with this name, or with a name that kube-controller-manager accepts for its controller: `deployment` or
     /// `deployment-controller`.
     pub fn named(name: &str) -> Option<&'static ControlLoop> {
         let has_name = |one: &&ControlLoop| one.name == name || one.upstream_name() == name || one.alias == Some(name);
         ControlLoop::ALL.iter().find(has_name)
     }
 
-    /// Runs the loop until `shutdown` resolves; passes under way end first. The manager comes with the informers of all loops, and with
-    /// the metrics, the health checks and the election that are wanted.
+    /// Runs the loop until `shutdown` resolves; reconciles in progress end first. The manager must have the informers
+    /// of all loops, and the metrics, health checks and election that are wanted.
     ///
     /// # Errors
-    /// When a controller of the loop cannot be run, or was cut off at the end.
+    /// When a controller of the loop cannot run, or was cut off at the end.
     pub async fn run(
         &self,
         manager: Manager,

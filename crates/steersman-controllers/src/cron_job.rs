@@ -1,8 +1,9 @@
-//! Starts the Jobs of CronJobs at their times, follows them in the status, and deletes those that the history may not hold.
+//! Starts the Jobs of CronJobs at their scheduled times, tracks them in the status, and deletes those beyond the
+//! history limits.
 //!
-//! Follows upstream's `pkg/controller/cronjob`. Between two times nothing runs: the key comes back when the next one is due. What
-//! to do is decided in `plan`, and `schedule` knows the times; here are the requests. Jobs count by the uid of their controller,
-//! not by its name as upstream.
+//! Follows upstream's `pkg/controller/cronjob`. Nothing runs between two scheduled times: the key comes back when the
+//! next one is due. `plan` decides, `schedule` computes the times, and this file sends the requests. Jobs are found by
+//! the uid of their controller, not by its name as upstream.
 
 mod changes;
 mod plan;
@@ -29,7 +30,7 @@ use steersman::consistency::ConsistencyStore;
 use steersman::events::EventRecorder;
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// What the Events come from, and the name under which the loop appears in logs.
+/// The source of Events, and the name of the loop in logs.
 const NAME: &str = "cronjob-controller";
 const WORKERS: usize = 5;
 
@@ -46,7 +47,7 @@ struct Context {
     written: ConsistencyStore,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let (cron_jobs, jobs) = {
         let informers = manager.informers();
@@ -87,7 +88,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     result.map(|wait| wait.map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
-/// One look at a CronJob.
+/// One pass over a CronJob.
 struct Pass<'a> {
     cron_job: &'a CronJob,
     cx: &'a Context,
@@ -95,11 +96,11 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// What is in `status` after this is to be written, also after an error. Returns when to look again.
+    /// Updates `status`, which is to be written afterwards even if an error is returned. Returns when to run again.
     async fn run(&self, status: &mut CronJobStatus) -> Result<Option<Duration>, Error> {
         let jobs = self.cx.jobs.controlled_by(self.cron_job.metadata.uid.as_deref().unwrap_or_default())?;
         for job in plan::surplus(self.cron_job, &jobs) {
-            // An Event says what failed; the next pass tries again.
+            // An Event reports the failure; the next pass tries again.
             let _ = self.delete(&job, status).await;
         }
         self.warn_of_unexpected(status, &jobs).await?;
@@ -155,7 +156,8 @@ impl Pass<'_> {
         Ok(decision.wait)
     }
 
-    /// Warns of Jobs that run and that nobody has started for the CronJob. The status may have changed since the cache was filled.
+    /// Warns of active Jobs that were not started for the CronJob. The status is read from the server first, because it
+    /// may have changed since the cache was filled.
     async fn warn_of_unexpected(&self, status: &CronJobStatus, jobs: &[std::sync::Arc<Job>]) -> Result<(), Error> {
         let unexpected = plan::unexpected(status, jobs);
         if unexpected.is_empty() {
@@ -172,7 +174,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Takes a Job out of the list of those that run if the server does not have it either.
+    /// Removes a Job from the list of active ones if the server does not have it either.
     async fn drop_if_missing(&self, status: &mut CronJobStatus, active: &ObjectReference) -> Result<(), Error> {
         let name = active.name.as_deref().unwrap_or_default();
         let found = if name.is_empty() {
@@ -187,7 +189,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Makes room for the Job that replaces those that run.
+    /// Deletes the active Jobs, which the new Job replaces.
     async fn delete_active(&self, status: &mut CronJobStatus) -> Result<(), Error> {
         for active in status.active.clone().unwrap_or_default() {
             let name = active.name.as_deref().unwrap_or_default();
@@ -218,7 +220,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Creates the Job for a time, or finds that an earlier pass did that and did not come to write it down.
+    /// Creates the Job for a scheduled time, or finds the one that an earlier pass created without recording it in the
+    /// status.
     async fn start(&self, status: &mut CronJobStatus, time: Timestamp) -> Result<(), Error> {
         let wanted = self.job_for(time);
         let name = wanted.name_any();
@@ -293,7 +296,7 @@ impl Pass<'_> {
     }
 }
 
-/// The schedule in its time zone. Where that is unknown, which is said elsewhere, in UTC.
+/// The schedule in its time zone. An unknown time zone, which is reported elsewhere, counts as UTC.
 fn read_schedule(cron_job: &CronJob) -> Result<Schedule, schedule::ParseError> {
     let name = cron_job.spec.time_zone.as_deref().unwrap_or_default();
     Schedule::parse(&cron_job.spec.schedule, schedule::zone(name).unwrap_or(jiff::tz::TimeZone::UTC))

@@ -1,8 +1,8 @@
-//! Puts a Pod of each DaemonSet on each Node that it is meant for, and replaces the Pods when the template changes.
+//! Runs a Pod of each DaemonSet on each Node that should have one, and replaces the Pods when the template changes.
 //!
-//! Follows kube-controller-manager's DaemonSet controller. A Pod is meant for its Node by a required node affinity on the name, and the
-//! scheduler binds it. What is to be done is decided in `plan`, from the Nodes as `placement` reduces them; this file reads what it is
-//! decided from, does it, and writes the status. A Node that changes wakes the DaemonSets for which the change may matter; one that is
+//! Follows kube-controller-manager's DaemonSet controller. A Pod is assigned to its Node by a required node affinity on
+//! the name, and the scheduler binds it. `plan` decides, on Nodes in the form of `placement`; this file reads, executes
+//! the plan and writes the status. A Node that changes wakes the DaemonSets that the change may affect. A Node that is
 //! deleted wakes none, as upstream.
 
 mod failures;
@@ -36,12 +36,12 @@ use steersman::owners::OwnedBy;
 use steersman::write::slow_start;
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "daemonset-controller";
 const WORKERS: usize = 2;
-/// How many Pods one pass creates at most, and how many it deletes.
+/// The most Pods that one pass creates, and also the most that it deletes.
 const BURST: usize = 250;
-/// How many requests to delete Pods are under way at once.
+/// The number of concurrent requests to delete Pods.
 const DELETIONS_AT_ONCE: usize = 50;
 
 pub(super) struct Context {
@@ -50,14 +50,14 @@ pub(super) struct Context {
     sets: Lister<DaemonSet>,
     pods: Dependents<Pod>,
     revisions: Dependents<ControllerRevision>,
-    /// All Nodes, each as the one value under which the index has it.
+    /// All Nodes. The key of each is the reduced form of the Node that plans use.
     sites: Index<Node, Arc<Site>>,
     failures: Failures,
     written: ConsistencyStore,
     clock: fn() -> Timestamp,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let sets = informers.informer::<DaemonSet>(Scope::All);
@@ -87,7 +87,8 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     manager.controller(controller)
 }
 
-/// The DaemonSets for which a change of a Node matters: it gets a Pod now, loses one, or is one that had been counted as misplaced.
+/// The DaemonSets that a change of a Node affects: they get a Pod there now, lose one, or have one there that was
+/// counted as misplaced.
 fn concerned_by(sets: &Informer<DaemonSet>) -> impl Fn(&Happened<'_, Node>) -> Vec<ObjectKey> + Send + Sync + 'static {
     let sets = sets.lister();
     move |happened| {
@@ -130,7 +131,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         cx.control.events.event(&*set, EventType::Warning, "SelectingAll", note);
         return Ok(Action::AwaitChange);
     }
-    // What it controlled may have been released by now, or deleted: nothing certain can be said of it.
+    // Pods of a deleted DaemonSet may have been released or deleted by now, so its counts would be uncertain.
     if set.metadata.deletion_timestamp.is_some() {
         return Ok(Action::AwaitChange);
     }
@@ -163,7 +164,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     Ok(again.map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
-/// Does what was planned, as far as one pass may. Returns the Pods that were created, also where something was refused.
+/// Executes a plan, within the bounds of a pass. Returns the created Pods, even if a request was refused.
 async fn execute(
     cx: &Context,
     key: &ObjectKey,
@@ -182,7 +183,7 @@ async fn execute(
         Ok(())
     };
     let (_, refused): (_, Option<Refused>) = slow_start(nodes.len(), create).await;
-    // The cache does not show yet that the namespace is ending. The Pods that are there go with it.
+    // The cache does not show yet that the namespace is being deleted. The existing Pods are deleted with it.
     let mut refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
     let delete = async |pod: &Arc<Pod>| {
         cx.control.delete(&**set, pod).await?;
@@ -198,7 +199,7 @@ async fn execute(
     (created.into_inner(), refused.map_or(Ok(()), |refused| Err(refused.into())))
 }
 
-/// The Pod of a Node.
+/// The Pod for a Node.
 fn pod_for(set: &DaemonSet, hash: &str, node: &str) -> Option<Pod> {
     let mut template = set.spec.template.clone();
     let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
@@ -212,7 +213,7 @@ fn pod_for(set: &DaemonSet, hash: &str, node: &str) -> Option<Pod> {
     Some(control::from_template(set, &template))
 }
 
-/// Writes the status if it differs. Returns when it will, although nothing happens.
+/// Writes the status if it differs. Returns when it will change by itself.
 async fn write_status(
     cx: &Context,
     key: &ObjectKey,

@@ -1,7 +1,7 @@
-//! The objects of a kind that an owner controls, or may come to control: found by an index, adopted and released.
+//! The objects of a kind that an owner controls or may adopt: found through an index, adopted and released.
 //!
-//! Follows upstream's `pkg/controller/controller_ref_manager.go`: an object without a controller that the selector of an owner matches
-//! gets it as its controller; one that it does not match any more is let go.
+//! Follows upstream's `pkg/controller/controller_ref_manager.go`: an owner adopts objects without a controller that its
+//! selector matches, and releases objects that it does not match any more.
 
 use crate::refusal::{self, Error, Refused};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -17,21 +17,21 @@ use std::sync::Arc;
 use steersman::cache::{CachedResource, Index, Informer};
 use steersman::{LookupError, owners};
 
-/// Objects by who controls them.
+/// An index of objects by their controller.
 pub(crate) struct Dependents<K> {
     index: Index<K, Place>,
 }
 
-/// Where the index has an object.
+/// The index key of an object.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Place {
-    /// Below the uid of its controller.
+    /// The uid of its controller.
     Controlled(String),
-    /// Below its namespace, if it has no controller.
+    /// Its namespace, if it has no controller.
     Free(String),
 }
 
-/// An owner that is claiming.
+/// An owner, to claim objects for.
 pub(crate) struct Claim<'a, O> {
     pub(crate) client: &'a Client,
     pub(crate) owner: &'a O,
@@ -56,12 +56,12 @@ where
         Dependents { index }
     }
 
-    /// Those that an owner controls.
+    /// The objects that an owner controls.
     pub(crate) fn controlled_by(&self, uid: &str) -> Result<Vec<Arc<K>>, LookupError> {
         self.index.get(&Place::Controlled(uid.to_owned()))
     }
 
-    /// Those that an owner controls and whose metadata passes. Nothing else is decoded.
+    /// The objects that an owner controls and whose metadata passes. Other objects are not decoded.
     pub(crate) fn controlled_where(
         &self,
         uid: &str,
@@ -70,7 +70,7 @@ where
         self.index.get_where(&Place::Controlled(uid.to_owned()), passes)
     }
 
-    /// Those without a controller in a namespace whose metadata passes. Nothing else is decoded.
+    /// The objects without a controller in a namespace whose metadata passes. Other objects are not decoded.
     pub(crate) fn free_in(
         &self,
         namespace: &str,
@@ -86,8 +86,9 @@ impl<O> Claim<'_, O>
 where
     O: Clone + Debug + DeserializeOwned + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
 {
-    /// The objects that are the owner's after this: those that it controls and its selector matches, and those without a controller
-    /// that it matches, which are adopted. Those that it controls and does not match are released.
+    /// The objects that belong to the owner after this call: those that it controls and its selector matches, and
+    /// matching objects without a controller, which are adopted. Objects that it controls and does not match are
+    /// released.
     ///
     /// # Errors
     /// When the cache is not filled, or the server refuses a change.
@@ -99,8 +100,8 @@ where
         self.of_those(dependents, |_| true).await
     }
 
-    /// As [`Claim::of`], of objects that a finalizer holds: what is adopted gets it with its owner, and is told to `adopted`, because
-    /// the cache does not show that yet.
+    /// Like [`Claim::of`], for objects that must have a finalizer: an adopted object gets it together with its owner
+    /// reference, and is passed to `adopted`, because the cache does not show it yet.
     ///
     /// # Errors
     /// As for [`Claim::of`].
@@ -117,7 +118,7 @@ where
         self.claim(dependents, |_| true, &[finalizer], adopted).await
     }
 
-    /// As [`Claim::of`], of those objects that `counts`. The others are neither adopted nor released.
+    /// Like [`Claim::of`], for objects that pass `counts`. Others are neither adopted nor released.
     ///
     /// # Errors
     /// As for [`Claim::of`].
@@ -185,7 +186,7 @@ where
         selects(self.selector, metadata)
     }
 
-    /// Whether the server still has the owner, and not being deleted: the cache may be behind.
+    /// Whether the server still has the owner, and it is not being deleted: the cache may lag behind.
     async fn is_there(&self) -> Result<bool, Refused> {
         let meta = self.owner.meta();
         let (namespace, name) =
@@ -219,7 +220,7 @@ where
         self.patch(api, object, json!({"ownerReferences": [{"$patch": "delete", "uid": uid}]})).await.map(|_| ())
     }
 
-    /// `None` if the object is gone, or another one now.
+    /// The patched object; `None` if the object is gone or was replaced by another one.
     async fn patch<K>(&self, api: &Api<K>, object: &K, mut metadata: serde_json::Value) -> Result<Option<K>, Refused>
     where
         K: Clone + Debug + DeserializeOwned + Resource,
@@ -235,24 +236,27 @@ where
     }
 }
 
-/// Whether an owner that selects the object may become its controller: it has none, stays, and has labels to be selected by.
+/// Whether an object may be adopted by an owner that selects it: it has no controller, is not being deleted, and has
+/// labels.
 pub(crate) fn is_adoptable(metadata: &ObjectMeta) -> bool {
     let is_free = metadata.owner_references.iter().flatten().all(|owner| owner.controller != Some(true));
     is_free && metadata.deletion_timestamp.is_none() && metadata.labels.is_some()
 }
 
-/// Whether the selector of an owner matches. An empty one matches everything elsewhere; an owner that has one owns nothing.
+/// Whether the selector of an owner matches an object. An empty selector matches nothing here, in contrast to
+/// elsewhere.
 pub(crate) fn selects(selector: &Selector, metadata: &ObjectMeta) -> bool {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     !selector.selects_all() && selector.matches(metadata.labels.as_ref().unwrap_or(&NONE))
 }
 
-/// What the owner references of an object say that `owner` controls. `None` if `owner` is not on the server.
+/// The controller reference to `owner`. `None` if `owner` lacks a name or a uid, because it did not come from the
+/// server.
 pub(crate) fn reference_to<O: Resource<DynamicType = ()>>(owner: &O) -> Option<OwnerReference> {
     owner.controller_owner_ref(&()).map(|reference| OwnerReference { block_owner_deletion: Some(true), ..reference })
 }
 
-/// Whether an object is controlled by the owner of a uid.
+/// Whether the owner with this uid controls an object.
 pub(crate) fn is_controlled_by(object: &impl Resource, uid: Option<&str>) -> bool {
     owners::controller_of(object).is_some_and(|owner| Some(&*owner.uid) == uid)
 }

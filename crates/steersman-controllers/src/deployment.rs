@@ -1,8 +1,9 @@
-//! Keeps the ReplicaSets of Deployments: one for each template, and as many Pods in each as the way of updating allows.
+//! Keeps the ReplicaSets of Deployments: one for each template, each with as many Pods as the update strategy allows.
 //!
-//! Follows upstream's `pkg/controller/deployment`. [`plan`] decides what is to be written, [`bounds`] has the arithmetic, [`revision`] the
-//! annotations and [`status`] what is said; this file reads and writes. Upstream writes from caches that may be behind and lives with
-//! conflicts; here a key is held back until the caches have seen what was written for it.
+//! Follows upstream's `pkg/controller/deployment`. [`plan`] decides on the writes, [`bounds`] has the arithmetic,
+//! [`revision`] the annotations and [`status`] the status; this file reads and writes. Upstream writes from caches that
+//! may lag behind, and runs into conflicts; here a key is held back until the caches have the writes that were made for
+//! it.
 
 mod bounds;
 mod plan;
@@ -30,10 +31,10 @@ use steersman::consistency::ConsistencyStore;
 use steersman::events::EventRecorder;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 
-/// What Events come from, and the name of the controller in logs.
+/// The source of Events, and the name of the controller in logs.
 const COMPONENT: &str = "deployment-controller";
 
-/// How many keys are worked at at a time.
+/// The concurrent reconciles.
 const WORKERS: usize = 16;
 
 struct Context {
@@ -49,11 +50,11 @@ struct Context {
 /// Whether the rest of a plan is carried out.
 enum Outcome {
     Done,
-    /// Something is not as the plan took it to be. An event about it follows, or has come already.
+    /// The plan's input is outdated. An event about the change follows, or has arrived already.
     Outdated,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let deployments = manager.informers().informer::<Deployment>(Scope::All);
     let sets = manager.informers().informer::<ReplicaSet>(Scope::All);
@@ -71,7 +72,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let controller = Controller::of(&deployments, reconcile, context)
         .name(COMPONENT)
         .workers(WORKERS)
-        // What a strategy `Recreate` waits for, the end of Pods, the status of their ReplicaSet says.
+        // The strategy `Recreate` waits for the end of Pods, which the status of their ReplicaSet shows.
         .owns::<ReplicaSet>()
         .watches_metadata(&sets, selectors.into_adopters());
     manager.controller(controller)
@@ -100,7 +101,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     execute(&key, cx, &state, plan::plan(&state)).await
 }
 
-/// The uids of the ReplicaSets that have Pods which have not come to an end, be they on their way out or not.
+/// The uids of the ReplicaSets with Pods that have not terminated, whether they are being deleted or not.
 fn running(cx: &Context, sets: &[Arc<ReplicaSet>]) -> Result<HashSet<String>, LookupError> {
     let mut running = HashSet::new();
     for uid in sets.iter().filter_map(|set| set.metadata.uid.as_deref()) {
@@ -178,7 +179,7 @@ async fn update(key: &ObjectKey, cx: &Context, set: &ReplicaSet) -> Result<Outco
 async fn delete(key: &ObjectKey, cx: &Context, set: &ReplicaSet) -> Result<Outcome, Refused> {
     let api = Api::<ReplicaSet>::namespaced(cx.client.clone(), namespace(key));
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    // Exactly the one that was found to be empty.
+    // Deletes only the version that was found to be empty.
     let preconditions =
         Preconditions { resource_version: set.metadata.resource_version.clone(), uid: set.metadata.uid.clone() };
     match api.delete(name, &DeleteParams::default().preconditions(preconditions)).await {
@@ -212,20 +213,20 @@ async fn create(key: &ObjectKey, cx: &Context, state: &State, set: &ReplicaSet) 
             .as_ref()
             .is_some_and(|template| revision::is_same_template(template, &state.deployment.spec.template));
         if is_own && is_same {
-            // The cache is to see it before anything else is decided.
+            // The cache must have the ReplicaSet before the next decision.
             cx.written.wrote_at(key, &found);
             return Ok(Outcome::Outdated);
         }
         write_status(key, cx, &plan::count_collision(&state.deployment)).await?;
         return Ok(Outcome::Outdated);
     }
-    // Nothing can be made there any more.
+    // Nothing can be created in the namespace any more.
     if refusal::is_namespace_ending(&error) {
         return Ok(Outcome::Outdated);
     }
     let (changed, note) = plan::creation_failed(&state.deployment, name, &refusal::message(&error), state.now);
     if let Some(changed) = changed {
-        // That there is no ReplicaSet is the greater trouble.
+        // The missing ReplicaSet is the more important failure, so only that is returned.
         if let Err(error) = write_status(key, cx, &changed).await {
             tracing::debug!(%error, "the failure could not be written");
         }

@@ -1,4 +1,4 @@
-//! What the server says it serves, for loops that meet kinds by name.
+//! Looks up kinds in the server's discovery, for loops that get kinds by name.
 
 use crate::refusal;
 use hashbrown::HashMap;
@@ -8,31 +8,31 @@ use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a kind is known that was found once.
+/// How long a kind is cached.
 const KNOWN_FOR: Duration = Duration::from_secs(30);
 const KINDS_MAX: usize = 256;
 
-/// A resource that is served.
+/// A served resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     /// Group and version, or the version alone in the core group.
     pub(crate) api_version: String,
     pub(crate) version: String,
     pub(crate) resource: APIResource,
-    /// Whether it has the subresource `scale`.
+    /// Whether the resource has the subresource `scale`.
     pub(crate) has_scale: bool,
 }
 
-/// Where a kind is looked for.
+/// The group or group version in which a kind is looked up.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Within {
-    /// In a group, in whichever version has it.
+    /// A group, in any version that has the kind.
     Group(String),
-    /// In a version of a group, `apps/v1` or `v1`.
+    /// A group version, such as `apps/v1` or `v1`.
     Version(String),
 }
 
-/// Kinds that were found, remembered for a while.
+/// A cache of kinds.
 pub(crate) struct Kinds {
     client: Client,
     known: Mutex<HashMap<(Within, String), (Found, Instant)>>,
@@ -47,17 +47,18 @@ impl Found {
         Some(Found { api_version: listed.group_version, version, resource, has_scale })
     }
 
-    /// Where objects of a namespace are.
+    /// The path of the resource's objects in a namespace.
     pub(crate) fn path(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "/apis" } else { "/api" };
         format!("{root}/{}/namespaces/{namespace}/{}", self.api_version, self.resource.name)
     }
 }
 
-/// The first resource of a group that is `wanted`, in the preferred version if it is there. Subresources have a slash in their names.
+/// The first resource of a group that is `wanted`, preferably in the group's preferred version. Subresources have a
+/// slash in their names.
 ///
 /// # Errors
-/// When the server does not answer. That it does not serve the group is `None`.
+/// When the server does not answer. A group that is not served yields `None`.
 pub(crate) async fn find(
     client: &Client,
     group: &str,
@@ -79,10 +80,10 @@ pub(crate) async fn find(
     Ok(None)
 }
 
-/// The first resource of a version of a group that is `wanted`.
+/// The first resource of a group version that is `wanted`.
 ///
 /// # Errors
-/// When the server does not answer. That it does not serve the version is `None`.
+/// When the server does not answer. A group version that is not served yields `None`.
 async fn find_in(
     client: &Client,
     api_version: &str,
@@ -107,7 +108,7 @@ impl Kinds {
         Kinds { client, known: Mutex::default() }
     }
 
-    /// The resource of a kind, if it is served. It may have been half a minute ago.
+    /// The resource of a kind, if it is served. The answer may be half a minute old.
     ///
     /// # Errors
     /// When the server does not answer.

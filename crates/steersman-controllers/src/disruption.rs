@@ -1,8 +1,9 @@
-//! Keeps the status of PodDisruptionBudgets: how many Pods there should be, how many are healthy, and how many may be evicted.
+//! Keeps the status of PodDisruptionBudgets: the expected and the healthy number of Pods, and how many may be evicted.
 //!
-//! Follows kube-controller-manager's disruption controller. The server's eviction subresource decides by this status and notes in it the
-//! Pods that it lets go (`disruptedPods`), which count as gone for two minutes. `scale` finds out how many Pods the owners want. Beside
-//! it, `stale` resets the condition `DisruptionTarget` of Pods that were to be deleted and have not been.
+//! Follows kube-controller-manager's disruption controller. The server's eviction subresource decides by this status
+//! and records in it the Pods that it evicts (`disruptedPods`), which count as gone for two minutes. `scale` finds out
+//! how many Pods their owners want. In addition, `stale_target` resets the condition `DisruptionTarget` of Pods that
+//! were to be deleted and were not.
 
 mod overlaps;
 mod plan;
@@ -31,9 +32,9 @@ use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "disruption-controller";
-/// What Events are said to come from.
+/// The source of Events.
 const COMPONENT: &str = "controllermanager";
 
 const WORKERS: usize = 4;
@@ -50,7 +51,7 @@ struct Context {
     clock: fn() -> Timestamp,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let pods = informers.informer::<Pod>(Scope::All);
@@ -74,10 +75,10 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     stale_target::add(manager.controller(controller), client, settings.clock)
 }
 
-/// The budgets that a change of a Pod concerns.
+/// The budgets that a change of a Pod affects.
 fn concerned(change: &Change<'_, Pod>, budgets: &Budgets) -> Vec<ObjectKey> {
     let Some(pod) = change.object() else { return Vec::new() };
-    // Most namespaces have none: then the state before is not read.
+    // Most namespaces have no budgets, and then the previous state is not decoded.
     if !budgets.are_in(pod.metadata.namespace.as_deref().unwrap_or_default()) {
         return Vec::new();
     }
@@ -95,7 +96,7 @@ fn concerned(change: &Change<'_, Pod>, budgets: &Budgets) -> Vec<ObjectKey> {
     keys.collect::<BTreeSet<ObjectKey>>().into_iter().collect()
 }
 
-/// Whether what a budget counts of a Pod has changed.
+/// Whether a change of a Pod affects the counts of budgets.
 fn is_changed(old: &Pod, new: &Pod) -> bool {
     old.metadata.labels != new.metadata.labels
         || old.metadata.owner_references != new.metadata.owner_references
@@ -173,7 +174,7 @@ impl Context {
         Ok(Expected { count, healthy, unmanaged: scale.unmanaged })
     }
 
-    /// Writes a status. If somebody else has written the budget meanwhile, its event brings it back.
+    /// Writes a status. After a conflict, the event of the other write brings the budget back.
     async fn write(&self, key: &ObjectKey, budget: PodDisruptionBudget) -> Result<(), Error> {
         let api = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), key.namespace().unwrap_or_default());
         if let Some(written) = refusal::replace_status(&api, &budget).await? {
@@ -183,5 +184,6 @@ impl Context {
     }
 }
 
-/// How long a Pod that was evicted counts as gone while it is not, and one that was to be disrupted as being so.
+/// How long an evicted Pod counts as gone although it still exists, and how long the condition `DisruptionTarget` stays
+/// on a Pod that is not deleted.
 const PATIENCE: Duration = Duration::from_mins(2);

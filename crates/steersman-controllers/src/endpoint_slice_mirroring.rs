@@ -1,7 +1,7 @@
-//! Mirrors Endpoints that somebody writes by hand into EndpointSlices: those of Services without a selector.
+//! Mirrors Endpoints that users write by hand into EndpointSlices: those of Services without a selector.
 //!
-//! Follows kube-controller-manager's EndpointSlice mirroring controller. Endpoints with the label `endpointslice.kubernetes.io/skip-mirror`
-//! and those that programs elect a leader with are left alone. `plan` says what to write.
+//! Follows kube-controller-manager's EndpointSlice mirroring controller. Endpoints with the label
+//! `endpointslice.kubernetes.io/skip-mirror` and leader election locks are left alone. `plan` decides on the writes.
 
 mod plan;
 
@@ -23,13 +23,13 @@ use steersman::queue::RateLimiter;
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs, and what Events are said to come from.
+/// The name of the loop in logs, and the source of Events.
 const NAME: &str = "endpoint-slice-mirroring-controller";
 
 const WORKERS: usize = 5;
 const N_FAILURES_MAX: u32 = 15;
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(100));
-/// Endpoints with this annotation are locks of programs that elect a leader.
+/// Endpoints with this annotation are leader election locks.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 
@@ -38,13 +38,13 @@ struct Context {
     events: EventRecorder,
     endpoints: Lister<Endpoints>,
     services: Lister<Service>,
-    /// The slices of this loop, by the key of the Endpoints.
+    /// The slices that this loop manages, by the key of the Endpoints.
     slices: Index<EndpointSlice, ObjectKey>,
     written: ConsistencyStore,
     pace: Pace,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let endpoints = informers.informer::<Endpoints>(Scope::All);
@@ -85,7 +85,7 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
     manager.controller(controller)
 }
 
-/// The Endpoints of a slice that is managed here.
+/// The Endpoints of a slice, if this loop manages it.
 fn endpoints_of(metadata: &ObjectMeta) -> Option<ObjectKey> {
     let labels = metadata.labels.as_ref()?;
     let name = labels.get(plan::LABEL_SERVICE_NAME).filter(|name| !name.is_empty())?;

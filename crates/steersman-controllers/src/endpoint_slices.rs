@@ -1,7 +1,8 @@
 //! Keeps the EndpointSlices of Services that select Pods.
 //!
-//! Follows kube-controller-manager's EndpointSlice controller: `plan` says what to write, this says when. A change of a Pod runs the
-//! Services whose selector matches it; a Service is written at once after a quiet time, and at most ten times a second.
+//! Follows kube-controller-manager's EndpointSlice controller: `plan` decides on the writes, and this file on their
+//! time. A change of a Pod wakes the Services whose selector matches it; a Service is written at once after a quiet
+//! time, and at most ten times a second.
 
 mod hints;
 mod plan;
@@ -34,7 +35,7 @@ use tokio::time::Instant;
 
 pub(crate) use crate::endpoint_slices::plan::ports_key;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "endpoint-slice-controller";
 
 const WORKERS: usize = 5;
@@ -47,7 +48,7 @@ struct Context {
     services: Lister<Service>,
     nodes: Lister<Node>,
     service_pods: ServicePods,
-    /// The slices of this loop, by the key of the Service.
+    /// The slices that this loop manages, by the key of the Service.
     slices: Index<EndpointSlice, ObjectKey>,
     written: ConsistencyStore,
     triggers: TriggerTimes,
@@ -55,7 +56,7 @@ struct Context {
     divided: Divided,
 }
 
-/// The Services whose endpoints have been divided among zones, with the address families.
+/// The Services whose endpoints were divided among zones, with the address families.
 type Divided = Arc<Mutex<HashMap<ObjectKey, HashSet<String>>>>;
 
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +69,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (services, pods) = (informers.informer::<Service>(Scope::All), informers.informer::<Pod>(Scope::All));
@@ -102,7 +103,7 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
     manager.controller(controller)
 }
 
-/// The Service of a slice that is managed here.
+/// The Service of a slice, if this loop manages it.
 fn service_of(metadata: &ObjectMeta) -> Option<ObjectKey> {
     let labels = metadata.labels.as_ref()?;
     let service = labels.get(LABEL_SERVICE_NAME).filter(|name| !name.is_empty())?;
@@ -110,7 +111,7 @@ fn service_of(metadata: &ObjectMeta) -> Option<ObjectKey> {
     is_managed.then(|| ObjectKey::namespaced(metadata.namespace.as_deref().unwrap_or_default(), service))
 }
 
-/// Whether a change of a node may change the shares of the zones.
+/// Whether a change of a node may affect the shares of the zones.
 fn moves_shares(change: &Change<'_, Node>) -> bool {
     let facts = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
@@ -197,7 +198,8 @@ impl Context {
         Ok(nodes)
     }
 
-    /// Writes. What another has changed meanwhile is left alone: its event brings the Service back.
+    /// Executes the writes. Objects that somebody else has changed meanwhile are left alone: their events bring the
+    /// Service back.
     async fn execute(
         &self,
         key: &ObjectKey,
@@ -207,7 +209,7 @@ impl Context {
     ) -> Result<(), String> {
         let api = Api::<EndpointSlice>::namespaced(self.client.clone(), key.namespace().unwrap_or_default());
         let Changes { create, update, delete } = changes;
-        // A Service that is being deleted gets no new slices, which the garbage collector would have to find.
+        // A Service that is being deleted gets no new slices: the garbage collector would have to delete them.
         for mut slice in create.into_iter().filter(|_| service.metadata.deletion_timestamp.is_none()) {
             annotate(&mut slice, time);
             match api.create(&PostParams::default(), &slice).await {

@@ -1,6 +1,7 @@
 //! Keeps the Endpoints of Services that select Pods: the older API, beside EndpointSlices.
 //!
-//! Follows kube-controller-manager's Endpoints controller. An Endpoints object has the name of its Service, and goes with it.
+//! Follows kube-controller-manager's Endpoints controller. An Endpoints object has the name of its Service, and is
+//! deleted with it.
 
 mod plan;
 mod subsets;
@@ -22,12 +23,12 @@ use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs, and its objects in their label.
+/// The name of the loop in logs, and in the label of its objects.
 const NAME: &str = "endpoint-controller";
 
 const WORKERS: usize = 5;
 const N_FAILURES_MAX: u32 = 15;
-/// Endpoints with this annotation are locks of programs that elect a leader, and nobody's endpoints.
+/// Endpoints with this annotation are leader election locks, and not endpoints of a Service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 struct Context {
@@ -41,7 +42,7 @@ struct Context {
     pace: Pace,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (services, pods) = (informers.informer::<Service>(Scope::All), informers.informer::<Pod>(Scope::All));
@@ -65,7 +66,7 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         })
         .watches_changes(&pods, move |change| of_pods.service_pods.concerned(change))
         .watches_changes(&endpoints, |change| match change {
-            // What is there at the start may be of a Service that went while nobody looked.
+            // Endpoints that exist at the start may belong to a Service that was deleted in the meantime.
             Change::Added(endpoints, Arrival::Initial) if !is_lock(endpoints) => vec![ObjectKey::of(&***endpoints)],
             Change::Deleted(deleted) => vec![deleted.key()],
             _ => Vec::new(),
@@ -124,7 +125,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
             Ok(Action::AwaitChange)
         }
         Err(error) if refusal::is_namespace_ending(&error) => Ok(Action::AwaitChange),
-        // Another has written it. Its events bring no Service back, so this asks again.
+        // Somebody else has written the object. Its events do not bring the Service back, so the key is requeued.
         Err(error) if refusal::is_conflict(&error) || refusal::exists_already(&error) || refusal::is_gone(&error) => {
             Ok(Action::Requeue)
         }

@@ -1,11 +1,12 @@
-//! Deletes what belongs to owners that are gone, and keeps the order that a deletion in the foreground or with orphans asks for.
+//! Deletes objects whose owners are gone, and keeps the order that foreground and orphaning deletion require.
 //!
-//! Follows kube-controller-manager's garbage collector. Informers of all resources ([`monitors`]) keep a graph of owners and dependents
-//! ([`graph`]), which says whose turn it is. Workers take these from two queues and ask the server before they change anything
-//! ([`attempt`], [`requests`]).
+//! Follows kube-controller-manager's garbage collector. Informers of all resources ([`monitors`]) keep a graph of
+//! owners and dependents ([`graph`]), which yields the objects to process. Workers take these from two queues and ask
+//! the server before they change anything ([`attempt`], [`requests`]).
 //!
-//! Other than upstream, which discovers every 30 seconds, it discovers when a definition or an APIService has changed, and what waits for
-//! a kind that is not served is looked at when one has come. Its informers hold metadata only and are not shared with other loops.
+//! Upstream runs discovery every 30 seconds; this loop runs it when a definition or an APIService has changed, and
+//! objects that wait for an unserved kind are processed when a kind appears. Its informers hold metadata only and are
+//! not shared with other loops.
 
 mod absent;
 mod attempt;
@@ -34,35 +35,35 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The name under which the loop appears in logs, and in Events.
+/// The name of the loop in logs and Events.
 const NAME: &str = "garbage-collector-controller";
-/// How many objects are looked at at a time, and how many owners orphan their dependents.
+/// The numbers of concurrent workers for deletions and for owners that orphan their dependents.
 const WORKERS: (usize, usize) = (20, 4);
-/// How soon an object is looked at again, and how late at most.
+/// The first and the longest pause before an object is processed again.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1_000));
-/// How long the work waits at the start for resources that cannot be listed.
+/// How long the start waits for resources that cannot be listed.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
-/// When the server is asked what it serves after a definition has changed: at once, and again because it may take a moment. Informers of
-/// what is gone are stopped with the last time.
+/// When discovery runs after a definition has changed: at once, and again later because the server may serve the change
+/// with a delay. The last run stops the informers of resources that are gone.
 const DISCOVERIES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(3)];
-/// How soon discovery is tried again when it fails, and how late at most.
+/// The first and the longest pause before failed discovery is tried again.
 const DISCOVERY_RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
-/// How long Events that were recorded last may take at the end.
+/// How long the last Events may take to be sent at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What informers and workers share.
+/// The state shared by informers and workers.
 struct Collector {
     graph: Mutex<Graph>,
     server: Requests,
     deletions: WorkQueue<Uid>,
     orphanings: WorkQueue<Uid>,
     events: EventRecorder,
-    /// Notified when what is served may have changed.
+    /// Notified when the served kinds may have changed.
     redefined: Notify,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     manager.run_leading(NAME, move |stop| run(client, stop))
 }
@@ -77,7 +78,7 @@ async fn run(client: Client, stop: CancellationToken) -> Result<(), Infallible> 
         events: EventRecorder::new(client.clone(), NAME),
         redefined: Notify::new(),
     });
-    // Dropped where they wait: whatever they were at begins anew from the state of the objects.
+    // Cancelled at any await: all work starts again from the state of the objects.
     stop.run_until_cancelled(collect(&collector, client)).await;
     let flushed = tokio::time::timeout(FLUSH_TIMEOUT, collector.events.flush()).await;
     if flushed.is_err() {
@@ -109,7 +110,7 @@ async fn collect(collector: &Arc<Collector>, client: Client) {
     }
 }
 
-/// Discovers until nothing can be on its way any more.
+/// Runs discovery until no further effect of the change can be expected.
 async fn follow_definitions(collector: &Arc<Collector>, client: &Client, monitors: &mut Monitors) {
     let mut times = DISCOVERIES.iter().peekable();
     let mut wait = DISCOVERY_RETRY.0;
@@ -119,7 +120,8 @@ async fn follow_definitions(collector: &Arc<Collector>, client: &Client, monitor
             collector.redefined.notified().await;
         };
         tokio::select! {
-            // Both only wait. A change begins anew, but never without a pause, however many follow each other.
+            // Both only wait. A further change starts the series again after its first pause, so that frequent changes
+            // do not discover without a pause.
             () = tokio::time::sleep(after) => {}
             () = changed => times = DISCOVERIES[1..].iter().peekable(),
         }
@@ -136,7 +138,7 @@ async fn follow_definitions(collector: &Arc<Collector>, client: &Client, monitor
     }
 }
 
-/// Watches what is served. Says whether the server has answered.
+/// Starts the informers of served resources. Returns whether discovery succeeded.
 async fn discover(collector: &Arc<Collector>, client: &Client, monitors: &mut Monitors, gone: Gone) -> bool {
     let catalog = match Catalog::discover(client).await {
         Ok(catalog) => catalog,
@@ -168,7 +170,7 @@ impl Collector {
         }
     }
 
-    /// What is served has been discovered: what waited for it has its turn.
+    /// Takes over the discovered kinds, and queues the objects that waited for one of them.
     fn serve(&self, catalog: &Catalog) {
         if !self.server.set_kinds(catalog) {
             return;
@@ -199,7 +201,7 @@ impl Collector {
                     let uid = item.key().clone();
                     self.graph.lock().wait_until_served(&uid);
                     item.forget();
-                    // It may have come meanwhile.
+                    // The kind may have been discovered meanwhile.
                     if self.server.generation() != generation {
                         self.deletions.add(uid);
                     }

@@ -1,7 +1,8 @@
-//! ControllerRevisions: what the template of a DaemonSet or a StatefulSet was, each kept under a name that ends in a hash of it.
+//! ControllerRevisions: the former templates of a DaemonSet or a StatefulSet, each under a name that ends in a hash of
+//! the template.
 //!
-//! Follows upstream's `pkg/controller/history`. What both loops need is here: the data of a revision, names, hashes, equality, order and
-//! which ones are too many. When a revision is made, and what follows from it, is in the loops.
+//! Follows upstream's `pkg/controller/history`. This module has what both loops need: the data of a revision, names,
+//! hashes, equality, order and surplus revisions. The loops decide when to create a revision, and what follows from it.
 
 use crate::refusal::{self, Refused};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -15,20 +16,20 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The label of Pods, and of a DaemonSet's revisions, that says of which revision they are.
+/// The label of Pods, and of a DaemonSet's revisions, with the hash or name of their revision.
 pub(crate) const POD_LABEL: &str = "controller-revision-hash";
 /// The label of a StatefulSet's revisions with their hash.
 pub(crate) const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
-/// How many old revisions are kept where nothing is said about it.
+/// The default number of old revisions that are kept.
 pub(crate) const LIMIT: i32 = 10;
 
-/// The letters of a hash: those of which no bad words are made.
+/// The letters of a hash: no vowels and the like, so that no bad words come up.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// A name has at most 253 bytes, of which a dash and the hash need up to 30.
+/// The longest prefix of a name, which has at most 253 bytes: a dash and the hash need up to 30.
 const PREFIX_MAX: usize = 223;
 
-/// A revision whose data do not say a template.
+/// The data of a revision contain no valid template.
 #[derive(Debug, thiserror::Error)]
 #[error("the revision {name:?} has no template that can be read")]
 pub(crate) struct NoTemplate {
@@ -36,9 +37,9 @@ pub(crate) struct NoTemplate {
     source: serde_json::Error,
 }
 
-/// The data of a revision with this template: a patch that puts the template in place of another.
+/// The data of a revision with this template: a patch that replaces the template.
 pub(crate) fn data(template: &PodTemplateSpec) -> Value {
-    // What comes from the API has texts as keys, so this succeeds.
+    // Objects from the API have string keys only, so this succeeds.
     let mut template = serde_json::to_value(template).unwrap_or_else(|_| Value::Object(Map::new()));
     template["$patch"] = json!("replace");
     json!({"spec": {"template": template}})
@@ -47,7 +48,7 @@ pub(crate) fn data(template: &PodTemplateSpec) -> Value {
 /// The template in a revision.
 ///
 /// # Errors
-/// When somebody has written something else into it.
+/// When somebody has written other data into it.
 pub(crate) fn template(revision: &ControllerRevision) -> Result<PodTemplateSpec, NoTemplate> {
     let mut template = revision.data.0["spec"]["template"].clone();
     if let Some(members) = template.as_object_mut() {
@@ -61,12 +62,12 @@ pub(crate) fn is_equal(revision: &ControllerRevision, data: &Value) -> bool {
     revision.data.0 == *data
 }
 
-/// Whether a revision comes to the same as these data, even if an older version of a controller has written it otherwise.
+/// Whether a revision is equivalent to these data, even if an older version of a controller has encoded it differently.
 pub(crate) fn means(revision: &ControllerRevision, wanted: &Value) -> bool {
     is_equal(revision, wanted) || template(revision).is_ok_and(|template| data(&template) == *wanted)
 }
 
-/// The number that says how recent the template is.
+/// The number by which revisions are ordered; the newest has the highest.
 pub(crate) fn number(revision: &ControllerRevision) -> i64 {
     revision.revision.unwrap_or(0)
 }
@@ -75,23 +76,24 @@ pub(crate) fn name(revision: &ControllerRevision) -> &str {
     revision.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The hash of the data of a revision, with the number of collisions that its name has had before.
+/// The hash of a revision's data and of the number of earlier collisions of its name.
 pub(crate) fn hash(data: &Value, n_collisions: Option<i32>) -> String {
     let mut bytes = go_json(data);
     if let Some(n_collisions) = n_collisions {
         bytes.push_str(&n_collisions.to_string());
     }
-    // FNV-1 with 32 bits.
+    // 32-bit FNV-1.
     let sum = bytes.bytes().fold(0x811c_9dc5_u32, |sum, byte| sum.wrapping_mul(0x0100_0193) ^ u32::from(byte));
     encoded(&sum.to_string())
 }
 
-/// A text in letters of which no bad words are made, as upstream's `rand.SafeEncodeString`.
+/// A text encoded in safe letters, as by upstream's `rand.SafeEncodeString`.
 pub(crate) fn encoded(text: &str) -> String {
     text.bytes().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect()
 }
 
-/// JSON as Go writes it: with sorted keys, and some characters escaped that matter in HTML and JavaScript. They appear in texts alone.
+/// JSON as Go writes it: with sorted keys, and with escapes for some characters that matter in HTML and JavaScript and
+/// can occur in strings only.
 fn go_json(value: &Value) -> String {
     let mut text = String::new();
     for character in sorted(value).to_string().chars() {
@@ -107,7 +109,7 @@ fn go_json(value: &Value) -> String {
     text
 }
 
-/// The same value with the members of all objects in order, whichever order `serde_json` is built to keep.
+/// The same value with the members of all objects sorted, whichever order `serde_json` is configured to keep.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sorted).collect(),
@@ -125,7 +127,7 @@ pub(crate) fn name_of(owner: &str, hash: &str) -> String {
     format!("{prefix}-{hash}")
 }
 
-/// Puts older revisions before newer ones.
+/// Sorts older revisions before newer ones.
 pub(crate) fn sort(revisions: &mut [Arc<ControllerRevision>]) {
     revisions.sort_by(|a, b| {
         let key = |one: &ControllerRevision| {
@@ -141,7 +143,8 @@ pub(crate) fn next(revisions: &[Arc<ControllerRevision>]) -> i64 {
     revisions.last().map_or(0, |newest| number(newest)).saturating_add(1)
 }
 
-/// Those of `old`, which are sorted, that are to be deleted so that `limit` remain. The ones in use stay, although they count.
+/// The revisions of `old`, which are sorted, to delete so that `limit` remain. Revisions in use stay, although they
+/// count.
 pub(crate) fn surplus(
     old: &[Arc<ControllerRevision>],
     limit: Option<i32>,
@@ -152,7 +155,7 @@ pub(crate) fn surplus(
     old.iter().filter(|revision| !is_in_use(revision)).take(n).cloned().collect()
 }
 
-/// A revision of `owner` that is to be created.
+/// A revision of `owner` to create.
 pub(crate) fn new<O: Resource<DynamicType = ()>>(
     owner: &O,
     hash: &str,
@@ -175,10 +178,10 @@ pub(crate) fn new<O: Resource<DynamicType = ()>>(
     }
 }
 
-/// Deletes exactly this revision. After this it is gone or going, which the caches will show.
+/// Deletes exactly this revision. After this it is gone or being deleted, which the caches will show.
 ///
 /// # Errors
-/// When the server refuses, be it as a conflict.
+/// When the server refuses, also with a conflict.
 pub(crate) async fn delete(client: &Client, revision: &ControllerRevision) -> Result<(), Refused> {
     let namespace = revision.metadata.namespace.as_deref().unwrap_or_default();
     let preconditions = Preconditions { uid: revision.metadata.uid.clone(), resource_version: None };
@@ -191,14 +194,14 @@ pub(crate) async fn delete(client: &Client, revision: &ControllerRevision) -> Re
     }
 }
 
-/// The values of a label of some Pods.
+/// The revision labels of Pods.
 pub(crate) fn labels_of<'a>(
     pods: impl IntoIterator<Item = &'a Arc<k8s_openapi::api::core::v1::Pod>>,
 ) -> BTreeSet<&'a str> {
     pods.into_iter().filter_map(|pod| pod_revision(pod)).collect()
 }
 
-/// What the label of a Pod says of which revision it is.
+/// The revision that the label of a Pod names.
 pub(crate) fn pod_revision(pod: &k8s_openapi::api::core::v1::Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(POD_LABEL).map(String::as_str)
 }

@@ -1,9 +1,9 @@
 //! Scales targets by metrics: HorizontalPodAutoscalers.
 //!
-//! Follows kube-controller-manager's horizontal pod autoscaler. Every fifteen seconds each autoscaler looks at its target through the
-//! target's subresource `scale`, at the metrics (`metrics`), computes how many replicas they want (`replicas`) and how many of them are
-//! allowed now (`history`), and writes what it found into its status. Metrics come from APIs that Kubernetes does not serve by itself;
-//! without them a target is still kept within its bounds.
+//! Follows kube-controller-manager's horizontal pod autoscaler. Every fifteen seconds, each autoscaler reads its target
+//! through the subresource `scale` and the metrics (`metrics`), computes the desired number of replicas (`replicas`)
+//! and how much of the change is allowed now (`history`), and writes the result into its status. Metrics come from APIs
+//! that Kubernetes does not serve by itself; without them a target is still kept within its bounds.
 
 mod evaluation;
 mod history;
@@ -35,11 +35,11 @@ use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Rec
 use steersman_machinery::selector::{Labels, Operator};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs, and what Events are said to come from.
+/// The name of the loop in logs, and the source of Events.
 const NAME: &str = "horizontal-pod-autoscaler";
 
 const WORKERS: usize = 5;
-/// How often each autoscaler looks. What changes about one waits for that.
+/// How often each autoscaler is evaluated. Changes of it wait for the next time.
 const PERIOD: Duration = Duration::from_secs(15);
 
 struct Context {
@@ -53,12 +53,12 @@ struct Context {
     clock: fn() -> Timestamp,
 }
 
-/// What is remembered of an autoscaler. Bounded by those that exist.
+/// The memory of an autoscaler. Bounded by the number of autoscalers.
 struct Memory {
-    /// When it looks next.
+    /// When it is evaluated next.
     due: Instant,
     history: History,
-    /// What selects the Pods of its target, once that is known.
+    /// The selector of its target's Pods, once it is known.
     selector: Option<Arc<Labels>>,
 }
 
@@ -70,14 +70,14 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// What to do with a target.
+/// The scaling due for a target.
 struct Decision {
     replicas: i32,
     is_rescale: bool,
     reason: String,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let autoscalers = informers.informer::<HorizontalPodAutoscaler>(Scope::All);
@@ -109,14 +109,14 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 }
 
 impl Context {
-    /// The first time, an autoscaler waits for a period.
+    /// Gives access to an autoscaler's memory. A new autoscaler first waits for a period.
     fn with_memory<T>(&self, key: &ObjectKey, with: impl FnOnce(&mut Memory) -> T) -> T {
         let mut memories = self.memories.lock();
         let new = || Memory { due: Instant::now() + PERIOD, history: History::default(), selector: None };
         with(memories.entry(key.clone()).or_insert_with(new))
     }
 
-    /// One round of an autoscaler.
+    /// One evaluation of an autoscaler.
     async fn look(&self, key: &ObjectKey, autoscaler: &HorizontalPodAutoscaler) {
         let now = (self.clock)();
         let mut status = Status::of(autoscaler, now);
@@ -163,7 +163,7 @@ impl Context {
         self.write(key, autoscaler, status).await;
     }
 
-    /// `None`: no metric gives a number.
+    /// `None` if no metric yields a number.
     async fn decide(
         &self,
         key: &ObjectKey,
@@ -205,7 +205,7 @@ impl Context {
         Some(Decision { replicas: allowed.replicas, is_rescale: allowed.replicas != bounds.current, reason })
     }
 
-    /// The highest number that a metric wants, with the name of the metric.
+    /// The highest number of replicas that a metric wants, and the name of the metric.
     async fn evaluate(
         &self,
         key: &ObjectKey,
@@ -276,7 +276,7 @@ impl Context {
         Some((most, metric))
     }
 
-    /// The Pods of a target, if no other autoscaler has them as well.
+    /// The Pods of a target, unless another autoscaler has them as well.
     fn pods_of(&self, key: &ObjectKey, selector: &str) -> Result<Vec<Arc<Pod>>, SelectorFault> {
         if selector.is_empty() {
             return Err(SelectorFault {
@@ -332,7 +332,7 @@ impl Context {
         self.events.event(autoscaler, EventType::Warning, reason, note);
     }
 
-    /// Writes the status if it differs. If somebody else has written meanwhile, the next round finds the same.
+    /// Writes the status if it differs. After a conflict, the next evaluation writes it.
     async fn write(&self, key: &ObjectKey, autoscaler: &HorizontalPodAutoscaler, status: Status) {
         let Some(new) = status.differs(autoscaler) else { return };
         let api = Api::<HorizontalPodAutoscaler>::namespaced(self.client.clone(), key.namespace().unwrap_or_default());
@@ -342,7 +342,7 @@ impl Context {
     }
 }
 
-/// Why the Pods of a target are not known.
+/// Why the Pods of a target cannot be determined.
 struct SelectorFault {
     event: Option<&'static str>,
     error: String,

@@ -1,9 +1,9 @@
-//! Runs the Pods of Jobs, counts how they finish, and says when a Job has.
+//! Runs the Pods of Jobs, counts how they finish, and marks Jobs as finished.
 //!
-//! Follows upstream's `pkg/controller/job`. A Pod is created with the finalizer `batch.kubernetes.io/job-tracking`, so that none
-//! goes uncounted; what is decided and how it is counted is in `pass`, and here are the requests. Pods whose Job does not count
-//! them, because it is gone or has finished, lose the finalizer in `orphans`. Upstream gathers the events of Pods for a second
-//! before it looks at their Job; here the Job is looked at once they are there.
+//! Follows upstream's `pkg/controller/job`. A Pod is created with the finalizer `batch.kubernetes.io/job-tracking`, so
+//! that none is lost uncounted. `pass` decides and counts; this file sends the requests. `orphans` removes the
+//! finalizer from Pods that no Job counts, because their Job is gone or has finished. Upstream collects the events of
+//! Pods for a second before it reconciles their Job; here the Job is reconciled at once.
 
 mod backoff;
 mod index;
@@ -44,10 +44,10 @@ use steersman::write::slow_start;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope, owners};
 use tokio::time::Instant;
 
-/// What the Events come from, and the name under which the loop appears in logs. Jobs may say that they are managed by it.
+/// The source of Events, and the name of the loop in logs. `managedBy` may name it too.
 const NAME: &str = "job-controller";
 const MANAGED_BY: &str = "kubernetes.io/job-controller";
-/// As upstream by default.
+/// Upstream's default.
 const WORKERS: usize = 5;
 
 /// Keeps a Pod until it is counted.
@@ -55,10 +55,10 @@ const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// A Job with as many Pods is looked at less often.
+/// A Job with at least this many Pods is reconciled less often.
 const MANY: usize = 100;
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How many requests about the Pods of one Job are under way at a time.
+/// The most concurrent requests about the Pods of one Job.
 const REQUESTS_MAX: usize = 50;
 
 struct Context {
@@ -70,15 +70,16 @@ struct Context {
     written: ConsistencyStore,
 }
 
-/// What is known of a Job that has not finished and that its status does not say.
+/// State of an unfinished Job that is not in its status.
 #[derive(Clone, Default)]
 struct Memory {
-    /// Of the Job: another one of the name begins anew.
+    /// The uid of the Job: for another Job of the same name the state starts over.
     uid: Option<String>,
     backoff: Backoff,
-    /// Uids of Pods whose finalizer was taken away and that the cache still showed with it when it was last looked at.
+    /// Uids of Pods whose finalizer was removed and that the cache still showed with it at the last reconcile.
     released: HashSet<String>,
-    /// A Job of many Pods is not looked at again before, so that it takes half the time of a worker at most while all of them change.
+    /// A Job of many Pods is not reconciled before this time, so that it takes at most half of a worker's time while
+    /// all its Pods change.
     rest_until: Option<Instant>,
 }
 
@@ -96,7 +97,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let (jobs, pods) = {
         let informers = manager.informers();
@@ -112,7 +113,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         pods: Dependents::of(&pods),
         written: ConsistencyStore::new().covers(&jobs.lister()).covers(&pods.lister()),
     };
-    // A Pod without a controller may be one that a Job adopts.
+    // A Job may adopt a Pod without a controller.
     let selecting = jobs.add_index(selected_places);
     let free = Watch::of(&pods).when(|change: &Change<'_, Pod>| match change {
         Change::Added(pod, _) => owners::controller_of(&***pod).is_none(),
@@ -137,12 +138,12 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     manager.controller(controller)
 }
 
-/// Where Jobs are found that may adopt a Pod.
+/// The index keys of Jobs that may adopt a Pod.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Place {
-    /// In this namespace, with a selector that somebody wrote.
+    /// Jobs in this namespace with a selector that a user wrote.
     Manual(String),
-    /// With the selector that the server gives a Job of this uid.
+    /// The Job with this uid, with the selector that the server generates.
     Uid(String),
 }
 
@@ -165,13 +166,13 @@ pub(crate) fn finished(job: &Job) -> Option<&JobCondition> {
     conditions.iter().find(|one| matches!(&*one.type_, "Complete" | "Failed") && one.status == "True")
 }
 
-/// Whether a Job has finished well.
+/// Whether a Job has completed successfully.
 pub(crate) fn is_complete(job: &Job) -> bool {
     let mut conditions = job.status.iter().flat_map(|status| &status.conditions).flatten();
     conditions.any(|one| one.type_ == "Complete" && one.status == "True")
 }
 
-/// Whether something else looks after the Job.
+/// Whether another controller manages the Job.
 fn is_managed_elsewhere(job: &Job) -> bool {
     let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
     manager.is_some_and(|manager| manager != MANAGED_BY)
@@ -255,13 +256,13 @@ impl Context {
         self.written.clear(key);
     }
 
-    /// How long the Job is not to be looked at yet.
+    /// How long the Job is not to be reconciled yet.
     fn rest(&self, key: &ObjectKey) -> Option<Duration> {
         let until = self.memory.lock().get(key)?.rest_until?;
         Some(until.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
     }
 
-    /// What is known of the Job. What the cache shows by now need not be kept.
+    /// The state of the Job, without uids that the cache shows as released by now.
     fn recall(&self, key: &ObjectKey, job: &Job, pods: &[Arc<Pod>]) -> Memory {
         let known = self.memory.lock().get(key).filter(|known| known.uid == job.metadata.uid).cloned();
         let mut memory = known.unwrap_or_else(|| Memory { uid: job.metadata.uid.clone(), ..Memory::default() });
@@ -276,7 +277,7 @@ impl Context {
 
 // === Pods ===
 
-/// Creates and deletes Pods. Says how many, and what was refused.
+/// Creates and deletes Pods. Returns how many, and the first refusal.
 async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Done, Option<Refused>) {
     match todo {
         Todo::Create(_) if cx.control.namespaces.is_ending(&job.metadata) => (Done::default(), None),
@@ -332,7 +333,7 @@ async fn delete_all(
     (done, refused)
 }
 
-/// Takes the finalizer from Pods. Returns the uids of those that do not have it any more, and what was refused.
+/// Removes the finalizer from Pods. Returns the uids of the Pods that no longer have it, and the first refusal.
 async fn release_all(cx: &Context, key: &ObjectKey, pods: Vec<Arc<Pod>>) -> (HashSet<String>, Option<Refused>) {
     let release = async |pod: Arc<Pod>| release(cx, key, &pod).await.map(|()| pass::uid(&pod).to_owned());
     let mut results = futures::stream::iter(pods).map(release).buffer_unordered(REQUESTS_MAX);
@@ -346,7 +347,7 @@ async fn release_all(cx: &Context, key: &ObjectKey, pods: Vec<Arc<Pod>>) -> (Has
     (released, refused)
 }
 
-/// Takes the finalizer from a Pod. One that is gone has none.
+/// Removes the finalizer from a Pod. A Pod that is gone counts as released.
 async fn release(cx: &Context, key: &ObjectKey, pod: &Pod) -> Result<(), Refused> {
     let api = Api::<Pod>::namespaced(cx.control.client.clone(), key.namespace().unwrap_or_default());
     release_in(&api, pod).await
@@ -370,12 +371,12 @@ struct Writer<'a> {
     cx: &'a Context,
     key: &'a ObjectKey,
     job: &'a Job,
-    /// As the server has it since.
+    /// The Job as the server has it since the last write.
     written: Option<Job>,
 }
 
 impl Writer<'_> {
-    /// Whether the server has this status after it: not if the Job has changed since it was read.
+    /// Writes the status. Returns whether the server has it now: it does not if the Job has changed since it was read.
     async fn write(&mut self, status: &JobStatus) -> Result<bool, Refused> {
         let known = self.written.as_ref().unwrap_or(self.job);
         if known.status.as_ref() == Some(status) {
@@ -385,7 +386,7 @@ impl Writer<'_> {
         let api = Api::<Job>::namespaced(self.cx.control.client.clone(), self.key.namespace().unwrap_or_default());
         let Some(written) = refusal::replace_status(&api, &changed).await? else { return Ok(false) };
         self.cx.written.wrote_at(self.key, &written);
-        // Times are written in whole seconds; what was meant is what counts.
+        // The server truncates times to whole seconds, so the status is kept as it was intended.
         self.written = Some(Job { status: Some(status.clone()), ..written });
         Ok(true)
     }

@@ -1,14 +1,16 @@
-//! Simulated nodes: Nodes that are ready, and Pods on them that run, although no program does.
+//! Simulated nodes: Nodes that report ready, and Pods on them that report running, although no program runs.
 //!
-//! Not a loop of kube-controller-manager, but what the kubelets of a cluster do towards its API server, for as many nodes as wanted: each registers,
-//! renews its Lease and posts its status as the user `system:node:NAME`, and the Pods that are bound to it begin, become ready, end,
-//! fail and are begun again, with a kubelet's conditions, reasons and Events. Besides the nodes that it makes it plays every Node with the label
-//! `simulate.steersman.dev/node: "true"`. What a program would do, the annotations of a Pod say (`behavior`), and objects of the kind `Stage`
-//! (`stage`), which is defined when the nodes begin; a Node with the annotation
-//! `simulate.steersman.dev/goes-away: "true"` is not heard of until the annotation goes.
+//! This is not a loop of kube-controller-manager. It does what the kubelets of a cluster do towards the API server, for
+//! any number of nodes: each node registers, renews its Lease and posts its status as the user `system:node:NAME`, and
+//! the Pods bound to it start, become ready, end, fail and restart, with a kubelet's conditions, reasons and Events.
+//! Besides the nodes that it creates, it simulates every Node with the label `simulate.steersman.dev/node: "true"`. The
+//! behavior of containers is set by the annotations of a Pod (`behavior`), and by objects of the kind `Stage`
+//! (`stage`), which is defined when the simulation starts. A Node with the annotation
+//! `simulate.steersman.dev/goes-away: "true"` sends no heartbeats until the annotation is removed.
 //!
-//! One task plays all nodes (`run`); a Pod is a state machine (`pod`) that is woken by its changes and by timers, so that where nothing
-//! happens nothing is written but Leases. Whoever embeds a control plane calls [`Simulation::add_to`]. Follows kubernetes' `pkg/kubelet`.
+//! One task simulates all nodes (`run`); a Pod is a state machine (`pod`) that is woken by its changes and by timers,
+//! so that an idle cluster causes no writes but Leases. Programs that embed a control plane call
+//! [`Simulation::add_to`]. Follows kubernetes' `pkg/kubelet`.
 
 mod addresses;
 mod agent;
@@ -42,25 +44,25 @@ use std::sync::Arc;
 use steersman::Manager;
 use tokio::sync::watch;
 
-/// The names under which the simulation appears in logs and metrics, and what it reads Stages with.
+/// The names of the simulation and of its reader of Stages in logs and metrics.
 const NAME: &str = "simulated-nodes";
 const STAGES: &str = "simulated-stages";
 
-/// As whom a client acts.
+/// The user that a client acts as.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
     /// The name of the user.
     pub user: String,
-    /// Its groups, besides `system:authenticated`.
+    /// The groups of the user, besides `system:authenticated`.
     pub groups: Vec<String>,
-    /// The `User-Agent` of its requests, by which the fields that it writes are managed.
+    /// The `User-Agent` of the requests, which becomes the field manager of their writes.
     pub agent: &'static str,
 }
 
-/// Gives a client for a user of the cluster.
+/// Returns a client for a user of the cluster.
 pub type ClientOf = Arc<dyn Fn(Identity) -> Client + Send + Sync>;
 
-/// Nodes that are simulated.
+/// A set of simulated nodes.
 #[derive(Clone)]
 pub struct Simulation {
     n_nodes: usize,
@@ -80,7 +82,8 @@ impl Identity {
         Identity { user: Scheduler::USER.to_owned(), groups: Vec::new(), agent: Scheduler::AGENT }
     }
 
-    /// Of who makes volumes for the class of simulated nodes, and the class. The cluster comes with a role for it.
+    /// The user that provisions volumes for the simulated nodes' storage class, and defines the class. The bootstrap
+    /// roles include one for it.
     fn provisioner() -> Identity {
         Identity {
             user: "system:steersman:simulated-provisioner".to_owned(),
@@ -89,12 +92,12 @@ impl Identity {
         }
     }
 
-    /// Of who defines the kind `Stage` and reads what there is of it. The cluster comes with a role for it.
+    /// The user that defines the kind `Stage` and reads Stages. The bootstrap roles include one for it.
     fn stages() -> Identity {
         Identity { user: "system:steersman:simulated-stages".to_owned(), groups: Vec::new(), agent: "simulated-stages" }
     }
 
-    /// Of the loop that takes the taint from a node that is ready.
+    /// The node controller's user, which removes the taint from a node that is ready.
     fn node_controller() -> Identity {
         let account = "system:serviceaccount:kube-system:node-controller".to_owned();
         let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
@@ -105,12 +108,12 @@ impl Identity {
 // === impl Simulation ===
 
 impl Simulation {
-    /// Makes the nodes `node-1` to `node-N`, unless they are there, and plays them and all that are labelled so.
+    /// Creates the nodes `node-1` to `node-N`, unless they exist, and simulates them and all nodes with the label.
     pub fn new(n_nodes: usize, client_of: ClientOf) -> Simulation {
         Simulation { n_nodes, client_of, clock: Timestamp::now, agent: Agent::default() }
     }
 
-    /// Writes the time of another clock.
+    /// Takes the time from another clock.
     pub fn clock(mut self, clock: fn() -> Timestamp) -> Simulation {
         self.clock = clock;
         self
@@ -122,8 +125,8 @@ impl Simulation {
         self
     }
 
-    /// Puts the nodes into a manager, whose informers read all Pods, Nodes and Namespaces, and with them the scheduler, without which no Pod comes to a
-    /// node by itself, and the provisioner of the class `simulated`.
+    /// Adds the nodes to a manager, whose informers watch all Pods, Nodes and Namespaces. Also adds the scheduler,
+    /// which binds Pods to the nodes, and the provisioner of the class `simulated`.
     pub fn add_to(self, manager: Manager) -> Manager {
         let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()), self.clock);
         let manager = provisioner::add(manager, (self.client_of)(Identity::provisioner()));
@@ -138,7 +141,7 @@ impl Simulation {
         manager.run_always(NAME, move |stop| run::run(self, informers, stop))
     }
 
-    /// The names of the nodes that it makes.
+    /// The names of the nodes that a simulation creates.
     pub fn names(n_nodes: usize) -> impl Iterator<Item = String> {
         (0..n_nodes).map(Simulation::name)
     }

@@ -1,7 +1,7 @@
-//! Selectors of labels and of nodes, read once and matched often.
+//! Label selectors and node selectors in a form that is parsed once and matched often.
 //!
-//! Follows apimachinery's `labels` and component-helpers' `nodeaffinity`: a term that cannot be read selects nothing, and does not keep
-//! the others from selecting.
+//! Follows apimachinery's `labels` and component-helpers' `nodeaffinity`: an invalid term selects nothing, and does not
+//! prevent the other terms from selecting.
 
 use k8s_openapi::api::core::v1::{
     NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, TopologySelectorTerm,
@@ -12,15 +12,15 @@ use steersman_machinery::selector::{self, Operator, Requirement};
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A selector of labels.
+/// A compiled label selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Selector {
-    /// All of these hold. With none, everything is selected.
+    /// All requirements must match. Without any, everything is selected.
     All(selector::Labels),
     Nothing,
 }
 
-/// One of several ways to select a node.
+/// One of the alternative terms of a node selector.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTerm {
     labels: selector::Labels,
@@ -34,7 +34,7 @@ struct FieldRequirement {
     is_equal: bool,
 }
 
-/// Terms of which one has to match.
+/// Terms, at least one of which must match.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTerms {
     terms: Vec<NodeTerm>,
@@ -45,7 +45,7 @@ pub(crate) struct NodeTerms {
 pub(crate) struct RequiredNodes {
     labels: Labels,
     terms: Option<NodeTerms>,
-    /// The only nodes that can match, where the terms name nodes.
+    /// The only nodes that can match, if the terms name nodes.
     names: Option<Vec<String>>,
 }
 
@@ -57,7 +57,7 @@ impl Selector {
         Selector::All(selector::Labels { requirements: labels.iter().map(equal).collect() })
     }
 
-    /// Without a selector, nothing is selected; with an empty one, everything; with one that cannot be read, nothing.
+    /// Compiles a selector. An absent or invalid selector selects nothing, an empty one everything.
     pub(crate) fn read(selector: Option<&LabelSelector>) -> Selector {
         let Some(selector) = selector else { return Selector::Nothing };
         let mut requirements: Vec<Requirement> = selector.match_labels.iter().flatten().map(equal).collect();
@@ -71,7 +71,7 @@ impl Selector {
         Selector::All(selector::Labels { requirements })
     }
 
-    /// Selects what both select.
+    /// Selects the intersection of both.
     pub(crate) fn and(self, other: Selector) -> Selector {
         match (self, other) {
             (Selector::All(mut all), Selector::All(others)) => {
@@ -82,7 +82,7 @@ impl Selector {
         }
     }
 
-    /// Whether it says nothing, and so selects everything.
+    /// Whether the selector has no requirements, and so selects everything.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Selector::All(all) if all.is_everything())
     }
@@ -103,7 +103,7 @@ fn equal((key, value): (&String, &String)) -> Requirement {
     Requirement { key: key.clone(), operator: Operator::In(vec![value.clone()]) }
 }
 
-/// `None` for an operator that there is not, or not with these values.
+/// `None` for an unknown operator, or one that does not allow these values.
 fn read(key: &str, operator: &str, values: &[String]) -> Option<Requirement> {
     let single = || match values {
         [value] => value.parse().ok(),
@@ -124,7 +124,7 @@ fn read(key: &str, operator: &str, values: &[String]) -> Option<Requirement> {
 // === impl NodeTerm ===
 
 impl NodeTerm {
-    /// `None` for a term that selects nothing, because it is empty or cannot be read.
+    /// `None` for a term that selects nothing, because it is empty or invalid.
     pub(crate) fn read(term: &NodeSelectorTerm) -> Option<NodeTerm> {
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -182,12 +182,12 @@ impl RequiredNodes {
         }
     }
 
-    /// Whether every node will do.
+    /// Whether every node matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.terms.is_none()
     }
 
-    /// The only nodes that can match, if the Pod names them. None at all: its terms contradict each other.
+    /// The only nodes that can match, if the Pod names them. An empty list means that its terms contradict each other.
     pub(crate) fn names(&self) -> Option<&[String]> {
         self.names.as_deref()
     }
@@ -198,7 +198,7 @@ impl RequiredNodes {
     }
 }
 
-/// The nodes that all terms together name; `None` if a term names none.
+/// The nodes that all terms together name; `None` if a term does not name any.
 fn named(selector: &NodeSelector) -> Option<Vec<String>> {
     let mut all: Vec<String> = Vec::new();
     for term in &selector.node_selector_terms {
@@ -222,7 +222,7 @@ fn named(selector: &NodeSelector) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// Whether labels are within the topologies that a StorageClass allows. Without terms, all are.
+/// Whether labels are within the allowed topologies of a StorageClass. Without terms, all labels are.
 pub(crate) fn is_in_topologies(terms: &[TopologySelectorTerm], labels: &Labels) -> bool {
     let matches = |term: &TopologySelectorTerm| {
         let expressions = term.match_label_expressions.as_deref().unwrap_or_default();

@@ -1,9 +1,10 @@
-//! Deletes token Secrets that older versions made for ServiceAccounts by themselves and that nobody has used for a year.
+//! Deletes token Secrets that older versions created automatically for ServiceAccounts and that nobody has used for a
+//! year.
 //!
-//! Follows kube-controller-manager's legacy ServiceAccount token cleaner. The server notes at each Secret when its token was last used,
-//! and in a ConfigMap since when it has done so. A Secret that is old, unused, listed by its account and mounted by no Pod is labeled as
-//! invalid, from when on the server refuses its token; a year after that it goes. Upstream looks at all of them once a day; here each
-//! Secret has a timer.
+//! Follows kube-controller-manager's legacy ServiceAccount token cleaner. The server records on each Secret when its
+//! token was last used, and in a ConfigMap since when it has done so. A Secret that is old, unused, listed by its
+//! account and mounted by no Pod is labeled as invalid, after which the server refuses its token. A year later the
+//! Secret is deleted. Upstream checks all Secrets once a day; here each Secret has a timer.
 
 mod mounts;
 
@@ -19,18 +20,18 @@ use std::time::Duration;
 use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
-/// How long a token must have been unused, and invalid.
+/// How long a token must have been unused, and then invalid.
 const UNUSED: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// How often a Secret is looked at that may be cleaned up one day.
+/// How often a Secret is checked that may be deleted one day.
 const INTERVAL: Duration = Duration::from_secs(24 * 3_600);
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// Where the server says since when it notes the use of tokens.
+/// The namespace, name and key of the ConfigMap that says since when the server records the use of tokens.
 const TRACKING: (&str, &str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking", "since");
 
 struct Context {
@@ -41,17 +42,17 @@ struct Context {
     secrets: Lister<Secret>,
 }
 
-/// What becomes of a Secret that its account lists and no Pod mounts.
+/// The action due for a Secret that its account lists and no Pod mounts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Step {
     Delete,
-    /// The label says since when its token is not taken any more.
+    /// Label the Secret as invalid since today.
     Invalidate,
     /// Its token is in use, or has not been invalid for long enough.
     Wait,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let secrets = informers.informer::<Secret>(Selection::new(Scope::All).fields(format!("type={TYPE}")));
@@ -91,14 +92,15 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     }
 }
 
-/// What is to be done with a Secret, from what it says itself.
+/// The action due for a Secret, as far as the Secret itself determines it.
 fn step(secret: &Secret, now: Timestamp) -> Step {
     let Ok(limit) = now.checked_sub(UNUSED) else { return Step::Wait };
     let is_old = secret.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 < limit);
     if secret.type_.as_deref() != Some(TYPE) || !is_old || secret.metadata.deletion_timestamp.is_some() {
         return Step::Wait;
     }
-    // A token without the label has not been used since its use is noted. Of one with a label that is no day, nothing is known.
+    // A token without the label has not been used since use is recorded. If the label is not a day, the last use is
+    // unknown.
     let is_unused = match secret.labels().get(LAST_USED).map(|text| read_day(text)) {
         None => true,
         Some(None) => false,
@@ -114,7 +116,7 @@ fn step(secret: &Secret, now: Timestamp) -> Step {
     }
 }
 
-/// Whether the account of a Secret lists it, as the accounts of old did with what was made for them.
+/// Whether the account of a Secret lists it, as older versions did for the Secrets that they created.
 fn is_listed(secret: &Secret, cx: &Context) -> Result<bool, LookupError> {
     let Some(name) = secret.annotations().get(ACCOUNT_NAME).filter(|name| !name.is_empty()) else { return Ok(false) };
     let Some(account) = cx.accounts.find(&ObjectKey::namespaced(&secret.namespace().unwrap_or_default(), name))? else {
@@ -132,13 +134,13 @@ fn is_mounted(secret: &Secret, cx: &Context) -> Result<bool, LookupError> {
     Ok(pods.iter().any(|pod| mounts::has_secret(pod, &name)))
 }
 
-/// Whether the server has noted the use of tokens for long enough to know that one was not used.
+/// Whether the use of tokens has been recorded for long enough to know that a token was not used.
 async fn is_tracked(now: Timestamp, cx: &Context) -> Result<bool, Refused> {
     let (namespace, name, key) = TRACKING;
     let config = Api::<ConfigMap>::namespaced(cx.client.clone(), namespace).get_opt(name).await;
     let config = config.map_err(Refused::to("read since when the use of tokens is noted"))?;
     let since = config.and_then(|config| read_day(config.data?.get(key)?));
-    // From the day after, of which all was noted.
+    // Counted from the day after, the first whole day that was recorded.
     let since = since.and_then(|day| day.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok());
     Ok(since.is_some_and(|since| since.timestamp().checked_add(UNUSED).is_ok_and(|enough| now >= enough)))
 }
@@ -147,7 +149,7 @@ fn day(time: Timestamp) -> civil::Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-/// A day as `2006-01-02`, and in no other form.
+/// A day in the form `2006-01-02` only.
 fn read_day(text: &str) -> Option<civil::Date> {
     let day: civil::Date = text.parse().ok()?;
     (day.to_string() == text).then_some(day)

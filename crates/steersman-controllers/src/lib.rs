@@ -1,7 +1,7 @@
-//! The control loops that a Kubernetes control plane itself is made of.
+//! The control loops of a Kubernetes control plane.
 //!
-//! They know no server and no store: everything goes through a `kube::Client`, and they use nothing of the controller
-//! library that a user's controller could not. [`ControlLoop`] is the table of them.
+//! They depend on no server and no store: they access everything through a `kube::Client`, and use only parts of the
+//! controller library that a user's controller can use too. [`ControlLoop`] is the table of them.
 
 mod bootstrap_tokens;
 pub mod certificates;

@@ -1,12 +1,13 @@
 //! Deletes the content of a namespace that is being deleted, and then removes the finalizer of the namespace.
 //!
-//! Follows kube-controller-manager's namespace controller, with the conditions that it has written since 1.17 and Pods first
-//! (OrderedNamespaceDeletion). A namespace that is being deleted keeps the finalizer `kubernetes` in its spec, and nothing new can be
-//! created in it. A pass deletes the instances of all kinds and counts what remains. If something does, the status says what, and that
-//! is watched; the passes that follow look at it alone. When nothing does, the finalizer is removed through `/finalize`.
+//! Follows kube-controller-manager's namespace controller, with the conditions that it has written since 1.17 and Pods
+//! first (OrderedNamespaceDeletion). A namespace that is being deleted keeps the finalizer `kubernetes` in its spec,
+//! and nothing new can be created in it. A pass deletes the instances of all kinds and counts what remains. If
+//! instances remain, the status reports them, they are watched, and later passes consider only their kinds. When none
+//! remain, the finalizer is removed through `/finalize`.
 //!
-//! Other than upstream, a pass does not wait five seconds before it begins. What is served is discovered once for each namespace, before
-//! its finalizer is removed: kinds that were not known when the pass began are looked at first.
+//! In contrast to upstream, a pass does not wait five seconds before it begins. Discovery runs once for each namespace
+//! before its finalizer is removed, and kinds that were unknown when the pass began are emptied first.
 
 mod conditions;
 mod content;
@@ -31,26 +32,26 @@ use steersman::queue::RateLimiter;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use tokio::sync::mpsc;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "namespace-controller";
 
-/// The finalizer in the spec of a namespace that stands for its content.
+/// The finalizer in the spec of a namespace, which is removed once the namespace is empty.
 const FINALIZER: &str = "kubernetes";
 const WORKERS: usize = 10;
-/// How long one pass may take: two requests for each kind, of which there may be thousands.
+/// The timeout of a pass: it sends two requests for each kind, of which there may be thousands.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(300);
-/// How soon a namespace is looked at again after a failure, and how late at most.
+/// The first and the longest pause before a namespace is reconciled again after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(60));
-/// So many namespaces are remembered of which only some kinds remain. Of others, all kinds are looked at again.
+/// The most namespaces whose remaining kinds are remembered. For others, all kinds are checked again.
 const LEFT_MAX: usize = 1_000;
 
 struct Context {
     client: Client,
     clock: fn() -> Timestamp,
     namespaces: Lister<Namespace>,
-    /// What was served when it was discovered last.
+    /// The result of the last discovery.
     catalog: Mutex<Option<Arc<Catalog>>>,
-    /// The kinds that remain, by the uid of the namespace. All others have been looked at.
+    /// The kinds with remaining instances, by the uid of the namespace. All other kinds have been emptied.
     left: Mutex<HashMap<String, Vec<Served>>>,
     waiting: Waiting,
 }
@@ -67,7 +68,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let namespaces = manager.informers().informer::<Namespace>(Scope::All).lister();
     let (wake, woken) = mpsc::channel(waiting::KEYS_MAX);
@@ -89,8 +90,8 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     manager.controller(controller)
 }
 
-/// Whether a change of a namespace gives the loop something to do. Its status does not, which the loop writes at each pass: what is left
-/// in the namespace says when the next one is due.
+/// Whether a change of a namespace needs a reconcile. A change of its status, which this loop writes at each pass, does
+/// not: the remaining objects determine when the next pass is due.
 fn matters(change: &Change<'_, Namespace>) -> bool {
     let facts = |namespace: &Namespace| {
         (
@@ -111,8 +112,8 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         cx.waiting.end(&key);
         return Ok(Action::AwaitChange);
     }
-    // The cache may be behind: what is deleted here must be the content of the namespace that ends, not of one that was
-    // made again under its name. That one cannot be made while this one still has its finalizer.
+    // The cache may lag behind: the content that is deleted must be that of the namespace being deleted, not of a new
+    // one with the same name. A new one cannot be created while this one still has its finalizer.
     let api = Api::<Namespace>::all(cx.client.clone());
     let found = api.get_opt(key.name()).await.map_err(|source| Error::Request { what: "read", source })?;
     let Some(mut namespace) = found.filter(is_to_end) else { return Ok(Action::AwaitChange) };
@@ -135,7 +136,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     Ok(match outcome.pods_end_in {
         _ if is_failed || !is_watched => Action::Requeue,
         Duration::ZERO => Action::AwaitChange,
-        // Then those that are still there are a failure, which the status says.
+        // After that, Pods that still exist are a failure, which the status reports.
         end_in => Action::RequeueAfter(end_in.saturating_add(Duration::from_secs(1))),
     })
 }
@@ -143,7 +144,8 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 // === impl Context ===
 
 impl Context {
-    /// Deletes what is in a namespace. Only after a look at all kinds that are served now is there said to be nothing left.
+    /// Deletes the content of a namespace. The namespace counts as empty only after all currently served kinds were
+    /// checked.
     async fn pass(&self, namespace: &Namespace) -> Outcome {
         let uid = namespace.metadata.uid.clone().unwrap_or_default();
         let began = namespace.metadata.deletion_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
@@ -187,7 +189,8 @@ impl Context {
         self.remember(uid, outcome)
     }
 
-    /// The passes that follow look at the kinds that remain alone, if that is all that keeps the namespace. Pods keep everything else.
+    /// Remembers the remaining kinds, so that later passes check only them, if nothing else keeps the namespace. While
+    /// Pods remain, all other kinds remain too.
     fn remember(&self, uid: String, outcome: Outcome) -> Outcome {
         let mut left = self.left.lock();
         let is_all = outcome.discovery_failure.is_none() && outcome.failures.is_empty();
@@ -202,7 +205,7 @@ impl Context {
     }
 }
 
-/// What is wrong with the groups whose server does not answer, in the words of client-go.
+/// The failure of groups whose server does not answer, with client-go's text.
 fn stale_groups(catalog: &Catalog) -> Option<String> {
     let stale: Vec<String> = catalog
         .stale
@@ -225,7 +228,8 @@ fn finalizers(namespace: &Namespace) -> &[String] {
     namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default()
 }
 
-/// Removes the finalizer from the namespace as it was read. If it has changed since, another pass follows.
+/// Removes the finalizer from exactly the version of the namespace that was read. If it has changed since, another pass
+/// follows.
 async fn finalize(api: &Api<Namespace>, mut namespace: Namespace) -> Result<Action, Error> {
     let name = namespace.metadata.name.clone().unwrap_or_default();
     if let Some(finalizers) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {

@@ -1,6 +1,6 @@
-//! Which namespaces are ending, by the cache: the server lets nothing be created there any more, so that loops need not try.
+//! Which namespaces are being deleted, according to the cache: nothing can be created in them, so loops need not try.
 //!
-//! The cache may be behind. Where it does not show the end yet, the server refuses, and says why
+//! The cache may lag behind. If it does not show the deletion yet, the server refuses creations with that cause
 //! ([`crate::refusal::is_namespace_ending`]).
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -23,7 +23,8 @@ impl Namespaces {
     }
 }
 
-/// What is younger than the deletion is in another namespace of the name, which the cache does not show yet.
+/// An object that was created after the deletion began is in a new namespace of the same name, which the cache does not
+/// show yet.
 fn is_ending(namespace: &ObjectMeta, object: &ObjectMeta) -> bool {
     let deleted = namespace.deletion_timestamp.as_ref().map(|time| time.0);
     let created = object.creation_timestamp.as_ref().map(|time| time.0);

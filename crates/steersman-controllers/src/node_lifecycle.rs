@@ -1,10 +1,12 @@
-//! Watches over Nodes: what is not ready is tainted, what says nothing is unknown, and the Pods of it are not ready.
+//! Monitors Nodes: Nodes that are not ready are tainted, Nodes without heartbeats get unknown conditions, and their
+//! Pods are marked as not ready.
 //!
-//! Follows kube-controller-manager's node lifecycle controller. A Node is heard of by the heartbeat of its condition `Ready` and by the
-//! renewal of its Lease; how long it is silent is measured here, not by its clock. Conditions become taints with NoSchedule at once.
-//! `not-ready` and `unreachable` with NoExecute, by which Pods are evicted, come at a limited rate in each failure zone, and not at
-//! all while no Node of the cluster is ready. Upstream looks at all Nodes every five seconds; here each Node has a timer.
-//! `health` decides who is silent, `zones` how fast Nodes are tainted, `taints` with what, `pods` marks Pods.
+//! Follows kube-controller-manager's node lifecycle controller. A Node's heartbeats are updates of its condition
+//! `Ready` and renewals of its Lease; silence is measured with the local clock. Conditions become NoSchedule taints at
+//! once. The NoExecute taints `not-ready` and `unreachable`, which evict Pods, are added at a limited rate in each
+//! failure zone, and not at all while no Node of the cluster is ready. Upstream checks all Nodes every five seconds;
+//! here each Node has a timer. `health` detects missing heartbeats, `zones` limits the rate of taints, `taints`
+//! computes them, and `pods` marks Pods.
 
 mod health;
 mod pods;
@@ -33,13 +35,13 @@ use steersman::queue::WorkQueue;
 use steersman::{Action, BoxError, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The names under which the loop appears in logs.
+/// The names of the loop's two controllers in logs.
 const NAME: &str = "node-lifecycle-controller";
 const NAME_OF_PODS: &str = "node-lifecycle-controller-pods";
-/// What Events are said to come from.
+/// The source of Events.
 const COMPONENT: &str = "node-controller";
 const LEASES: &str = "kube-node-lease";
-/// Nodes with this label say nothing about their zone.
+/// Nodes with this label do not count for the state of their zone.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 const WORKERS: usize = 8;
 const WORKERS_OF_PODS: usize = 4;
@@ -50,16 +52,16 @@ struct Context {
     events: EventRecorder,
     leases: Lister<Lease>,
     nodes: Lister<Node>,
-    /// By zone, and whether they are ready.
+    /// Nodes by zone, and whether they are ready.
     nodes_by_zone: Index<Node, (String, bool)>,
     pods: Lister<Pod>,
     pods_by_node: Index<Pod, String>,
-    /// Of the Nodes. Set before the controller runs.
+    /// The work queue of Nodes. Set before the controller runs.
     queue: OnceLock<WorkQueue<ObjectKey>>,
     state: Mutex<State>,
 }
 
-/// What has been observed.
+/// The observed state.
 #[derive(Debug, Default)]
 struct State {
     /// By the name of the Node.
@@ -67,17 +69,17 @@ struct State {
     zones: Zones,
 }
 
-/// What is found when a Node is looked at.
+/// The observation of a Node.
 struct Look {
-    /// How long it may still be silent; `None` if it has been for too long.
+    /// The rest of its grace period; `None` if that has passed.
     left: Option<Duration>,
-    /// The Node of that name before it, if it is another one.
+    /// The previous Node of the same name, if this is another one.
     replaced: Option<Health>,
     is_new: bool,
     is_to_mark_pods: bool,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let nodes = informers.informer::<Node>(Scope::All);
@@ -106,7 +108,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     manager.controller(controller).controller(of_pods)
 }
 
-/// Where a Node counts, and as what.
+/// The index key of a Node: its zone, and whether it is ready.
 fn place(node: &Node) -> Option<(String, bool)> {
     let is_ready = health::condition(node, READY).is_some_and(|ready| ready.status == "True");
     (!node.labels().contains_key(EXCLUDED)).then(|| (health::zone(node), is_ready))
@@ -131,7 +133,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, BoxError
     if look.left.is_none()
         && let Some(status) = health::silenced(&node, now.clock)
     {
-        // The rest follows with the event of the write, when the zones are counted with it.
+        // The event of this write brings the Node back, and the zones are counted then.
         return cx.silence(&node, status).await.map(|()| Action::AwaitChange);
     }
     cx.update_zones()?;
@@ -144,7 +146,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, BoxError
 }
 
 impl Context {
-    /// Whether a Node has been looked at.
+    /// Whether a Node has been observed.
     fn is_known(&self, node: &str) -> bool {
         self.state.lock().healths.contains_key(node)
     }
@@ -189,7 +191,7 @@ impl Context {
         }
     }
 
-    /// Says that a Node is unknown. If it has changed since, an event follows.
+    /// Sets the conditions of a Node to unknown. If it has changed since, an event follows.
     async fn silence(&self, node: &Node, status: NodeStatus) -> Result<(), BoxError> {
         let was_ready = health::condition(node, READY).is_some_and(|ready| ready.status == "True");
         let silenced = Node { status: Some(status), ..node.clone() };
@@ -213,7 +215,7 @@ impl Context {
         Ok(())
     }
 
-    /// Counts the Nodes of each zone, and wakes those for which something follows.
+    /// Counts the Nodes of each zone, and wakes the Nodes that a change of the zones affects.
     fn update_zones(&self) -> Result<(), LookupError> {
         let mut counts = BTreeMap::<String, Count>::new();
         for (zone, is_ready) in self.nodes_by_zone.values()? {
@@ -244,7 +246,7 @@ impl Context {
         Ok(())
     }
 
-    /// Gives a Node the taints and labels that it is to have. How long it waits for its turn, if it does.
+    /// Gives a Node its taints and labels. Returns how long it has to wait for a NoExecute taint, if it does.
     async fn taint(&self, node: &Node, is_new: bool, now: Now) -> Result<Option<Duration>, BoxError> {
         let name = node.name_any();
         let (no_execute, wait) = {
@@ -267,7 +269,7 @@ impl Context {
         let labels = taints::missing_labels(node);
         let mut patch = json!({"metadata": {"uid": node.metadata.uid}});
         if wanted != taints::taints(node) {
-            // The list is written as a whole: it must not have changed.
+            // The list is replaced as a whole, so it must not have changed.
             patch["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
             patch["spec"] = json!({"taints": if wanted.is_empty() { Value::Null } else { json!(wanted) }});
         } else if labels.is_empty() {
@@ -289,7 +291,7 @@ impl Context {
         }
     }
 
-    /// All Pods of a Node have been marked.
+    /// Records that all Pods of a Node have been marked.
     fn marked(&self, node: &str) {
         if let Some(health) = self.state.lock().healths.get_mut(node) {
             health.is_to_mark_pods = false;

@@ -1,7 +1,7 @@
-//! Says on each Node for how long its kubelet may trust what it has read of Secrets and ConfigMaps: the more Nodes, the longer.
+//! Annotates each Node with how long its kubelet may cache Secrets and ConfigMaps: the more Nodes, the longer.
 //!
-//! Follows kube-controller-manager's ttl controller, which writes the annotation `node.alpha.kubernetes.io/ttl`. A Node whose
-//! number is out of date is annotated with its next change, which comes with its heartbeat.
+//! Follows kube-controller-manager's ttl controller, which writes the annotation `node.alpha.kubernetes.io/ttl`. A Node
+//! with an outdated number is annotated at its next change, such as a heartbeat.
 
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
@@ -12,11 +12,12 @@ use parking_lot::Mutex;
 use serde_json::json;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "ttl-controller";
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// A size of the cluster: it is entered above the `nodes_max` of the one before, and left below its `nodes_min`.
+/// A size class of the cluster: it is entered above the `nodes_max` of the class before, and left below its
+/// `nodes_min`.
 struct Step {
     nodes_min: usize,
     nodes_max: usize,
@@ -39,7 +40,7 @@ struct Context {
     step: Mutex<usize>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let nodes = manager.informers().informer::<Node>(Scope::All);
     let context = Context { client, nodes: nodes.lister(), step: Mutex::new(0) };
@@ -62,13 +63,13 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     let patch = Patch::Strategic(json!({"metadata": metadata}));
     match Api::<Node>::all(cx.client.clone()).patch_metadata(key.name(), &PatchParams::default(), &patch).await {
         Ok(_) => Ok(Action::AwaitChange),
-        // It is another Node of that name, or gone.
+        // The Node is gone, or was replaced by another of that name.
         Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
         Err(error) => Err(Refused::to("annotate the node")(error).into()),
     }
 }
 
-/// The position of a size that was at `step` before.
+/// The position of the size class, given that it was `step` before.
 fn next_step(step: usize, n_nodes: usize) -> usize {
     let mut step = step.min(STEPS.len() - 1);
     while n_nodes > STEPS[step].nodes_max {

@@ -1,4 +1,4 @@
-//! An Event that is to be recorded about an object: what code without requests says.
+//! An Event to be recorded about an object, as returned by code that sends no requests.
 
 use steersman::events::{EventRecorder, EventType};
 

@@ -1,8 +1,9 @@
-//! Deletes Pods that nobody else will: those whose node is gone, those that end without ever having had one, those on nodes that are out
-//! of service, and the oldest ones that have ended once there are too many.
+//! Deletes Pods that nothing else deletes: Pods whose node is gone, deleted Pods that never had a node, Pods on
+//! out-of-service nodes, and the oldest terminated Pods beyond a threshold.
 //!
-//! Follows kube-controller-manager's Pod garbage collector, with its quarantine of 40 seconds for nodes that are missed, and its
-//! threshold of 12,500. Upstream looks at all Pods every 20 seconds; here a Pod is looked at when it or its node changes.
+//! Follows kube-controller-manager's Pod garbage collector, with its quarantine of 40 seconds for missing nodes, and
+//! its threshold of 12,500. Upstream checks all Pods every 20 seconds; here a Pod is checked when it or its node
+//! changes.
 
 use crate::clock;
 use crate::pods::{self, node_name};
@@ -24,16 +25,16 @@ use steersman::controller::Watch;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "pod-garbage-collector";
 const WORKERS: usize = 8;
-/// How long a node has to be missing before its Pods are.
+/// How long a node has to be missing before its Pods are deleted.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// So many Pods that have ended may stay.
+/// The number of terminated Pods that are kept.
 const TERMINATED_MAX: usize = 12_500;
-/// How often those beyond that are deleted.
+/// How often terminated Pods beyond that are deleted.
 const SURPLUS_PERIOD: Duration = Duration::from_secs(20);
-/// Nodes that are missed are looked through for those that no Pod is on any more beyond this number.
+/// Beyond this number of missing nodes, those that no Pod is on any more are dropped.
 const MISSING_MAX: usize = 1_000;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
@@ -47,56 +48,57 @@ struct Context {
     surplus: Mutex<Surplus>,
 }
 
-/// Where the index has a Pod.
+/// The index key of a Pod.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Place {
     Node(String),
     Terminated,
 }
 
-/// The nodes that Pods are on and that are missing, each with its quarantine.
+/// The missing nodes that Pods are on, each with its quarantine.
 #[derive(Default)]
 struct Missing {
     nodes: HashMap<String, Quarantine>,
 }
 
-/// The time for which a node that is missing may still come back.
+/// The time in which a missing node may come back.
 struct Quarantine {
     since: Instant,
-    /// The uids of the Pods that were looked at before it ended. Only these go when it has ended; another Pod begins a new one.
+    /// The uids of the Pods that were checked during the quarantine. Only these are deleted when it has ended; another
+    /// Pod starts a new quarantine.
     pods: HashMap<ObjectKey, String>,
 }
 
-/// When there may be too many Pods that have ended.
+/// Tracks when there may be too many terminated Pods.
 #[derive(Default)]
 struct Surplus {
-    /// At least as many as there are.
+    /// An upper bound of the number of terminated Pods.
     at_most: usize,
     deleted: Option<Instant>,
 }
 
-/// What the node of a Pod is like.
+/// The state of a Pod's node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Host {
     Absent,
-    /// It is not ready, and somebody has said that it will not come back soon.
+    /// The node is not ready, and a taint declares it out of service.
     OutOfService,
     Present,
-    /// The Pod has none yet.
+    /// The Pod has no node yet.
     Unassigned,
 }
 
 #[derive(Debug, Eq, PartialEq)]
 enum Verdict {
     Delete,
-    /// It goes if its node stays away.
+    /// Delete the Pod if its node stays away.
     DeleteAfterQuarantine,
-    /// It goes if there are too many like it.
+    /// Delete the Pod if there are too many terminated ones.
     DeleteIfTooMany,
     Keep,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let pods = manager.informers().informer::<Pod>(Scope::All);
     let nodes = manager.informers().informer::<Node>(Scope::All);
@@ -152,7 +154,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 
 fn verdict(pod: &Pod, host: Host) -> Verdict {
     let is_terminating = pods::is_terminating(pod);
-    // What is left then is for whoever holds it.
+    // Only finalizers are left to be removed.
     let is_done = is_terminating && pod.metadata.deletion_grace_period_seconds == Some(0) && pods::is_terminal(pod);
     match host {
         _ if is_done => Verdict::Keep,
@@ -163,7 +165,7 @@ fn verdict(pod: &Pod, host: Host) -> Verdict {
     }
 }
 
-/// Whether a Pod counts as one that has ended.
+/// Whether a Pod counts as terminated.
 fn is_terminated(pod: &Pod) -> bool {
     !matches!(pods::phase(pod), "Pending" | "Running" | "Unknown")
 }
@@ -198,7 +200,7 @@ fn on_node(by_place: &Index<Pod, Place>, node: &Node, is_asked: bool) -> Vec<Obj
 }
 
 fn on_node_named(by_place: &Index<Pod, Place>, node: &str) -> Vec<ObjectKey> {
-    // Before the caches are filled, each Pod is looked at when it comes.
+    // Until the caches are filled, each Pod is checked when it is added.
     by_place.keys(&Place::Node(node.to_owned())).unwrap_or_default()
 }
 
@@ -213,7 +215,7 @@ impl Context {
         if !left.is_zero() {
             return Ok(Action::RequeueAfter(left));
         }
-        // The cache may be behind.
+        // The cache may lag behind.
         let found = Api::<Node>::all(self.client.clone()).get_metadata_opt(node).await;
         if found.map_err(Refused::to(format!("read the node {node:?}")))?.is_none() {
             tracing::debug!(pod = %ObjectKey::of(pod), node, "the node of the pod is gone");
@@ -223,7 +225,7 @@ impl Context {
         Ok(Action::AwaitChange)
     }
 
-    /// Deletes the oldest Pods that have ended, beyond the threshold.
+    /// Deletes the oldest terminated Pods beyond the threshold.
     async fn delete_surplus(&self) -> Result<Action, Error> {
         {
             let mut surplus = self.surplus.lock();
@@ -250,7 +252,8 @@ impl Context {
         Ok(Action::AwaitChange)
     }
 
-    /// Deletes a Pod without a grace period. One that has not ended has failed: nobody else is there to say so.
+    /// Deletes a Pod without a grace period. A Pod that has not terminated is set to Failed first, because no kubelet
+    /// is left to do so.
     async fn delete(&self, pod: &Pod, condition: Option<Value>) -> Result<(), Error> {
         let key = ObjectKey::of(pod);
         let pods = Api::<Pod>::namespaced(self.client.clone(), key.namespace().unwrap_or_default());
@@ -294,7 +297,7 @@ fn disruption(pod: &Pod, now: Timestamp) -> Value {
     })
 }
 
-/// All but the last `n_kept` Pods: first those that were evicted, then the oldest.
+/// All Pods but the last `n_kept` in the order of deletion: evicted Pods first, then the oldest.
 fn beyond(mut pods: Vec<Arc<Pod>>, n_kept: usize) -> Vec<Arc<Pod>> {
     let n_surplus = pods.len().saturating_sub(n_kept);
     let is_evicted = |pod: &Pod| {
@@ -312,7 +315,7 @@ fn beyond(mut pods: Vec<Arc<Pod>>, n_kept: usize) -> Vec<Arc<Pod>> {
 // === impl Missing ===
 
 impl Missing {
-    /// How long a Pod on a node that is missing now has to wait.
+    /// How long a Pod on a missing node has to wait.
     fn left(&mut self, node: &str, pod: &Pod, now: Instant, is_used: impl Fn(&str) -> bool) -> Duration {
         if self.nodes.len() >= MISSING_MAX && !self.nodes.contains_key(node) {
             self.nodes.retain(|node, _| is_used(node));
@@ -330,7 +333,7 @@ impl Missing {
         quarantine.left(now)
     }
 
-    /// A Pod is gone. The quarantine of its node ends with the last one.
+    /// Forgets a Pod that is gone. The quarantine of its node ends with the last Pod.
     fn forget(&mut self, pod: &ObjectKey) {
         self.nodes.retain(|_, quarantine| quarantine.pods.remove(pod).is_none() || !quarantine.pods.is_empty());
     }

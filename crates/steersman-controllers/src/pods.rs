@@ -1,4 +1,4 @@
-//! Pods as the loops see them: what state one is in, which go first, and making them of a template.
+//! Helpers for Pods: their state, their order of deletion, and their creation from a template.
 //!
 //! Follows upstream's `pkg/controller/controller_utils.go` and `pkg/api/v1/pod`.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Availability {
     Available,
-    /// It is ready, and will be available after this time unless it changes.
+    /// It is ready, and becomes available after this time unless it changes.
     In(Duration),
     NotReady,
 }
@@ -28,7 +28,7 @@ pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Whether a Pod has come to its end by itself.
+/// Whether a Pod has terminated by itself.
 pub(crate) fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
@@ -37,7 +37,7 @@ pub(crate) fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether a Pod counts among the replicas of whoever made it.
+/// Whether a Pod counts as a replica of its owner.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
@@ -63,7 +63,7 @@ pub(crate) fn availability(pod: &Pod, min_ready_seconds: i32, now: Timestamp) ->
         return Availability::NotReady;
     }
     let Ok(min_ready_seconds @ 1..) = u64::try_from(min_ready_seconds) else { return Availability::Available };
-    // A condition without a time has no beginning to count from.
+    // A condition without a time has no start to count from.
     let Some(since) = ready_since(pod) else { return Availability::NotReady };
     let needed = Duration::from_secs(min_ready_seconds);
     let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the answers of the API server mean to a loop that writes what it has computed from caches, and the error of such a loop.
+//! The meaning of the API server's error answers for a loop that writes from caches, and the error of such a loop.
 
 use kube::Api;
 use kube::api::PostParams;
@@ -11,10 +11,10 @@ use steersman::consistency::ConsistencyStore;
 use steersman::write::is_about_another_object;
 use steersman::{LookupError, ObjectKey, ReconcileError};
 
-/// For how long a creation without an answer may still turn out to have been done.
+/// How long a creation without an answer may still turn out to have succeeded.
 const UNANSWERED: Duration = Duration::from_secs(5);
 
-/// A request that was refused, or had no answer.
+/// A request that was refused, or got no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}")]
 pub(crate) struct Refused {
@@ -23,7 +23,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// For `map_err`: says what was tried.
+    /// For `map_err`: adds the action that was tried.
     pub(crate) fn to(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Refused {
         move |source| Refused { what: what.into(), source }
     }
@@ -46,12 +46,13 @@ pub(crate) enum Error {
 
 impl ReconcileError for Error {}
 
-/// Whether the object is not there, or its kind is not served: that answer is plain text, without a reason.
+/// Whether the object does not exist, or its kind is not served: the latter answer is plain text without a reason.
 pub(crate) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// Whether the object is gone or has changed since it was read. Of either an event tells, and the key comes back with it.
+/// Whether the object is gone or has changed since it was read. An event follows in either case and brings the key
+/// back.
 pub(crate) fn is_outdated(error: &kube::Error) -> bool {
     is_gone(error) || is_conflict(error)
 }
@@ -61,22 +62,23 @@ pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict()) || is_about_another_object(error)
 }
 
-/// Whether the user may not do that.
+/// Whether the user is not allowed to do that.
 pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-/// Whether something of that name is there already.
+/// Whether an object of that name exists already.
 pub(crate) fn exists_already(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
-/// Whether the server could not carry out a change on the object as it is, because it is another one now.
+/// Whether the server rejects the change as invalid for the object's current state, because the object was replaced by
+/// another one.
 pub(crate) fn is_invalid(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 422)
 }
 
-/// What the server says, or why it said nothing.
+/// The server's message, or the reason why there was no answer.
 pub(crate) fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -84,30 +86,31 @@ pub(crate) fn message(error: &kube::Error) -> String {
     }
 }
 
-/// Whether the object's namespace is being deleted, so that nothing is created there.
+/// Whether the object's namespace is being deleted, so that nothing can be created in it.
 pub(crate) fn is_namespace_ending(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-/// Whether nothing is known of what became of a request: the connection was lost, or the server or a proxy stopped waiting for the
-/// answer. A server that answers with a timeout may go on with the write.
+/// Whether the outcome of a request is unknown: the connection was lost, or the server or a proxy stopped waiting for
+/// the answer. A server that answers with a timeout may still complete the write.
 pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return true };
     matches!(status.code, 408 | 502 | 504) || matches!(status.reason.as_str(), "ServerTimeout" | "Timeout")
 }
 
-/// After a creation that failed, under a name that the server chooses: without an answer it may have been done all the same, and the key
-/// is held back until the caches would show it.
+/// Called after a failed creation with a generated name: without an answer it may have succeeded nevertheless, and the
+/// key is held back until the caches would show the object.
 pub(crate) fn hold_if_unanswered(written: &ConsistencyStore, key: &ObjectKey, error: &kube::Error) {
     if is_unanswered(error) {
         written.unanswered(key, UNANSWERED);
     }
 }
 
-/// Remembers how one creation for `key` ended, under a name that the server chooses: the key waits until the caches show the object, or,
-/// without an answer, until they would. Every creation of a batch is passed through this, because the batch returns its first error only.
+/// Records how one creation for `key` with a generated name ended: the key waits until the caches show the object, or,
+/// without an answer, until they would. Every creation of a batch must be passed through this, because the batch
+/// returns its first error only.
 ///
 /// # Errors
 /// The one that is passed in.
@@ -126,8 +129,8 @@ where
     created
 }
 
-/// Replaces the status of an object that was read and changed. `None` if it has changed since or is gone: then an event follows, and the
-/// key with it.
+/// Replaces the status of an object that was read and changed. `None` if it has changed since or is gone: then an event
+/// follows and brings the key back.
 ///
 /// # Errors
 /// Any other answer.

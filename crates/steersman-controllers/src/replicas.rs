@@ -1,8 +1,9 @@
-//! Keeps as many Pods of a template as a ReplicaSet or a ReplicationController wants: the loops `replicaset` and `replicationcontroller`.
+//! Keeps the number of Pods of a ReplicaSet or a ReplicationController at the desired one: the loops `replicaset` and
+//! `replicationcontroller`.
 //!
-//! Follows upstream's `pkg/controller/replicaset`, which is one implementation for both kinds too. [`kind`] says what the two differ
-//! in, [`plan`] decides, and this file reads, writes and wakes. In place of expectations, a key is held back until the caches have
-//! seen what was written for it.
+//! Follows upstream's `pkg/controller/replicaset`, which is also one implementation for both kinds. [`kind`] has the
+//! differences between them, [`plan`] decides, and this file reads, writes and maps events to keys. In place of
+//! expectations, a key is held back until the caches have the writes that were made for it.
 
 mod kind;
 mod plan;
@@ -26,10 +27,10 @@ use std::sync::Arc;
 use steersman::consistency::ConsistencyStore;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope, owners, write};
 
-/// How many keys are worked at by each loop at a time.
+/// The concurrent reconciles of each loop.
 const WORKERS: usize = 16;
 
-/// How many Pods of one owner are deleted at a time.
+/// The most concurrent deletions of one owner's Pods.
 const DELETIONS_MAX: usize = 64;
 
 struct Context<K> {
@@ -38,17 +39,17 @@ struct Context<K> {
     objects: Lister<K>,
     pods: Dependents<Pod>,
     control: PodControl,
-    /// The objects of the kind by their own controllers.
+    /// Objects of the same kind by their controllers.
     siblings: Dependents<K>,
     written: ConsistencyStore,
 }
 
-/// Puts the loop `replicaset` into a manager.
+/// Adds the loop `replicaset` to a manager.
 pub(crate) fn add_sets(manager: Manager, parts: Parts<'_>) -> Manager {
     add::<ReplicaSet>(manager, parts)
 }
 
-/// Puts the loop `replicationcontroller` into a manager.
+/// Adds the loop `replicationcontroller` to a manager.
 pub(crate) fn add_controllers(manager: Manager, parts: Parts<'_>) -> Manager {
     add::<ReplicationController>(manager, parts)
 }
@@ -82,7 +83,7 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
         cx.written.clear(&key);
         return Ok(Action::AwaitChange);
     };
-    // What validation does not let through has nothing to be done for.
+    // A spec that validation would reject needs no work.
     let Some(wanted) = object.wanted() else { return Ok(Action::AwaitChange) };
     let claim = Claim { client: &cx.client, owner: &*object, selector: &wanted.selector };
     let active = claim.of_those(&cx.pods, pods::is_active).await?;
@@ -113,13 +114,13 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
     }
 }
 
-/// What the status says of a failure, and what the reconcile returns of it.
+/// The failure for the status, and the error for the reconcile to return.
 fn failed(reason: &'static str, error: Option<Refused>) -> (Option<Failure>, Option<Refused>) {
     let failure = error.as_ref().map(|error| Failure { reason, message: refusal::message(error.error()) });
     (failure, error)
 }
 
-/// How many Pods of the object are on their way out.
+/// The number of the object's Pods that are being deleted.
 fn terminating<K: Kind>(cx: &Context<K>, object: &K, wanted: &Wanted<'_>) -> Result<usize, LookupError> {
     let controlled = cx.pods.controlled_by(object.meta().uid.as_deref().unwrap_or_default())?;
     let is_counted = |pod: &&Arc<Pod>| {
@@ -130,7 +131,8 @@ fn terminating<K: Kind>(cx: &Context<K>, object: &K, wanted: &Wanted<'_>) -> Res
     Ok(controlled.iter().filter(is_counted).count())
 }
 
-/// Creates `n` Pods, slowly at first: what a quota forbids is not tried hundreds of times. The first failure.
+/// Creates `n` Pods in growing batches, so that what a quota forbids is not tried hundreds of times. Returns the first
+/// failure.
 async fn create<K: Kind>(
     key: &ObjectKey,
     cx: &Context<K>,
@@ -143,11 +145,11 @@ async fn create<K: Kind>(
         refusal::record_creation(&cx.written, key, cx.control.create(object, &pod).await).map(drop)
     })
     .await;
-    // The cache does not show yet that the namespace is ending: nothing is made there any more.
+    // The cache does not show yet that the namespace is being deleted; nothing more can be created in it.
     error.filter(|error| !refusal::is_namespace_ending(error.error()))
 }
 
-/// Deletes the `n` Pods that are worth least. The first failure.
+/// Deletes the `n` Pods that rank lowest. Returns the first failure.
 async fn delete<K: Kind>(
     key: &ObjectKey,
     cx: &Context<K>,
@@ -158,7 +160,7 @@ async fn delete<K: Kind>(
     if n < active.len() {
         let related = match related(cx, object) {
             Ok(related) => related,
-            // The order is a preference.
+            // Pods are ranked without it: the order is only a preference.
             Err(error) => {
                 tracing::debug!(%error, "cannot read the related pods");
                 Vec::new()
@@ -184,7 +186,7 @@ async fn delete<K: Kind>(
     failures.into_iter().next()
 }
 
-/// The Pods of all objects that the controller of this one controls, this one's among them.
+/// The Pods of all objects that have the same controller as this one, including this one's.
 fn related<K: Kind>(cx: &Context<K>, object: &K) -> Result<Vec<Arc<Pod>>, LookupError> {
     let Some(controller) = owners::controller_of(object) else { return Ok(Vec::new()) };
     let mut pods = Vec::new();

@@ -1,8 +1,10 @@
-//! Makes the ResourceClaims that Pods ask for by template, keeps who has reserved a claim, and ends claims that are done with.
+//! Creates the ResourceClaims that Pods request by template, tracks who has reserved a claim, and deletes claims that
+//! are no longer needed.
 //!
-//! Follows upstream's `pkg/controller/resourceclaim`. A claim that was made for a Pod has the Pod's and the claim's name in its own, the annotation
-//! `resource.kubernetes.io/pod-claim-name`, and the Pod as its controller; its name is written into the status of the Pod. A claim
-//! whose last Pod is done loses its allocation. PodGroups, which are alpha upstream, are not looked at.
+//! Follows upstream's `pkg/controller/resourceclaim`. A claim that is created for a Pod has the names of the Pod and of
+//! the entry in its own name, the annotation `resource.kubernetes.io/pod-claim-name`, and the Pod as its controller;
+//! its name is written into the status of the Pod. A claim whose last Pod is done loses its allocation. PodGroups,
+//! which are alpha upstream, are not supported.
 
 mod claim;
 mod pod;
@@ -23,9 +25,9 @@ const OF_PODS: &str = "resource-claim-controller";
 const OF_CLAIMS: &str = "resource-claim-controller-claims";
 const COMPONENT: &str = "resource_claim";
 const WORKERS: usize = 4;
-/// Names the claim of its Pod for which a ResourceClaim was made.
+/// The annotation with the entry of the Pod's spec for which a ResourceClaim was created.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
-/// Holds a claim that has an allocation.
+/// The finalizer of a claim that has an allocation.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 struct Context {
@@ -51,7 +53,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let pods = informers.informer::<Pod>(Scope::All);
@@ -96,26 +98,26 @@ fn has_claims(pod: &Pod) -> bool {
     !claims_in_spec(pod).is_empty() || extended_claim(pod).is_some()
 }
 
-/// The claim that the scheduler made for extended resources of a Pod.
+/// The claim that the scheduler created for extended resources of a Pod.
 fn extended_claim(pod: &Pod) -> Option<&str> {
     let status = pod.status.as_ref()?.extended_resource_claim_status.as_ref()?;
     Some(&status.resource_claim_name)
 }
 
-/// Whether a Pod will not run, any more or at all.
+/// Whether a Pod will not run any more, or not at all.
 fn is_done(pod: &Pod) -> bool {
     pods::is_terminal(pod) || (pods::is_terminating(pod) && pods::node_name(pod).is_none())
 }
 
-/// What is known of the claim that an entry of a Pod's spec stands for.
+/// The claim of an entry of a Pod's spec.
 enum Named<'a> {
-    /// The Pod's user names it.
+    /// The spec of the Pod names it.
     ByUser(&'a str),
-    /// It was made for the Pod.
+    /// It was created for the Pod.
     Made(&'a str),
-    /// It was found that none is needed.
+    /// No claim is needed for the entry.
     NotNeeded,
-    /// It is still to be made.
+    /// It has not been created yet.
     Unknown,
 }
 

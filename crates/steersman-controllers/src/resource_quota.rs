@@ -1,9 +1,10 @@
-//! Counts what namespaces use of what their ResourceQuotas hold.
+//! Computes the usage of namespaces under their ResourceQuotas.
 //!
-//! Follows kube-controller-manager's resource quota controller. The server's admission adds to a quota's status what is created; this
-//! counts anew when a quota is made or changed, when something that it counts is deleted or needs less, and every five minutes. What an
-//! object uses, both know from `steersman_machinery::quota`. Objects that only their number counts of are watched, by their metadata,
-//! from when a quota holds their kind to when none does or the kind is gone.
+//! Follows kube-controller-manager's resource quota controller. The server's admission adds created objects to a
+//! quota's status; this loop recomputes the usage when a quota is created or changed, when an object that it counts is
+//! deleted or needs less, and every five minutes. Both take the usage of an object from `steersman_machinery::quota`.
+//! Objects of kinds that are only counted are watched, by their metadata, as long as a quota limits their kind and the
+//! kind is served.
 
 mod counters;
 mod plan;
@@ -25,15 +26,15 @@ use steersman::cache::Change;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "resource-quota-controller";
 
 const WORKERS: usize = 5;
 const RESYNC: Duration = Duration::from_mins(5);
-/// How soon a quota is counted once more after its status was written: what admission has counted meanwhile may not have been there
-/// yet.
+/// How soon a quota is computed again after its status was written: objects that admission has counted meanwhile may
+/// not have been in the caches yet.
 const AGAIN: Duration = Duration::from_secs(1);
-/// So many objects are counted at once, before others get their turn.
+/// The number of objects that are counted before other tasks get a turn.
 const CHUNK: usize = 256;
 
 struct Context {
@@ -59,17 +60,17 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// What a quota holds, as far as it could be counted.
+/// The usage of a quota, as far as it could be computed.
 #[derive(Default)]
 struct Counted {
     usage: Usage,
-    /// The time after which it changes by itself.
+    /// When the usage changes by itself.
     next: Option<Duration>,
-    /// Why something was not counted, the first of several reasons.
+    /// Why something was not counted; the first of several reasons.
     error: Option<Error>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let quotas = informers.informer::<ResourceQuota>(Scope::All);
@@ -106,7 +107,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     manager.controller(controller)
 }
 
-/// Whether a change of a quota makes it worth counting. What admission adds does not.
+/// Whether a change of a quota requires a recount. Usage that admission adds does not.
 fn is_about_limits(change: &Change<'_, ResourceQuota>) -> bool {
     let hard = |quota: &ResourceQuota| quota.spec.as_ref().and_then(|spec| spec.hard.clone());
     match change {
@@ -119,7 +120,7 @@ fn is_about_limits(change: &Change<'_, ResourceQuota>) -> bool {
     }
 }
 
-/// The quotas to count after a change of an object: after its deletion, and after an update that `frees` something.
+/// The quotas to recount after a change of an object: after its deletion, and after an update that `frees` usage.
 fn keys<K: kube::Resource>(
     change: &Change<'_, K>,
     frees: impl Fn(&K, &K) -> bool,
@@ -159,7 +160,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
         let api = Api::<ResourceQuota>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
         action = match refusal::replace_status(&api, &counted).await? {
             Some(_) => Action::RequeueAfter(next.map_or(AGAIN, |next| next.min(AGAIN))),
-            // Admission has counted meanwhile, which is no change that wakes this.
+            // Admission has counted meanwhile, which is not a change that wakes this loop.
             None => Action::Requeue,
         };
     }
@@ -167,7 +168,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
 }
 
 impl Context {
-    /// Counts what a quota holds. What cannot be counted does not keep the rest from it.
+    /// Computes the usage of a quota. Resources that cannot be counted do not prevent the count of the others.
     async fn count(&self, quota: &ResourceQuota) -> Result<Counted, Error> {
         let namespace = quota.metadata.namespace.as_deref().unwrap_or_default();
         let scoped = serde_json::to_value(quota)?;
@@ -187,7 +188,7 @@ impl Context {
         Ok(counted)
     }
 
-    /// Counts one kind of what a quota holds, with the time after which that changes by itself.
+    /// Computes the usage of one kind, and the time after which it changes by itself.
     async fn count_held(
         &self,
         held: &Held,
@@ -220,7 +221,7 @@ impl Context {
     }
 }
 
-/// Gives what `brief` makes of objects to `add`, and lets others work in between.
+/// Passes the results of `brief` to `add` in chunks, and yields to other tasks in between.
 async fn in_chunks<K>(
     objects: &[Arc<K>],
     brief: impl Fn(&K) -> Result<Value, serde_json::Error>,

@@ -1,5 +1,5 @@
-//! Publishes the certificate of the cluster's authority in every namespace, in the ConfigMap `kube-root-ca.crt`, by which pods know
-//! the API server. A ConfigMap that somebody changes or deletes is put right.
+//! Publishes the certificate of the cluster's authority in every namespace, in the ConfigMap `kube-root-ca.crt`, by
+//! which pods verify the API server. A ConfigMap that somebody changes or deletes is restored.
 //!
 //! Follows kube-controller-manager's root CA certificate publisher.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "root-ca-certificate-publisher-controller";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
@@ -29,16 +29,16 @@ struct Context {
     namespaces: Lister<Namespace>,
 }
 
-/// What is to be done in a namespace.
+/// The action due in a namespace.
 #[derive(Clone, Debug, PartialEq)]
 enum Plan {
     Create(ConfigMap),
     Replace(ConfigMap),
-    /// It is as it should be.
+    /// The ConfigMap is as it should be.
     Rest,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let Some(bundle) = settings.root_ca.clone() else { return manager };
     let namespaces = manager.informers().informer::<Namespace>(Scope::All);
@@ -57,7 +57,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     let known = cx.configs.find(&ObjectKey::namespaced(key.name(), CONFIG_MAP))?;
     let api = Api::<ConfigMap>::namespaced(cx.client.clone(), key.name());
     let written = match plan(known.as_deref(), &cx.bundle) {
-        // Nothing can be created in it, and an attempt would be refused.
+        // Nothing can be created in the namespace any more.
         Plan::Create(_) if namespace.metadata.deletion_timestamp.is_some() => return Ok(Action::AwaitChange),
         Plan::Create(config) => api.create(&PostParams::default(), &config).await,
         Plan::Replace(config) => api.replace(CONFIG_MAP, &PostParams::default(), &config).await,
@@ -65,14 +65,14 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     };
     match written {
         Ok(_) => Ok(Action::AwaitChange),
-        // Somebody has been quicker: the event of that brings the key back.
+        // Somebody else wrote first: the event of that write brings the key back.
         Err(error) if refusal::exists_already(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
         Err(error) if refusal::is_gone(&error) || refusal::is_namespace_ending(&error) => Ok(Action::AwaitChange),
         Err(error) => Err(Refused::to("publish the certificate of the cluster")(error).into()),
     }
 }
 
-/// What makes a ConfigMap say the bundle and nothing else.
+/// The write after which the ConfigMap has the bundle and nothing else.
 fn plan(known: Option<&ConfigMap>, bundle: &str) -> Plan {
     let data = Some(BTreeMap::from([(KEY.to_owned(), bundle.to_owned())]));
     let Some(known) = known else {
@@ -81,7 +81,7 @@ fn plan(known: Option<&ConfigMap>, bundle: &str) -> Plan {
             ObjectMeta { annotations: Some(annotations), name: Some(CONFIG_MAP.to_owned()), ..ObjectMeta::default() };
         return Plan::Create(ConfigMap { data, metadata, ..ConfigMap::default() });
     };
-    // Any description counts, as upstream.
+    // Any description is accepted, as upstream.
     let is_described = known.annotations().get(DESCRIPTION_KEY).is_some_and(|text| !text.is_empty());
     if known.data == data && is_described {
         return Plan::Rest;

@@ -1,17 +1,17 @@
-//! Numbers that users give as such or as a percentage of another.
+//! Values that users give as a number or as a percentage.
 //!
 //! Follows upstream's `intstr.GetScaledValueFromIntOrPercent`.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// What to do with the part of a percentage that is less than one.
+/// How a percentage is rounded to a whole number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Round {
     Down,
     Up,
 }
 
-/// The number, or so many percent of `total`. `None` if it is a text that is no percentage.
+/// The number, or the percentage of `total`. `None` for a text that is not a percentage.
 pub(crate) fn number(value: &IntOrString, total: i64, round: Round) -> Option<i64> {
     let percent: i64 = match value {
         IntOrString::Int(number) => return Some(i64::from(*number)),

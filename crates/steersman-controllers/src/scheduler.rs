@@ -1,11 +1,11 @@
 //! The scheduler: finds a node for each Pod that has none, and binds it there.
 //!
-//! Whoever simulates nodes runs it, with [`Scheduler::add`]. Behaves as kube-scheduler with its default profile: the same rules for
-//! which nodes will do and which is best, the same order of Pods, preemption, and sentences in conditions and Events. What is missing:
-//! dynamic resource allocation, Pod groups, extenders, profiles of one's own.
+//! Needed where nodes are simulated, and started with [`Scheduler::add`]. Behaves as kube-scheduler with its default
+//! profile: the same filters and scores, the same order of Pods, preemption, and messages in conditions and Events. Not
+//! supported: dynamic resource allocation, Pod groups, extenders, custom profiles.
 //!
-//! `state` is the scheduler without requests, and `cycle` a single decision; both are pure. This file feeds the one from informers,
-//! and sends what it wants sent (`requests`), many Pods at a time.
+//! `state` is the scheduler without requests, and `cycle` a single decision; both are pure. This file feeds `state`
+//! from informers, and sends its requests (`requests`), for many Pods concurrently.
 
 mod affinity;
 mod cluster;
@@ -50,24 +50,24 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How many Pods' requests are under way at the same time.
+/// The number of Pods with a request in flight.
 const REQUESTS_MAX: usize = 64;
 
-/// How long requests that are under way at the end may take.
+/// How long requests in flight may take at shutdown.
 const END_MAX: Duration = Duration::from_secs(5);
 
 /// The scheduler of a cluster.
 #[derive(Debug)]
 pub struct Scheduler;
 
-/// What the handlers of informers and the task of the scheduler share.
+/// The state shared by the informers' handlers and the scheduler's task.
 struct Shared {
     state: Mutex<State>,
-    /// Rung when the state has something to do.
+    /// Notified when the state has work.
     wake: Notify,
 }
 
-/// What the scheduler reads.
+/// The informers and listers of the scheduler.
 struct Inputs {
     budgets: Informer<PodDisruptionBudget>,
     capacities: Informer<CSIStorageCapacity>,
@@ -85,15 +85,15 @@ struct Inputs {
     stateful_sets: Lister<StatefulSet>,
 }
 
-/// Why the scheduler has ended by itself.
+/// Why the scheduler stopped by itself.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
-    /// What became of the Pod that the request was about is not known.
+    /// The outcome of the request for the Pod is unknown.
     #[error("a request of the scheduler panicked")]
     Request(#[source] JoinError),
 }
 
-/// A handler that was added.
+/// A registered handler.
 struct Handler {
     synced: BoxFuture<'static, ()>,
     remove: BoxFuture<'static, ()>,
@@ -102,14 +102,14 @@ struct Handler {
 // === impl Scheduler ===
 
 impl Scheduler {
-    /// The user that the client given to [`Scheduler::add`] is to act as.
+    /// The user that the client given to [`Scheduler::add`] must act as.
     pub const USER: &str = "system:kube-scheduler";
 
-    /// The `User-Agent` that the client is to have, by which the fields that the scheduler writes are managed.
+    /// The `User-Agent` that the client must have. It becomes the field manager of the scheduler's writes.
     pub const AGENT: &str = "kube-scheduler";
 
-    /// Puts the scheduler into a manager, whose informers it reads from. `client` acts as [`Scheduler::USER`], and `clock` gives the times
-    /// of conditions.
+    /// Adds the scheduler to a manager, whose informers it uses. `client` acts as [`Scheduler::USER`], and `clock`
+    /// gives the times of conditions.
     pub fn add(manager: Manager, client: Client, clock: fn() -> Timestamp) -> Manager {
         let inputs = Inputs::of(manager.informers());
         manager.run_leading("scheduler", move |stop| run(inputs, Requests::new(client, clock), stop))
@@ -122,7 +122,7 @@ async fn run(inputs: Inputs, requests: Requests, stop: CancellationToken) -> Res
     let shared = Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() });
     let (synced, removals): (Vec<_>, Vec<_>) =
         inputs.watch(&shared).into_iter().map(|handler| (handler.synced, handler.remove)).unzip();
-    // Decisions from half of the cluster would be bad ones.
+    // Decisions on a partial view of the cluster would be bad ones.
     let ended = tokio::select! {
         () = stop.cancelled() => Ok(()),
         _ = join_all(synced) => work(&shared, requests, &stop).await,
@@ -138,11 +138,11 @@ async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> 
         if let Some(effect) = effect {
             let requests = requests.clone();
             running.spawn(async move { requests.send(effect).await });
-            // Answers that are there are taken before the next decision.
+            // Finished requests are handled before the next decision.
             while let Some(answer) = running.try_join_next() {
                 shared.tell(answer)?;
             }
-            // A decision among many nodes takes long, so that others get their turn after each.
+            // A decision among many nodes takes long, so other tasks get a turn after each.
             tokio::task::yield_now().await;
             if !stop.is_cancelled() {
                 continue;
@@ -155,7 +155,7 @@ async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> 
                 None => std::future::pending().await,
             }
         };
-        // All are cancel-safe.
+        // All arms are cancel-safe.
         tokio::select! {
             () = stop.cancelled() => break,
             () = shared.wake.notified() => {}
@@ -163,7 +163,7 @@ async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> 
             () = due => {}
         }
     }
-    // What was decided is carried out, as far as the server answers.
+    // Requests in flight are completed, as far as the server answers.
     let ended = async {
         while let Some(answer) = running.join_next().await {
             answer.map_err(RunError::Request)?;
@@ -180,16 +180,16 @@ async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> 
 // === impl Shared ===
 
 impl Shared {
-    /// Decides about the next Pod, if there is one.
+    /// Decides on the next Pod, if one is queued.
     fn next(&self) -> Option<Effect> {
         let mut state = self.state.lock();
         let effect = state.next(Instant::now());
-        // Handlers of informers that wait go before the next decision.
+        // Waiting informer handlers get the lock before the next decision.
         MutexGuard::unlock_fair(state);
         effect
     }
 
-    /// Tells the state what came of a request.
+    /// Passes the outcome of a request to the state.
     fn tell(&self, answer: Result<Answer, JoinError>) -> Result<(), RunError> {
         answer.map_err(RunError::Request)?.tell(&mut self.state.lock(), Instant::now());
         Ok(())
@@ -218,7 +218,7 @@ impl Inputs {
         }
     }
 
-    /// Finds the selectors of the owners of Pods.
+    /// A function that finds the selectors of Pods' owners.
     fn owner_selectors(&self) -> cluster::OwnerSelectors {
         let replica_sets = self.replica_sets.clone();
         let replication_controllers = self.replication_controllers.clone();
@@ -242,7 +242,7 @@ impl Inputs {
         })
     }
 
-    /// Keeps the state as the informers say.
+    /// Keeps the state in step with the informers.
     fn watch(&self, shared: &Arc<Shared>) -> Vec<Handler> {
         vec![
             watch(&self.namespaces, shared, |state, key, namespace, _| {
@@ -280,7 +280,7 @@ impl Inputs {
     }
 }
 
-/// Tells the state of every change, and its task if there is something to do.
+/// Applies every change to the state, and wakes the task if it has work.
 fn watch<K: CachedResource>(
     informer: &Informer<K>,
     shared: &Arc<Shared>,

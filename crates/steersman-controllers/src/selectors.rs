@@ -1,7 +1,8 @@
-//! Finds the objects of a kind whose selector matches given labels, without trying them all.
+//! An index to find the objects whose selector matches given labels, without trying all of them.
 //!
-//! An object without a controller (a Pod that somebody made by hand) may be wanted by any owner of its namespace. An owner is filed
-//! under one label that it asks for, if it asks for an exact one, so that only those are decoded and tried that may match.
+//! An object without a controller (such as a Pod that was created by hand) may be adopted by any owner in its
+//! namespace. An owner is indexed by one label that it requires with an exact value, if there is one, so that only
+//! possible owners are decoded and tried.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{Resource, Selector};
@@ -12,17 +13,17 @@ use steersman::{LookupError, ObjectKey};
 use crate::dependents;
 use crate::pods::by_label;
 
-/// Objects by what their selectors ask for.
+/// An index of objects by the requirements of their selectors.
 pub(crate) struct Selectors<K> {
     index: Index<K, Asked>,
     selector_of: fn(&K) -> LabelSelector,
 }
 
-/// Where the index has an object.
+/// The index key of an object.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Asked {
     namespace: String,
-    /// A label that it must have, with its value. `None`: nothing that is asked for is as simple.
+    /// A required label with its value; `None` if the selector requires no exact value.
     label: Option<(String, String)>,
 }
 
@@ -39,7 +40,7 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
         Selectors { index, selector_of }
     }
 
-    /// Those whose selector matches an object of this metadata. An empty selector matches nothing.
+    /// The objects whose selector matches an object with this metadata. An empty selector matches nothing.
     ///
     /// # Errors
     /// When the cache is not filled.
@@ -47,7 +48,7 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
         self.matching_by(metadata, dependents::selects)
     }
 
-    /// As [`Selectors::matching`], but an empty selector matches everything.
+    /// Like [`Selectors::matching`], but an empty selector matches everything.
     ///
     /// # Errors
     /// When the cache is not filled.
@@ -73,7 +74,8 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
         Ok(found)
     }
 
-    /// For a controller that watches what its objects may adopt: the keys of those that select it, if it can be adopted.
+    /// For a controller that watches objects to adopt: the keys of the owners that select an object, if it can be
+    /// adopted.
     pub(crate) fn into_adopters(self) -> impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static {
         move |metadata| {
             if !dependents::is_adoptable(metadata) {

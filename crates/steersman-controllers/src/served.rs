@@ -1,6 +1,6 @@
-//! What the API server serves: the resources of its discovery documents, with what can be done with them.
+//! The resources in the API server's discovery documents, with their verbs.
 //!
-//! The garbage collector watches them, the namespace loop deletes them.
+//! The garbage collector watches them, and the namespace loop deletes their objects.
 
 use kube::Client;
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Served {
     pub(crate) resource: ApiResource,
     pub(crate) scope: Scope,
-    /// Whether this is the version in which the server prefers it. One version of each resource is.
+    /// Whether this is the preferred version of the resource. Each resource has one.
     pub(crate) is_preferred: bool,
     verbs: BTreeSet<String>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Served {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Catalog {
     pub(crate) resources: Vec<Served>,
-    /// Versions of groups whose server did not answer: what they serve is unknown, or was true once.
+    /// Group versions whose server did not answer: their resources are unknown or outdated.
     pub(crate) stale: BTreeSet<(String, String)>,
 }
 
@@ -37,7 +37,7 @@ impl Served {
 }
 
 impl Catalog {
-    /// What is served now, by two requests.
+    /// Discovers the served resources, with two requests.
     ///
     /// # Errors
     /// When the server does not answer them.
@@ -51,7 +51,7 @@ impl Catalog {
         let mut catalog = Catalog::default();
         for group in documents.into_iter().flat_map(|document| document.items) {
             let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-            // Versions come in the order of preference: a resource is preferred in the first one that has it.
+            // Versions are listed by preference: a resource is preferred in the first version that has it.
             let mut seen = BTreeMap::new();
             for version in group.versions {
                 let gv = GroupVersion { group: name.clone(), version: version.version.unwrap_or_default() };

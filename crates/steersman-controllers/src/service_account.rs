@@ -1,4 +1,4 @@
-//! Makes the ServiceAccount `default` in every namespace, and makes it again when it is deleted.
+//! Creates the ServiceAccount `default` in every namespace, and again when it is deleted.
 //!
 //! Follows kube-controller-manager's serviceaccount controller. A namespace that is being deleted gets none.
 
@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "serviceaccount-controller";
 const ACCOUNT: &str = "default";
 const WORKERS: usize = 4;
@@ -21,7 +21,7 @@ struct Context {
     namespaces: Lister<Namespace>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let namespaces = manager.informers().informer::<Namespace>(Scope::All);
     let selection = Selection::new(Scope::All).fields(format!("metadata.name={ACCOUNT}"));
@@ -53,7 +53,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     }
 }
 
-/// Whether something may be created in a namespace.
+/// Whether objects can be created in a namespace.
 pub(crate) fn is_active(namespace: &Namespace) -> bool {
     namespace.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Active")
 }

@@ -1,8 +1,9 @@
-//! Makes ranges of addresses for Services ready, and holds one that is being deleted for as long as its addresses are in use.
+//! Marks address ranges of Services as ready, and keeps a range that is being deleted while its addresses are in use.
 //!
-//! Follows kube-controller-manager's ServiceCIDR controller: each ServiceCIDR gets a finalizer and the condition `Ready`, after which the
-//! server gives out its addresses. One that is being deleted goes when no Service has an address that only this range has. Upstream
-//! waits ten more seconds, for allocators of other servers; here the allocator knows of the deletion with its write.
+//! Follows kube-controller-manager's ServiceCIDR controller: each ServiceCIDR gets a finalizer and the condition
+//! `Ready`, after which the server allocates its addresses. A deleted range is removed when no Service has an address
+//! that only this range contains. Upstream waits ten more seconds, for allocators of other servers; here the allocator
+//! takes the deletion into account with its write.
 
 use crate::settings::Parts;
 use ipnet::IpNet;
@@ -18,7 +19,7 @@ use steersman::status::Writer;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use steersman::{WriteError, finalizers};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "service-cidr-controller";
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -26,9 +27,10 @@ const READY: &str = "Ready";
 const READY_MESSAGE: &str = "Kubernetes Service CIDR is ready";
 const IN_USE_MESSAGE: &str =
     "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
-/// The addresses that the server has given out.
+/// The label selector of addresses that the server has allocated.
 const OF_SERVICES: &str = "ipaddress.kubernetes.io/managed-by=ipallocator.k8s.io";
-/// How often the addresses are looked at while a range waits for its end. Nothing is watched for it: ranges are seldom deleted.
+/// How often the addresses are listed while a range is being deleted. They are not watched, because ranges are seldom
+/// deleted.
 const IN_USE_INTERVAL: Duration = Duration::from_secs(1);
 const PAGE: u32 = 500;
 
@@ -51,7 +53,7 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let ranges = manager.informers().informer::<ServiceCIDR>(Scope::All).lister();
     let context = Context { clock: settings.clock, status: Writer::new(client.clone()), ranges, client };
@@ -78,7 +80,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     Ok(Action::AwaitChange)
 }
 
-/// Whether some Service has an address that no other range has.
+/// Whether a Service has an address that no other range contains.
 async fn is_in_use(cx: &Context, range: &ServiceCIDR) -> Result<bool, Error> {
     let others: Vec<IpNet> = cx
         .ranges
@@ -115,7 +117,7 @@ fn nets(range: &ServiceCIDR) -> Vec<IpNet> {
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Changes the metadata of a range. One that is gone is fine.
+/// Patches the metadata of a range. A range that is gone is no failure.
 async fn patch(cx: &Context, range: &ServiceCIDR, metadata: &Value) -> Result<(), Error> {
     let ranges = Api::<ServiceCIDR>::all(cx.client.clone());
     let patch = Patch::Strategic(json!({"metadata": metadata}));
@@ -126,7 +128,7 @@ async fn patch(cx: &Context, range: &ServiceCIDR, metadata: &Value) -> Result<()
     }
 }
 
-/// Writes the condition `Ready`, unless it says so already.
+/// Writes the condition `Ready`, unless it is up to date.
 async fn say(cx: &Context, range: &ServiceCIDR, status: &str, reason: &str, message: &str) -> Result<(), Error> {
     let mut conditions =
         range.status.iter().flat_map(|status| &status.conditions).flatten().cloned().collect::<Vec<_>>();

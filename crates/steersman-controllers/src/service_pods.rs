@@ -1,7 +1,8 @@
-//! The Pods behind a Service, for the loops that write them down as Endpoints and EndpointSlices.
+//! The Pods behind a Service, for the loops that write Endpoints and EndpointSlices.
 //!
-//! Which Pods a Service has and which Services a change of a Pod concerns, whether a Pod is an endpoint and at which addresses and
-//! ports, since when that is so, and how often a Service is written. Follows upstream's `k8s.io/endpointslice/util` and `FindPort`.
+//! Finds the Pods of a Service and the Services that a change of a Pod affects, decides whether a Pod is an endpoint
+//! and at which addresses and ports, computes trigger times, and limits the rate of writes. Follows upstream's
+//! `k8s.io/endpointslice/util` and `FindPort`.
 
 pub(crate) mod pace;
 pub(crate) mod ports;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use steersman::cache::{Change, Index, Informer};
 use steersman::{LookupError, ObjectKey};
 
-/// Services with a selector and Pods, each found by the other.
+/// An index of Services with a selector and of Pods, each found by the other.
 pub(crate) struct ServicePods {
     pods: ByLabel<Pod>,
     by_selector: Index<Service, u64>,
@@ -44,8 +45,8 @@ impl ServicePods {
         Ok(pods)
     }
 
-    /// The Services whose endpoints a change of a Pod may change. None while the cache of Services is not filled: each of them is
-    /// looked at then anyway.
+    /// The Services whose endpoints may be affected by a change of a Pod. Empty while the cache of Services is not
+    /// filled: each of them is reconciled then anyway.
     pub(crate) fn concerned(&self, change: &Change<'_, Pod>) -> Vec<ObjectKey> {
         let (old, new) = match change {
             Change::Undecodable(_) => return Vec::new(),
@@ -64,7 +65,7 @@ impl ServicePods {
             (false, false) => Vec::new(),
             (true, false) => self.with_pod(new).into_iter().collect(),
             (true, true) => self.with_pod(new).union(&self.with_pod(old)).cloned().collect(),
-            // Those that had the Pod and have it as it was are as they were.
+            // Services that had the unchanged Pod before and after are not affected.
             (false, true) if old.metadata.labels != new.metadata.labels => {
                 self.with_pod(new).symmetric_difference(&self.with_pod(old)).cloned().collect()
             }
@@ -91,7 +92,7 @@ impl ServicePods {
     }
 }
 
-/// Whether a change of a Pod changes an endpoint.
+/// Whether a change of a Pod affects its endpoint.
 fn is_changed(old: &Pod, new: &Pod) -> bool {
     let facts = |pod: &Pod| {
         (
@@ -109,7 +110,8 @@ fn of_spec<'a, T>(pod: &'a Pod, of: impl Fn(&'a k8s_openapi::api::core::v1::PodS
     pod.spec.as_ref().map(of)
 }
 
-/// The selector of a Service that has Pods for endpoints: not one without a selector, nor one that is another name for a host.
+/// The selector of a Service whose endpoints are Pods: `None` for a Service without a selector, and for an
+/// ExternalName.
 pub(crate) fn selector(service: &Service) -> Option<&Labels> {
     let spec = service.spec.as_ref()?;
     spec.selector.as_ref().filter(|selector| !selector.is_empty() && spec.type_.as_deref() != Some("ExternalName"))
@@ -122,7 +124,7 @@ pub(crate) enum Terminating {
     Included,
 }
 
-/// Whether a Pod belongs among endpoints.
+/// Whether a Pod is an endpoint.
 pub(crate) fn is_endpoint(pod: &Pod, terminating: Terminating) -> bool {
     let may_be = terminating == Terminating::Included || !pods::is_terminating(pod);
     may_be && !pods::is_terminal(pod) && has_ip(pod)
@@ -133,12 +135,12 @@ fn has_ip(pod: &Pod) -> bool {
     has_one || ips(pod).next().is_some()
 }
 
-/// The addresses of a Pod, as its status has them.
+/// The addresses of a Pod, from its status.
 pub(crate) fn ips(pod: &Pod) -> impl Iterator<Item = &str> {
     pod.status.iter().flat_map(|status| &status.pod_ips).flatten().map(|ip| &*ip.ip)
 }
 
-/// An address in its canonical form. Leading zeros in parts of an IPv4 address are let pass, as Go once did.
+/// An address in its canonical form. Leading zeros in parts of an IPv4 address are accepted, as by old versions of Go.
 pub(crate) fn canonical(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| {
         let parts: Option<Vec<u8>> = text.split('.').map(|part| part.parse().ok()).collect();
@@ -147,7 +149,7 @@ pub(crate) fn canonical(text: &str) -> Option<IpAddr> {
     })
 }
 
-/// The name of a Pod within the domain of a Service, where both say so.
+/// The hostname of a Pod within the subdomain of a Service, if the Pod's spec names both.
 pub(crate) fn hostname<'a>(pod: &'a Pod, service: &Service) -> Option<&'a str> {
     let spec = pod.spec.as_ref()?;
     let hostname = spec.hostname.as_deref().filter(|name| !name.is_empty())?;
@@ -155,13 +157,13 @@ pub(crate) fn hostname<'a>(pod: &'a Pod, service: &Service) -> Option<&'a str> {
     is_within.then_some(hostname)
 }
 
-/// Whether a Service has an address of its own.
+/// Whether a Service has a cluster IP.
 pub(crate) fn has_cluster_ip(service: &Service) -> bool {
     let ip = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()).unwrap_or_default();
     !ip.is_empty() && ip != "None"
 }
 
-/// Whether a Service has said that it has no address.
+/// Whether a Service is headless.
 pub(crate) fn is_headless(service: &Service) -> bool {
     service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None")
 }

@@ -1,4 +1,4 @@
-//! What loops are given: the [`Settings`] of their cluster, and a client of their own.
+//! The input of loops: the [`Settings`] of their cluster, and a client of their own.
 
 use crate::certificates::Authority;
 use jiff::Timestamp;
@@ -6,30 +6,30 @@ use kube::Client;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the loops of a cluster have to know about it.
+/// The settings of the loops of a cluster.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Settings {
     /// Signs certificates. Without it, the loop `certificates` does nothing.
     pub authority: Option<Arc<Authority>>,
-    /// The clock of what is compared with times in objects.
+    /// The clock that times in objects are compared with.
     pub clock: fn() -> Timestamp,
-    /// The bundle by which pods know the API server, in PEM. Without it, nothing is published.
+    /// The CA bundle, in PEM, by which Pods verify the API server. Without it, none is published.
     pub root_ca: Option<Arc<str>>,
 }
 
-/// What a loop is made of.
+/// The parts that a loop is built from.
 pub struct Parts<'a> {
-    /// A client as the account of the loop, for everything but informers.
+    /// A client with the service account of the loop, for everything but informers.
     pub client: Client,
-    /// What it has to know about the cluster.
+    /// The settings of the cluster.
     pub settings: &'a Settings,
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// With the clock of the system, and nothing to sign or to publish.
+    /// Settings with the system clock, no authority and no bundle.
     pub fn new() -> Settings {
         Settings { authority: None, clock: Timestamp::now, root_ca: None }
     }
@@ -40,7 +40,7 @@ impl Settings {
         self
     }
 
-    /// Compares times in objects with another clock.
+    /// Compares times in objects with the time of `clock`.
     pub fn clock(mut self, clock: fn() -> Timestamp) -> Settings {
         self.clock = clock;
         self

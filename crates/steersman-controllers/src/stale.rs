@@ -1,16 +1,17 @@
-//! What a reconciler does while the caches have not seen what it wrote for a key: the key comes back a moment later.
+//! Delays a reconcile while the caches lack writes that were made for its key.
 //!
-//! In place of upstream's expectations. The event of the write mostly wakes the key before that.
+//! Used in place of upstream's expectations. The event of the write usually wakes the key earlier.
 
 use std::time::Duration;
 use steersman::consistency::ConsistencyStore;
 use steersman::{Action, ObjectKey};
 
-/// How soon a key comes back whose writes the caches have not seen, and how late at most. It comes back after as long as it has waited: what
-/// the caches come to see wakes it before that, and where they are far behind, looking again and again would keep them so.
+/// The shortest and the longest delay. A key is delayed by as long as it has waited: the event of the write wakes it
+/// earlier, and when the caches lag far behind, frequent reconciles would keep them so.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// What a reconciler returns at once when the caches have not seen what it wrote for `key`; `None` when they have.
+/// The action for a reconciler to return at once if the caches lack a write that was made for `key`; `None` if they
+/// have all.
 pub(crate) fn action(written: &ConsistencyStore, key: &ObjectKey) -> Option<Action> {
     written.ensure_ready(key).err().map(|stale| {
         tracing::trace!(key = %key, %stale, "the caches are behind");

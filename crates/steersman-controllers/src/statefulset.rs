@@ -1,7 +1,9 @@
-//! Gives each StatefulSet Pods with names that stay, in order, with claims of their own, and replaces them when the template changes.
+//! Gives each StatefulSet Pods with stable names, in order, with their own claims, and replaces the Pods when the
+//! template changes.
 //!
-//! Follows kube-controller-manager's StatefulSet controller. What is to be done is decided in `plan`, and done in `execute`; this file reads
-//! what it is decided from, and writes the status. Unlike upstream, a claim that is gone wakes the set: a Pod may have waited for that.
+//! Follows kube-controller-manager's StatefulSet controller. `plan` decides, and `execute` carries out the plan; this
+//! file reads the input and writes the status. Unlike upstream, a deleted claim wakes the set, because a Pod may have
+//! waited for that.
 
 mod claims;
 mod execute;
@@ -32,7 +34,7 @@ use steersman::events::EventRecorder;
 use steersman::owners::OwnedBy;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 
-/// The name under which the loop appears in logs and Events.
+/// The name of the loop in logs and Events.
 const NAME: &str = "statefulset-controller";
 const WORKERS: usize = 5;
 
@@ -71,7 +73,7 @@ impl Error {
         matches!(self, Error::Refused(refused) if refusal::is_namespace_ending(refused.error()))
     }
 
-    /// What an Event says about it.
+    /// The message of the Event about the error.
     fn message(&self) -> String {
         match self {
             Error::Refused(refused) => refusal::message(refused.error()),
@@ -82,7 +84,7 @@ impl Error {
     }
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let sets = informers.informer::<StatefulSet>(Scope::All);
@@ -114,7 +116,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     manager.controller(controller)
 }
 
-/// The StatefulSet that may adopt a Pod: the one that it is named after, if nobody controls it.
+/// The StatefulSet that may adopt a Pod: the one whose name the Pod's name begins with, if the Pod has no controller.
 fn wanted_by(sets: &Informer<StatefulSet>) -> impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static {
     let sets = sets.lister();
     move |metadata| {
@@ -129,7 +131,7 @@ fn wanted_by(sets: &Informer<StatefulSet>) -> impl Fn(&ObjectMeta) -> Vec<Object
     }
 }
 
-/// The StatefulSets one of whose Pods may have waited for the end of a claim.
+/// The StatefulSets of which a Pod may have waited for the deletion of a claim.
 fn waited_for_by(
     sets: &Informer<StatefulSet>,
 ) -> impl Fn(&Happened<'_, PersistentVolumeClaim>) -> Vec<ObjectKey> + Send + Sync + 'static {
@@ -188,7 +190,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(error) = failure {
         return Err(error.into());
     }
-    // What is there goes with its namespace, and nothing is made there.
+    // Existing Pods are deleted with the namespace, and nothing can be created in it.
     let (n_deleted, done) = if cx.namespaces.is_ending(&set.metadata) {
         (0, Ok(()))
     } else {

@@ -1,8 +1,9 @@
-//! Evicts Pods from Nodes with a taint with NoExecute that they do not tolerate, or no longer.
+//! Evicts Pods from Nodes with a NoExecute taint that they do not tolerate, or not any longer.
 //!
-//! Follows kube-controller-manager's taint eviction controller. A Pod that tolerates all such taints of its Node for some time has a
-//! timer; it is stopped when the taints go, and not changed by other taints or tolerations. When a Node goes, timers run on. An evicted
-//! Pod gets the condition `DisruptionTarget` and is deleted with its own grace period.
+//! Follows kube-controller-manager's taint eviction controller. A Pod that tolerates all such taints of its Node for a
+//! limited time has a timer. The timer is stopped when the taints are removed, and is not changed by other taints or
+//! tolerations. When a Node is deleted, timers run on. An evicted Pod gets the condition `DisruptionTarget` and is
+//! deleted with its own grace period.
 
 mod plan;
 
@@ -25,24 +26,24 @@ use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
-/// The name under which the loop appears in logs, and what its Events are said to come from.
+/// The name of the loop in logs, and the source of its Events.
 const NAME: &str = "taint-eviction-controller";
 const REASON: &str = "TaintManagerEviction";
 const WORKERS: usize = 8;
-/// The longest time for which a key is set aside.
+/// The longest delay of a key.
 const LOOK_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 struct Context {
     client: Client,
     clock: fn() -> Timestamp,
     events: EventRecorder,
-    /// Those to come, by Pod.
+    /// Planned evictions, by Pod.
     evictions: Mutex<HashMap<ObjectKey, Eviction>>,
     nodes: Lister<Node>,
     pods: Lister<Pod>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (nodes, pods) = (informers.informer::<Node>(Scope::All), informers.informer::<Pod>(Scope::All));
@@ -62,7 +63,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     manager.controller(controller)
 }
 
-/// Whether a change of a Pod may change when it is evicted.
+/// Whether a change of a Pod may affect its eviction.
 fn is_concerned(change: &Change<'_, Pod>) -> bool {
     let Change::Updated { old, new } = change else { return true };
     let Some(old) = old.object() else { return true };
@@ -77,10 +78,10 @@ fn on_node(change: &Change<'_, Node>, pods: &Index<Pod, String>) -> Vec<ObjectKe
         Change::Updated { old, new } => {
             (new.metadata.name.as_deref(), old.object().is_none_or(|old| evicting(old) != evicting(new)))
         }
-        // Timers of its Pods run on.
+        // The timers of its Pods run on.
         Change::Deleted(_) | Change::Undecodable(_) => return Vec::new(),
     };
-    // Not synced: the Pods come by themselves.
+    // Until the cache is filled, each Pod is reconciled when it is added.
     name.filter(|_| is_changed).and_then(|name| pods.keys(name).ok()).unwrap_or_default()
 }
 
@@ -113,7 +114,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
             let eviction = Eviction { at: now + time, uid: pod.metadata.uid.clone() };
             cx.evictions.lock().entry(key.clone()).or_insert(eviction);
         }
-        // The Node is gone: what was to come still comes.
+        // The Node is gone: a planned eviction still takes place.
         None => {}
     }
     let due = cx.evictions.lock().get(&key).map(|eviction| eviction.at);
@@ -167,7 +168,7 @@ impl Context {
     }
 }
 
-/// The patch of the status that says why a Pod is deleted; `None` if it says so.
+/// The status patch with the reason of a Pod's deletion; `None` if the Pod has it already.
 fn condemned(pod: &Pod, now: Timestamp) -> Option<serde_json::Value> {
     const TARGET: &str = "DisruptionTarget";
     const WHY: &str = "DeletionByTaintManager";

@@ -1,9 +1,10 @@
-//! The hash of a template of Pods, by which the ReplicaSets of a Deployment are named.
+//! The hash of a Pod template, by which the ReplicaSets of a Deployment are named.
 //!
-//! To the letter that of upstream's `ComputeHash`: FNV-1a over what Go prints of the structure, field by field, with the types. So that a
-//! cluster that moves here keeps its ReplicaSets, and tools that know the hash find them. How the types look is in `types.txt`: a line
-//! for each type, and one for each of its fields with its name in Go, its name in JSON (`.` where its own fields stand in its place) and
-//! its type, after an `=` what the type is. The program in `template-hash` makes it of the types of Kubernetes 1.36.
+//! Exactly the hash of upstream's `ComputeHash`: FNV-1a over Go's print of the structure, field by field, with the
+//! types. A cluster that moves here keeps its ReplicaSets, and tools that know the hash find them. The types are in
+//! `types.txt`: a line for each type, and one for each of its fields with its name in Go, its name in JSON (`.` for an
+//! inlined field) and its type, followed after an `=` by the underlying type. The program in `template-hash` generates
+//! it from the types of Kubernetes 1.36.
 
 mod quantity;
 
@@ -24,21 +25,21 @@ struct Field {
     type_: &'static str,
 }
 
-/// FNV-1a of 32 bits, of all that is written.
+/// The 32-bit FNV-1a hash of all that is written to it.
 struct Fnv(u32);
 
-/// Whether a value is printed with its type before it.
+/// Whether a value is printed with its type in front.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Types {
     Hidden,
     Shown,
 }
 
-/// The hash of a template, other ones for other numbers of collisions.
+/// The hash of a template. It differs for each number of collisions.
 pub(crate) fn compute(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     let mut hash = Fnv(0x811c_9dc5);
     let value = serde_json::to_value(template).unwrap_or_default();
-    // Writing to a number does not fail.
+    // Writing to the hash does not fail.
     let _ = print(&mut hash, "v1.PodTemplateSpec", Some(&value), Types::Shown);
     if let Some(collisions) = collisions {
         hash.add(&u64::from(collisions.cast_unsigned()).to_le_bytes());
@@ -93,13 +94,13 @@ fn print(to: &mut impl Write, type_: &str, value: Option<&Value>, types: Types) 
         "string" => to.write_str(value.and_then(Value::as_str).unwrap_or_default()),
         "intstr.IntOrString" => print_int_or_string(to, value),
         "resource.Quantity" => quantity::print(to, value.and_then(Value::as_str).unwrap_or_default()),
-        // Templates are not made at a time.
+        // Templates have no creation time.
         "v1.Time" => to.write_str("{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}"),
         _ => print_structure(to, structure, value),
     }
 }
 
-/// The name of a type, without what it is.
+/// The name of a type, without its underlying type.
 fn shown(type_: &str) -> &str {
     type_.split_once('=').map_or(type_, |(name, _)| name)
 }
@@ -177,7 +178,7 @@ impl Write for Fnv {
 mod tests {
     use super::*;
 
-    /// Templates of every sort of field, each with the hashes that upstream computes without collisions and with one.
+    /// Templates with every kind of field, each with the hashes that upstream computes without collisions and with one.
     #[test]
     fn hashes_are_those_of_upstream() {
         let cases: Vec<Value> = serde_json::from_str(include_str!("template_hash/cases.json")).expect("cases");

@@ -1,9 +1,9 @@
-//! Which taints a Pod tolerates. Follows upstream's `ToleratesTaint`; the numeric operators `Lt` and `Gt`, which are off by default there,
-//! tolerate nothing.
+//! Whether a Pod tolerates a taint. Follows upstream's `ToleratesTaint`; the numeric operators `Lt` and `Gt`, which are
+//! off by default there, tolerate nothing.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// What of a taint is tolerated: all but since when it is there.
+/// The fields of a taint that tolerations match: all but its time.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct NodeTaint {
     pub(crate) effect: String,
@@ -16,13 +16,13 @@ impl NodeTaint {
         NodeTaint { effect: effect.clone(), key: key.clone(), value: value.clone().unwrap_or_default() }
     }
 
-    /// Whether one of these is for it.
+    /// Whether one of these tolerations matches the taint.
     pub(crate) fn is_tolerated(&self, tolerations: &[Toleration]) -> bool {
         tolerations.iter().any(|toleration| is_for(toleration, &self.effect, &self.key, &self.value))
     }
 }
 
-/// Whether a toleration is for a taint.
+/// Whether a toleration matches a taint.
 pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     is_for(toleration, &taint.effect, &taint.key, taint.value.as_deref().unwrap_or_default())
 }
@@ -40,7 +40,7 @@ fn is_for(toleration: &Toleration, effect: &str, key: &str, value: &str) -> bool
         }
 }
 
-/// The first toleration for each taint. `None` if there is none for one of them.
+/// The first toleration for each taint. `None` if a taint has none.
 pub(crate) fn matching<'a>(taints: &[Taint], tolerations: &'a [Toleration]) -> Option<Vec<&'a Toleration>> {
     let find = |taint: &Taint| tolerations.iter().find(|toleration| tolerates(toleration, taint));
     taints.iter().map(find).collect()

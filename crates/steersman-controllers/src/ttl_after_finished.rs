@@ -1,7 +1,8 @@
 //! Deletes Jobs when `spec.ttlSecondsAfterFinished` has passed since they finished.
 //!
-//! Follows upstream's `pkg/controller/ttlafterfinished`: the Job is read from the server once more before it is deleted, because
-//! its time to live may have been changed since, and deleted in the foreground, so that its Pods are gone when it is.
+//! Follows upstream's `pkg/controller/ttlafterfinished`: the Job is read from the server once more before it is
+//! deleted, because its time to live may have changed. It is deleted in the foreground, so that its Pods are gone
+//! before it is.
 
 use crate::job;
 use crate::refusal::{self, Error, Refused};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use steersman::cache::Change;
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "ttl-after-finished-controller";
 
 struct Context {
@@ -31,7 +32,7 @@ enum Expiry {
     Now,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let jobs = manager.informers().informer::<Job>(Scope::All).lister();
     let context = Context { client, clock: settings.clock, jobs };
@@ -56,7 +57,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let preconditions = Preconditions { uid: job.uid(), resource_version: None };
     match api.delete(key.name(), &DeleteParams::foreground().preconditions(preconditions)).await {
         Ok(_) => tracing::info!(job = %key, "the job finished long enough ago and is deleted"),
-        // Another Job of the name has events of its own.
+        // Another Job of the same name has its own events.
         Err(error) if refusal::is_outdated(&error) => {}
         Err(error) => return Err(Refused::to("delete the job")(error).into()),
     }
@@ -71,7 +72,7 @@ fn wait(expiry: Expiry) -> Option<Action> {
     }
 }
 
-/// Whether the Job has finished, is to be deleted after that, and is not being deleted yet.
+/// Whether the Job has finished, has a time to live, and is not being deleted yet.
 fn is_wanted(job: &Job) -> bool {
     let has_ttl = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
     has_ttl && job.metadata.deletion_timestamp.is_none() && job::finished(job).is_some()

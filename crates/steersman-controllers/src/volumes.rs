@@ -1,10 +1,11 @@
-//! Volumes and the claims on them: binding, protection, claims of Pods' own, and a provisioner that provides nothing.
+//! The volume loops: binding, protection, ephemeral claims, and a provisioner without storage.
 //!
-//! - `binder` brings PersistentVolumeClaims and PersistentVolumes together; `matching` decides, without any request, what fits.
+//! - `binder` binds PersistentVolumeClaims to PersistentVolumes; `matching` decides, without requests, which volume
+//!   fits.
 //! - `protection` keeps both while they are in use.
-//! - `ephemeral` makes the claims that Pods describe in their volumes.
+//! - `ephemeral` creates the claims of Pods' generic ephemeral volumes.
 //! - `attributes` keeps VolumeAttributesClasses while claims or volumes name them.
-//! - `provisioner` makes volumes for the class of simulated nodes.
+//! - `provisioner` creates volumes for the class of simulated nodes.
 
 pub(crate) mod attributes;
 pub(crate) mod binder;
@@ -17,16 +18,16 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use std::collections::BTreeMap;
 use steersman::ObjectKey;
 
-/// Says that the claim has been bound once.
+/// The annotation of a claim that has been bound once.
 pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// Says that the binding was the binder's choice, and not the user's.
+/// The annotation of a binding that the binder chose, and not the user.
 pub(crate) const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// Names the provisioner that made a volume.
+/// The annotation with the provisioner that created a volume.
 pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Names the provisioner that is to make a volume for a claim.
+/// The annotation with the provisioner that is to create a volume for a claim.
 pub(crate) const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 pub(crate) const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
-/// Names the node on which the first Pod of a claim will run.
+/// The annotation with the node on which the first Pod of a claim will run.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
 
@@ -43,7 +44,7 @@ pub(crate) fn class_of_claim(claim: &PersistentVolumeClaim) -> &str {
     beta.or(spec).unwrap_or_default()
 }
 
-/// Whether a claim says anything about its class, be it that it wants none.
+/// Whether a claim has a class field or annotation, even an empty one.
 pub(crate) fn names_class(claim: &PersistentVolumeClaim) -> bool {
     annotation(&claim.metadata.annotations, CLASS_BETA).is_some()
         || claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_some())
@@ -66,7 +67,7 @@ pub(crate) fn claim_key(volume: &PersistentVolume) -> Option<ObjectKey> {
     Some(ObjectKey::namespaced(claim.namespace.as_deref()?, claim.name.as_deref()?))
 }
 
-/// The claims that a Pod refers to in its volumes, those that are made for it included.
+/// The claims that a Pod refers to in its volumes, including its ephemeral ones.
 pub(crate) fn claims_of_pod(pod: &Pod) -> Vec<ObjectKey> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());

@@ -10,10 +10,10 @@ use std::borrow::Cow;
 use steersman_machinery::object::{DecodeError, Draft, Header};
 use steersman_machinery::{Object, Value};
 
-/// Room for most objects, so that few are copied while they are written.
+/// The initial capacity: enough for most objects, so that few are copied while they are written.
 const BYTES_USUAL: usize = 1_024;
 
-/// Why an object cannot be stored. An object that passed validation can.
+/// The reason why an object cannot be stored. An object that passed validation can.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Its metadata cannot be written as a header.
@@ -24,27 +24,27 @@ pub enum Error {
     Json(#[source] serde_json::Error),
 }
 
-/// An object in its stored form, without a resourceVersion, as it goes to the store.
-pub fn draft(resource: &Resource, stored: Value) -> Result<Draft, Error> {
+/// An object in its stored form, without a resourceVersion.
+pub(crate) fn draft(resource: &Resource, stored: Value) -> Result<Draft, Error> {
     let header = header(resource, &stored);
     Draft::new(header, encode(resource, stored).map_err(Error::Json)?).map_err(Error::Header)
 }
 
-/// Whether the header of a stored object has the fields by which its kind can be selected now.
-pub fn is_header_current(resource: &Resource, object: &Object, stored: &Value) -> bool {
+/// Whether the header of a stored object has the current selectable fields of its kind.
+pub(crate) fn is_header_current(resource: &Resource, object: &Object, stored: &Value) -> bool {
     selectable(resource, stored).all(|(name, text)| object.meta().field(name).is_some_and(|kept| *kept == *text))
 }
 
-/// The header of an object: its metadata, and the fields by which its kind can be selected.
+/// The header of an object: its metadata, and its selectable fields.
 fn header(resource: &Resource, stored: &Value) -> Header {
     let texts: Vec<(&str, Cow<'_, str>)> = selectable(resource, stored).collect();
     let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
     Header::of(stored, &texts)
 }
 
-/// The fields by which the kind of an object can be selected, with their texts.
+/// The selectable fields of an object's kind, with their texts.
 fn selectable<'a>(resource: &'a Resource, stored: &'a Value) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> {
-    // Events are one kind with two views; only the view whose form is stored can read these fields from the stored bytes.
+    // Events are one kind with two views; only the view in the stored form can read these fields from the stored bytes.
     let is_own = resource.storage == resource.group_resource();
     let fields = resource.storage_version().selectable_fields.iter().filter(move |_| is_own);
     fields.map(|field| (&*field.name, field.text(stored)))
@@ -63,7 +63,7 @@ fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, serde_json::E
     }
     let mut bytes = Vec::with_capacity(BYTES_USUAL);
     bytes.extend_from_slice(&prefix(resource));
-    // The brace that opens the rest takes the place of the prefix's last comma, which is put back.
+    // The opening brace of the rest overwrites the prefix's last comma, which is restored here.
     let comma = bytes.len() - 1;
     bytes.truncate(comma);
     serde_json::to_writer(&mut bytes, &stored)?;
@@ -71,8 +71,9 @@ fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, serde_json::E
     Ok(bytes.into())
 }
 
-/// The bytes of a stored object behind its prefix, as an item of a list has them; `None` if it does not begin with the prefix.
-pub fn list_item<'a>(prefix: &[u8], json: &'a [u8]) -> Option<&'a [u8]> {
+/// The bytes of a stored object after its prefix, which are an item of a list; `None` if it does not begin with the
+/// prefix.
+pub(crate) fn list_item<'a>(prefix: &[u8], json: &'a [u8]) -> Option<&'a [u8]> {
     json.strip_prefix(prefix)
 }
 

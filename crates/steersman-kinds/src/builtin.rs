@@ -1,9 +1,9 @@
-//! The kinds that Kubernetes itself brings, served from data: one row of `kind::Kind` each, with the functions that are
-//! particular about it, behind one [`crate::strategy::Strategy`] for all of them.
+//! The kinds that are built into Kubernetes, served from data: one row of `kind::Kind` for each, with the functions
+//! that only it needs, behind one [`crate::strategy::Strategy`] for all of them.
 //!
-//! To add a kind, write its row (and its defaults, rules and cells, where it has any) in a file of its own and name it in
-//! `KINDS`. Types, unknown fields, patch strategies and OpenAPI come from the schema crate's definitions.
-//! CustomResourceDefinition, which makes kinds, is in [`crate::crd`].
+//! To add a kind, write its row (and its defaults, rules and cells, where it has any) in a file of its own and name it
+//! in `KINDS`. Types, unknown fields, patch strategies and OpenAPI come from the schema crate's definitions.
+//! CustomResourceDefinition, which defines kinds, is in [`crate::crd`].
 
 use crate::builtin::kind::Kind;
 use crate::catalog::Resource;
@@ -142,16 +142,16 @@ const KINDS: &[&Kind] = &[
     &flow::level::KIND,
 ];
 
-/// The rows of the group that is served only where somebody knows what nodes use.
+/// The rows of `metrics.k8s.io`, which is served only where a source of metrics is set.
 const RESOURCE_METRICS: [&Kind; 2] = [&resource_metrics::NODES, &resource_metrics::PODS];
 
-/// The built-in kinds as resources of a catalog, of which those are served that the configuration wants.
+/// The built-in kinds as resources of a catalog; the configuration decides which versions are served.
 pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
     kinds(config.has_initializers()).map(|kind| Arc::new(kind.resource(config))).collect()
 }
 
-/// The resources of `metrics.k8s.io`; those that the configuration does not want have no version that is served.
-pub fn resource_metrics(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
+/// The resources of `metrics.k8s.io`; the configuration decides which versions are served.
+pub(crate) fn resource_metrics(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
     RESOURCE_METRICS.iter().map(|kind| Arc::new(kind.resource(config))).collect()
 }
 
@@ -160,10 +160,10 @@ fn kinds(has_initializers: bool) -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().copied().chain(initializers)
 }
 
-/// Reads entries such as `apps/v1=false`, which switch built-in kinds on and off; one without a value is switched on.
+/// Parses entries such as `apps/v1=false`, which enable and disable built-in kinds; an entry without a value enables.
 ///
 /// # Errors
-/// When an entry cannot be read, or names what there is not.
+/// When an entry cannot be parsed, or names something unknown.
 pub fn runtime_config<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<RuntimeConfig, runtime_config::Error> {
     read_config(entries, false)
 }
@@ -171,7 +171,7 @@ pub fn runtime_config<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<
 /// The same for a server with initializers.
 ///
 /// # Errors
-/// As [`runtime_config`].
+/// Like [`runtime_config`].
 pub fn runtime_config_with_initializers<'a>(
     entries: impl IntoIterator<Item = &'a str>,
 ) -> Result<RuntimeConfig, runtime_config::Error> {

@@ -1,10 +1,11 @@
-//! What is served: every resource of every group, in all its versions, built-in and custom alike.
+//! The served resources: every resource of every group, in all its versions, built-in and custom alike.
 //!
-//! A [`Catalog`] is immutable; when a definition changes, a new one is swapped in whole, so a request sees one consistent
-//! set of resources from its first byte to its last. Discovery, OpenAPI, routing and the registry all read this and nothing else.
+//! A [`Catalog`] is immutable; when a definition changes, a new one is swapped in whole, so a request uses one
+//! consistent set of resources from its first byte to its last. Discovery, OpenAPI, routing and the registry all read
+//! only this.
 //!
-//! Groups and group versions are shared between one catalog and the next wherever nothing changed, so who derives
-//! something from them (see `PerGroup`) keeps it for as long as the pointer stays the same.
+//! Catalogs share the groups and group versions that did not change, so data derived from one (see `PerGroup`) stays
+//! valid for as long as the pointer is the same.
 
 mod per_group;
 
@@ -19,11 +20,11 @@ use steersman_schema::{JsonPath, Schema};
 
 /// All resources served at one moment.
 ///
-/// Catalogs share the groups that they have in common: the next one costs the groups that differ and a pointer for each
-/// of the others.
+/// Catalogs share the groups that they have in common: a new one costs the groups that differ and a pointer for each of
+/// the others.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// Sorted by name; each serves something.
+    /// Sorted by name; each group serves something.
     groups: Vec<Arc<Group>>,
 }
 
@@ -38,7 +39,7 @@ pub struct Group {
     served: Vec<Arc<GroupVersion>>,
 }
 
-/// What one version of a group serves. Shared by catalogs that serve the same there.
+/// The resources of one version of a group. Shared by catalogs that serve the same there.
 #[derive(Clone, Debug)]
 pub struct GroupVersion {
     /// The group's name, empty for the core group.
@@ -54,11 +55,12 @@ pub struct GroupVersion {
 pub struct Change {
     /// Group and plural.
     pub name: GroupResource,
-    /// What is served from now on.
+    /// The new resource; `None` if it is no longer served.
     pub resource: Option<Arc<Resource>>,
 }
 
-/// Identifies a resource among all that this process has ever served, earlier versions of the same definition included.
+/// Identifies a resource among all that this process has served, including resources of earlier states of the same
+/// definition.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ResourceId(pub u32);
 
@@ -69,9 +71,9 @@ pub struct Resource {
     pub id: ResourceId,
     /// The group, empty for the core group.
     pub group: Box<str>,
-    /// As it stands in the path.
+    /// The plural name, as in paths.
     pub plural: Box<str>,
-    /// For people.
+    /// The singular name, for people.
     pub singular: Box<str>,
     /// The kind of one object.
     pub kind: Box<str>,
@@ -79,7 +81,7 @@ pub struct Resource {
     pub list_kind: Box<str>,
     /// Other names that clients accept for the plural.
     pub short_names: Vec<Box<str>>,
-    /// The groups of resources it belongs to for clients, such as `all`.
+    /// The categories that clients can name instead of the resource, such as `all`.
     pub categories: Vec<Box<str>>,
     /// Whether its objects live in namespaces.
     pub scope: ResourceScope,
@@ -89,7 +91,8 @@ pub struct Resource {
     pub versions: Vec<Version>,
     /// The index of the version that objects are stored in.
     pub storage_version: usize,
-    /// Where its objects are stored: another resource's place for two views of one thing (`events.k8s.io`).
+    /// The resource under which its objects are stored: another one where two resources show the same objects
+    /// (`events.k8s.io`).
     pub storage: GroupResource,
     /// The behaviour of the kind.
     pub strategy: Arc<dyn Strategy>,
@@ -100,11 +103,11 @@ pub struct Resource {
 /// One version of a resource.
 #[derive(Debug)]
 pub struct Version {
-    /// Such as `v1`.
+    /// The name, such as `v1`.
     pub name: Box<str>,
     /// Whether clients may use it.
     pub served: bool,
-    /// The text of the warning that users of this version get.
+    /// The warning that users of this version get.
     pub deprecation: Option<Box<str>>,
     /// The types of its fields.
     pub schema: Arc<Schema>,
@@ -112,13 +115,13 @@ pub struct Version {
     pub definition: Box<str>,
     /// Whether `/status` exists and the main endpoint leaves the status alone.
     pub has_status: bool,
-    /// Where `/scale` reads and writes, if it exists.
+    /// The fields that `/scale` reads and writes, if it exists.
     pub scale: Option<Scale>,
-    /// Further subresources.
+    /// Subresources other than status and scale.
     pub subresources: Vec<Subresource>,
     /// The columns of its tables; the name is among them.
     pub columns: Vec<Column>,
-    /// Fields by which lists and watches can be narrowed, beside name and namespace.
+    /// Fields that field selectors of lists and watches may name, besides name and namespace.
     pub selectable_fields: Vec<SelectableField>,
 }
 
@@ -132,15 +135,15 @@ pub enum ResourceScope {
 /// How requests on a resource or a subresource are handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Handling {
-    /// Its objects are made when they are read: the state of a part of the control plane.
+    /// Its objects are computed when they are read: the state of a part of the control plane.
     Computed,
-    /// It takes an object of another kind and acts on the object in the path: a Binding, an Eviction.
+    /// It takes an object of another kind and acts on the object in the path, such as a Binding or an Eviction.
     Connect,
     /// Its objects are stored. A stored subresource is a part of its object.
     Stored,
-    /// It leads to what runs the object, such as its logs: no object is sent or answered.
+    /// It connects to the process that an object represents, for example to read logs: no object is sent or answered.
     Stream,
-    /// Its objects are answered and not stored: a review.
+    /// Its objects are answered and not stored, such as reviews.
     Virtual,
 }
 
@@ -148,7 +151,8 @@ pub enum Handling {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
     BuiltIn,
-    /// Of the definition with this name and uid; while that is being deleted nothing new can be created.
+    /// Defined by the CustomResourceDefinition with this name and uid; while that is being deleted no object can be
+    /// created.
     Custom {
         definition: Box<str>,
         is_terminating: bool,
@@ -156,7 +160,7 @@ pub enum Origin {
     },
 }
 
-/// What can be done with a resource, in the words of discovery and authorization.
+/// The verbs of discovery and authorization.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Verb {
     Create,
@@ -176,24 +180,24 @@ pub struct Subresource {
     pub name: Box<str>,
     /// The kind of its body.
     pub kind: GroupVersionKind,
-    /// The verbs it has.
+    /// The verbs that it supports.
     pub verbs: Vec<Verb>,
-    /// Whether it is a part of the object, or takes objects of its own kind.
+    /// Whether it is a part of the object or takes objects of its own kind.
     pub handling: Handling,
 }
 
-/// Where `/scale` finds its numbers.
+/// The fields that `/scale` reads and writes.
 #[derive(Debug)]
 pub struct Scale {
     /// The desired number of replicas.
     pub spec: JsonPath,
     /// The current number of replicas.
     pub status: JsonPath,
-    /// What selects the replicas.
+    /// The field that selects the replicas.
     pub selector: Option<ScaleSelector>,
 }
 
-/// What selects the replicas of a scalable object.
+/// The field that selects the replicas of a scalable object.
 #[derive(Debug)]
 pub enum ScaleSelector {
     /// A map of labels, printed as a selector.
@@ -213,27 +217,26 @@ pub struct Column {
     /// `name` for the first column; a format of OpenAPI, or empty.
     pub format: Box<str>,
     pub description: Box<str>,
-    /// Above zero only in wide output.
+    /// Columns with a priority above zero are shown in wide output only.
     pub priority: i64,
 }
 
 /// A field that a field selector may name.
 #[derive(Debug)]
 pub struct SelectableField {
-    /// As clients write it, such as `spec.nodeName`.
+    /// The name in selectors, such as `spec.nodeName`.
     pub name: Box<str>,
-    /// Where it is.
+    /// The path of the value.
     pub path: JsonPath,
-    /// Where it is in an object that has nothing there.
+    /// The path of the value in an object in which the first path is absent or empty.
     pub otherwise: Option<JsonPath>,
     /// The value of an object without the field, such as `false` for `spec.unschedulable`.
     pub absent: Box<str>,
 }
 
-/// A resource in the version that a request named.
+/// A resource in the version of a request.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The resource.
     pub resource: Arc<Resource>,
     index: usize,
 }
@@ -241,7 +244,8 @@ pub struct Served {
 // === impl Catalog ===
 
 impl Catalog {
-    /// A catalog of resources. Of two with one name the built-in one is served.
+    /// A catalog of these resources. Where a built-in and a custom resource have the same name, the built-in one is
+    /// served.
     pub fn new(resources: impl IntoIterator<Item = Arc<Resource>>) -> Catalog {
         let (custom, built_in): (Vec<_>, Vec<_>) = resources.into_iter().partition(|resource| resource.is_custom());
         let mut catalog = Catalog::default();
@@ -251,7 +255,7 @@ impl Catalog {
         catalog
     }
 
-    /// The next catalog. Built-in resources stay whatever the changes say.
+    /// The next catalog. Changes do not affect built-in resources.
     #[must_use]
     pub fn after(&self, changes: &[Change]) -> Catalog {
         let mut next = self.clone();
@@ -259,7 +263,7 @@ impl Catalog {
         next
     }
 
-    /// The next catalog, with these resources as well, built-in ones too. One whose name is taken is left out.
+    /// The next catalog, with these resources added, built-in ones too. A resource whose name is taken is left out.
     #[must_use]
     pub fn with(&self, resources: &[Arc<Resource>]) -> Catalog {
         let mut next = self.clone();
@@ -272,7 +276,7 @@ impl Catalog {
         next
     }
 
-    /// The next catalog, without these very resources, built-in ones too.
+    /// The next catalog, without exactly these resources, built-in ones too.
     #[must_use]
     pub fn without(&self, resources: &[Arc<Resource>]) -> Catalog {
         let mut next = self.clone();
@@ -301,7 +305,7 @@ impl Catalog {
                 at
             }
         };
-        // Copies the group unless an earlier change of the same batch has.
+        // Copies the group unless an earlier change of the same batch has copied it.
         Arc::make_mut(&mut self.groups[at]).set(&change.name.resource, change.resource.as_ref());
         if self.groups[at].versions.is_empty() {
             self.groups.remove(at);
@@ -313,30 +317,30 @@ impl Catalog {
         &self.groups
     }
 
-    /// The group of a name, if it serves something.
+    /// The group of this name, if it serves something.
     pub fn group(&self, name: &str) -> Option<&Arc<Group>> {
         let at = self.groups.binary_search_by(|group| (*group.name).cmp(name)).ok()?;
         Some(&self.groups[at])
     }
 
-    /// The resource of a name, in whatever versions it is served.
-    pub fn resource(&self, name: &GroupResource) -> Option<&Arc<Resource>> {
+    /// The resource of this name, in any version in which it is served.
+    pub(crate) fn resource(&self, name: &GroupResource) -> Option<&Arc<Resource>> {
         let mut versions = self.group(&name.group)?.served().iter();
         versions.find_map(|version| version.find(&name.resource)).map(|served| &served.resource)
     }
 
-    /// What a path names.
+    /// The resource at a path.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Served> {
         self.group(group)?.version(version)?.find(plural)
     }
 
-    /// The resources of a group that some version serves; one that several serve comes several times.
+    /// The served resources of a group; a resource that several versions serve is returned several times.
     pub fn resources_of(&self, group: &str) -> impl Iterator<Item = &Resource> {
         let versions = self.group(group).into_iter().flat_map(|group| group.served());
         versions.flat_map(|version| &version.resources).map(|served| &*served.resource)
     }
 
-    /// The resources of one version of a group, by name.
+    /// The resources of one version of a group, sorted by name.
     pub fn resources(&self, group: &str, version: &str) -> &[Served] {
         self.group(group).and_then(|group| group.version(version)).map_or(&[], |version| &version.resources)
     }
@@ -354,7 +358,7 @@ impl Group {
         &self.served
     }
 
-    /// The version of a name, if it serves something.
+    /// The version of this name, if it serves something.
     pub fn version(&self, name: &str) -> Option<&Arc<GroupVersion>> {
         self.served.iter().find(|version| *version.name == *name)
     }
@@ -394,7 +398,7 @@ impl Group {
 }
 
 impl GroupVersion {
-    /// The resource of a plural.
+    /// The resource of this plural.
     pub fn find(&self, plural: &str) -> Option<&Served> {
         self.position(plural).ok().map(|at| &self.resources[at])
     }
@@ -412,7 +416,7 @@ impl GroupVersion {
 // === impl ResourceId ===
 
 impl ResourceId {
-    /// A new one.
+    /// A new, unique id.
     pub fn next() -> ResourceId {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         ResourceId(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -437,17 +441,17 @@ impl Resource {
         &self.versions[self.storage_version]
     }
 
-    /// How requests on it are handled.
+    /// How requests on the resource are handled.
     pub fn handling(&self) -> Handling {
         self.strategy.handling()
     }
 
-    /// Whether it is defined by a CustomResourceDefinition.
+    /// Whether the resource is defined by a CustomResourceDefinition.
     pub fn is_custom(&self) -> bool {
         matches!(self.origin, Origin::Custom { .. })
     }
 
-    /// Whether its definition is being deleted, so that nothing new can be created.
+    /// Whether its definition is being deleted, so that no object can be created.
     pub fn is_terminating(&self) -> bool {
         matches!(self.origin, Origin::Custom { is_terminating: true, .. })
     }
@@ -456,12 +460,12 @@ impl Resource {
 // === impl SelectableField ===
 
 impl SelectableField {
-    /// The paths that the text of the field is made of.
+    /// The paths from which the text of the field is computed.
     pub fn paths(&self) -> impl Iterator<Item = &JsonPath> {
         std::iter::once(&self.path).chain(&self.otherwise)
     }
 
-    /// What a selector compares with: the text of the field in an object of its version.
+    /// The text that selectors compare: the text of the field in an object of its version.
     pub fn text<'a>(&'a self, object: &'a Value) -> Cow<'a, str> {
         let is_something = |found: &&Value| !found.is_null() && found.as_str() != Some("");
         let otherwise = || self.otherwise.as_ref()?.get(object);
@@ -481,13 +485,13 @@ impl Served {
         Served { index: resource.storage_version, resource }
     }
 
-    /// The version that was named.
+    /// The version of the request.
     pub fn version(&self) -> &Version {
         &self.resource.versions[self.index]
     }
 
-    /// Which of the resource's versions that is.
-    pub fn index(&self) -> usize {
+    /// The index of the version among those of the resource.
+    pub(crate) fn index(&self) -> usize {
         self.index
     }
 
@@ -505,7 +509,7 @@ impl Served {
 // === impl Verb ===
 
 impl Verb {
-    /// All that an ordinary resource can do, in the order of discovery for built-in kinds.
+    /// All verbs of an ordinary resource, in the order of discovery for built-in kinds.
     pub const ALL: [Verb; 8] = [
         Verb::Create,
         Verb::Delete,
@@ -517,7 +521,7 @@ impl Verb {
         Verb::Watch,
     ];
 
-    /// The word of discovery and authorization.
+    /// The name in discovery and authorization.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Create => "create",

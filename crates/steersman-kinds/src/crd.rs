@@ -1,11 +1,12 @@
 //! CustomResourceDefinitions: the definitions themselves as a built-in kind, and the resources that they define.
 //!
-//! [`resource`] is the kind `CustomResourceDefinition`, served as `v1` and, for manifests older than Kubernetes 1.22, as
-//! `v1beta1`; its internal form is `v1`. [`custom_resources`] makes the [`Resource`] of one definition. [`reconcile`],
-//! [`begin_deletion`], [`set_deletion`] and [`set_rewriting`] are the pure part of a definition's life: they say what its
-//! status ought to be.
+//! [`resource`] is the kind `CustomResourceDefinition`, served as `v1` and, for manifests older than Kubernetes 1.22,
+//! as `v1beta1`; its internal form is `v1`. [`custom_resources`] makes the [`Resource`] of one definition.
+//! [`reconcile`], [`begin_deletion`], [`set_deletion`] and [`set_rewriting`] are the pure part of a definition's life:
+//! they compute its status.
 //!
-//! Deliberately not here: storing, deleting or rewriting the objects, swapping the catalog. That is `definitions`.
+//! Deliberately not here: storing, deleting or rewriting the objects, and swapping the catalog. That is in
+//! `definitions`.
 
 mod approval;
 mod condition;
@@ -75,13 +76,13 @@ pub fn is_terminating(definition: &Value) -> bool {
     condition::is_true(definition, "Terminating")
 }
 
-/// Whether a definition waits for its objects to be deleted before it goes.
-pub fn has_finalizer(definition: &Value) -> bool {
+/// Whether a definition waits until its objects are deleted.
+pub(crate) fn has_finalizer(definition: &Value) -> bool {
     texts(definition, &["metadata", "finalizers"]).contains(&FINALIZER)
 }
 
-/// The definition of `v1beta1` for OpenAPI documents, whose references begin with the prefix; none of other names.
-pub fn definition_json(name: &str, prefix: &str) -> Option<Value> {
+/// The definition of `v1beta1` for OpenAPI documents, with this prefix of references; none for other names.
+pub(crate) fn definition_json(name: &str, prefix: &str) -> Option<Value> {
     (name == DEFINITION_V1BETA1).then(|| v1beta1::open_api(prefix))
 }
 

@@ -1,7 +1,7 @@
-//! Expressions about writes: what they may name, and how they are compiled and evaluated.
+//! Expressions about writes: the names that they may use, and how they are compiled and evaluated.
 //!
-//! The kinds that register webhooks and policies check expressions with this, admission evaluates them. Follows apiserver's
-//! `admission/plugin/cel`.
+//! The kinds that register webhooks and policies check expressions with this, and admission evaluates them. Follows
+//! apiserver's `admission/plugin/cel`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use steersman_cel::{
     Activation, CompileError, DeclType, Environment, Meter, OBJECT_BUDGET, PER_CALL_LIMIT, Program, Type, Value as Cel,
 };
 
-/// The most that all expressions about one request may cost together: as much as three policies may.
+/// The cost limit of all expressions about one request together: that of three policies.
 const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
 
-/// What expressions may name beside the objects, the request and the namespace.
+/// The variables of expressions beside the objects, the request and the namespace.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Names {
     pub params: bool,
@@ -27,7 +27,7 @@ pub struct Expression {
     program: Result<Program, CompileError>,
 }
 
-/// What the evaluations of one webhook or policy may still cost.
+/// The cost that is left for the evaluations of one webhook or policy.
 #[derive(Debug)]
 pub struct Budget<'a> {
     cost: u64,
@@ -46,8 +46,8 @@ pub struct Allowance {
 
 /// A budget is spent. Nothing more is evaluated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum OutOfBudget {
-    /// The budget of the policy or the webhook. In upstream's words.
+pub(crate) enum OutOfBudget {
+    /// The budget of the policy or the webhook. The message is upstream's.
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     Own,
     /// The allowance of the request.
@@ -66,10 +66,10 @@ static BASE: LazyLock<Environment> = LazyLock::new(|| {
         .declare("namespaceObject", NAMESPACE.clone())
 });
 
-/// How large texts, lists and maps in requests are taken to be when costs are estimated.
+/// The size that the cost estimate assumes for texts, lists and maps in requests.
 const ELEMENTS_MAX: u64 = 1024;
 
-/// An object whose fields are named as in JSON, also where CEL would have them escaped, such as `namespace`.
+/// An object whose fields have their JSON names, even where CEL would have them escaped, such as `namespace`.
 fn object<const N: usize>(name: &str, fields: [(&str, DeclType); N]) -> DeclType {
     DeclType::object_of(name, fields.map(|(field, decl)| (field.to_owned(), decl)))
 }
@@ -108,8 +108,9 @@ pub static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
     )
 });
 
-/// Of a Namespace what does not change from one to the next: no uid, no owners, no managers.
-pub static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
+/// The fields of a Namespace that policies may read: those that have the same meaning for every Namespace, so no uid,
+/// no owners, no managers.
+pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
     let (text, time, number) = (DeclType::string, DeclType::timestamp, DeclType::integer);
     let texts = || DeclType::list(text(), ELEMENTS_MAX);
     let map = || DeclType::map(text(), ELEMENTS_MAX);
@@ -150,23 +151,23 @@ static ENVIRONMENTS: LazyLock<[Environment; 4]> = LazyLock::new(|| {
     })
 });
 
-/// Earlier expressions of a policy, known as fields of `variables`.
-pub type Variables = Vec<(Arc<str>, Program)>;
+/// Earlier expressions of a policy, available as fields of `variables`.
+pub(crate) type Variables = Vec<(Arc<str>, Program)>;
 
-/// Compiles the expressions of a policy, each of which may name the variables before it.
+/// Compiles the expressions of a policy, each of which may use the variables before it.
 #[derive(Debug)]
 pub struct Compiler {
     names: Names,
     has_objects: bool,
-    /// What objects and parameters are declared to be; none: anything.
+    /// The declared types of objects and parameters; `None` for any.
     declared: Option<(DeclType, Option<DeclType>)>,
     types: BTreeMap<Arc<str>, Type>,
     variables: Variables,
 }
 
 impl Names {
-    /// What the conditions of webhooks may name.
-    pub const WEBHOOK: Names = Names { params: false, authorizer: true };
+    /// The variables of webhooks' match conditions.
+    pub(crate) const WEBHOOK: Names = Names { params: false, authorizer: true };
 
     /// The environment in which expressions are compiled.
     pub fn environment(self) -> &'static Environment {
@@ -181,7 +182,7 @@ impl Expression {
         Expression { text: text.into(), program: environment.compile(text) }
     }
 
-    /// Its value, or why it has none in upstream's words.
+    /// Its value, or upstream's message if it has none.
     ///
     /// # Errors
     /// When the budget is spent.
@@ -237,7 +238,7 @@ impl Allowance {
     }
 }
 
-/// An expression that does not compile, in upstream's words.
+/// The message of an expression that does not compile, as upstream words it.
 fn failed(error: &CompileError) -> String {
     match error.is_of_instantiation() {
         true => format!("instantiation failed: {error}"),
@@ -245,8 +246,8 @@ fn failed(error: &CompileError) -> String {
     }
 }
 
-/// What is wrong with an expression that must have one of these types, or any; none if nothing is.
-pub fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
+/// The error of an expression that must have one of these types, or any type if there are none.
+pub(crate) fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
     match environment.compile(text) {
         Ok(program) => mismatch(program.output(), wanted),
         Err(error) => Some(failed(&error)),
@@ -266,7 +267,7 @@ fn mismatch(found: &Type, wanted: &[Type]) -> Option<String> {
     })
 }
 
-/// The name of a type where upstream prints the type itself, and not as the checker does.
+/// The name of a type where upstream prints the type itself, not the checker's form.
 fn type_name(of: &Type) -> String {
     match of {
         Type::Duration => "google.protobuf.Duration".to_owned(),
@@ -279,18 +280,18 @@ fn type_name(of: &Type) -> String {
 // === impl Compiler ===
 
 impl Compiler {
-    /// For the expressions of a policy that validates.
-    pub fn validating(has_params: bool) -> Compiler {
+    /// Compiles the expressions of a validating policy.
+    pub(crate) fn validating(has_params: bool) -> Compiler {
         Compiler::new(has_params, false)
     }
 
-    /// For the expressions of a policy that mutates, which may write objects out.
-    pub fn mutating(has_params: bool) -> Compiler {
+    /// Compiles the expressions of a mutating policy, which may write object literals.
+    pub(crate) fn mutating(has_params: bool) -> Compiler {
         Compiler::new(has_params, true)
     }
 
-    /// For checking whether expressions fit what objects and parameters are.
-    pub fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
+    /// Checks expressions against the types of objects and parameters.
+    pub(crate) fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
         Compiler { declared: Some((object.clone(), params.cloned())), ..Compiler::validating(params.is_some()) }
     }
 
@@ -299,7 +300,7 @@ impl Compiler {
         Compiler { names, has_objects, declared: None, types: BTreeMap::new(), variables: Vec::new() }
     }
 
-    /// The environment of an expression. Of the variables those are declared whose names occur in it, so that many variables do
+    /// The environment of an expression. Only variables whose names occur in it are declared, so that many variables do
     /// not make each expression slower.
     pub fn environment(&self, text: &str, with_authorizer: bool) -> Environment {
         let names = Names { authorizer: with_authorizer, ..self.names };
@@ -319,8 +320,8 @@ impl Compiler {
         }
     }
 
-    /// Adds a variable for the expressions behind it. What is wrong with it, if anything is: then it counts as `dyn`.
-    pub fn add(&mut self, name: &str, text: &str) -> Option<String> {
+    /// Adds a variable for the expressions after it. Returns its error, if it has one; its type is then `dyn`.
+    pub(crate) fn add(&mut self, name: &str, text: &str) -> Option<String> {
         let (of, fault) = match self.environment(text, true).compile(text) {
             Ok(program) => {
                 let of = program.output().clone();
@@ -333,8 +334,8 @@ impl Compiler {
         fault
     }
 
-    /// What is wrong with an expression that must have one of these types.
-    pub fn fault(&self, text: &str, with_authorizer: bool, wanted: &[Type]) -> Option<String> {
+    /// The error of an expression that must have one of these types.
+    pub(crate) fn fault(&self, text: &str, with_authorizer: bool, wanted: &[Type]) -> Option<String> {
         fault(&self.environment(text, with_authorizer), text, wanted)
     }
 
@@ -342,8 +343,8 @@ impl Compiler {
         Expression::compile(&self.environment(text, with_authorizer), text)
     }
 
-    /// The variables, which expressions are evaluated with.
-    pub fn into_variables(self) -> Variables {
+    /// The variables with which expressions are evaluated.
+    pub(crate) fn into_variables(self) -> Variables {
         self.variables
     }
 }

@@ -1,7 +1,7 @@
 //! Reads parts of an object: a tree with only the requested fields, without parsing the rest into a tree.
 //!
-//! The cells of a table and the fields of a selector need a handful of fields. Strategies say which
-//! ([`Strategy::cells_read`](crate::strategy::Strategy::cells_read)); what is not named is skipped where it stands.
+//! The cells of a table and the fields of a selector need a handful of fields. Strategies name them
+//! ([`Strategy::cells_read`](crate::strategy::Strategy::cells_read)); all others are skipped in the text.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// Which parts of a value are read.
+/// The parts of a value that are read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Projection {
-    /// All of it.
+    /// The whole value.
     All,
     /// The number of entries of a map or list: the values are read as `null`, and so is a scalar.
     Size,
@@ -23,8 +23,8 @@ pub enum Projection {
 }
 
 impl Projection {
-    /// The fields at some paths with dots, each read whole, or only counted if it ends with `[]`. A path leads through
-    /// lists into all of their items.
+    /// The fields at some dotted paths, each read whole, or only counted if the path ends with `[]`. A path applies to
+    /// all items of the lists that it passes.
     pub fn of(paths: &[&str]) -> Projection {
         let mut all = Projection::nothing();
         for path in paths {
@@ -58,7 +58,7 @@ impl Projection {
                 fields.entry(field.into()).or_insert_with(Projection::nothing).add(path, what);
             }
             (Some(_), Projection::All) => {}
-            // A place that was only counted, or read for the most part, is read whole when more is asked for.
+            // A value that was only counted, or read for the most part, is read whole if any more of it is needed.
             (Some(_), here @ (Projection::Size | Projection::Most(_))) => *here = Projection::All,
         }
     }
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
-/// A key of a map, if it is read, with the projection of its value; without one if only the entry is counted.
+/// A key of a map that is read, with the projection of its value; `None` if only the entry is counted.
 struct Key<'a>(&'a Projection);
 
 impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {

@@ -1,8 +1,8 @@
-//! Which groups, versions and resources are served, as `--runtime-config` says it.
+//! Selects the groups, versions and resources that are served, by `--runtime-config`.
 //!
-//! Follows kubernetes' `pkg/server/resourceconfig`: `api/all`, `api/ga`, `api/beta` and `api/alpha` first, in this order, then
-//! `group/version`, then `group/version/resource`. Without a word on them stable versions are served and others are not, but for resource metrics, where there
-//! are any.
+//! Follows kubernetes' `pkg/server/resourceconfig`: `api/all`, `api/ga`, `api/beta` and `api/alpha` first, in this
+//! order, then `group/version`, then `group/version/resource`. By default stable versions are served and others are
+//! not, except for resource metrics where they are available.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,23 +11,23 @@ use steersman_schema::Edition;
 const GA: &str = "ga";
 const BETA: &str = "beta";
 const ALPHA: &str = "alpha";
-/// How the keys for many versions begin; also that of the versions of the core group.
+/// The prefix of the keys for many versions, and of the versions of the core group.
 const API: &str = "api";
-/// Served where there are initializers, although its version is no stable one.
+/// Served where initializers are on, although its version is not stable.
 const INITIALIZERS: &str = "initializerconfigurations";
-/// Served where somebody knows what nodes use, although its version is no stable one.
+/// Served where the usage of nodes is known, although its version is not stable.
 const RESOURCE_METRICS: &str = "metrics.k8s.io";
 
-/// What is served where that is not as usual.
+/// The deviations from the default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RuntimeConfig {
-    /// Keys such as `api/beta`, `apps/v1` and `networking.k8s.io/v1beta1/servicecidrs`.
+    /// Entries by keys such as `api/beta`, `apps/v1` and `networking.k8s.io/v1beta1/servicecidrs`.
     entries: BTreeMap<Box<str>, bool>,
     /// Whether the kind and the field of initializers exist.
     edition: Edition,
 }
 
-/// A resource of the built-in ones, in one of its versions.
+/// A built-in resource in one of its versions.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub group: &'a str,
@@ -35,7 +35,7 @@ pub struct Subject<'a> {
     pub resource: &'a str,
 }
 
-/// What is wrong with a configuration.
+/// The error of a configuration.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -51,14 +51,14 @@ pub enum Error {
 }
 
 impl RuntimeConfig {
-    /// The same, and initializers: the kind InitializerConfiguration, the field `metadata.initializers` of all kinds, and what the
-    /// server does with them.
+    /// The same configuration with initializers: the kind InitializerConfiguration, the field `metadata.initializers`
+    /// of all kinds, and the server's actions for them.
     #[must_use]
     pub fn with_initializers(self) -> RuntimeConfig {
         RuntimeConfig { edition: Edition::WithInitializers, ..self }
     }
 
-    /// Whether there are initializers.
+    /// Whether initializers are on.
     pub fn has_initializers(&self) -> bool {
         self.edition == Edition::WithInitializers
     }
@@ -71,8 +71,8 @@ impl RuntimeConfig {
     /// Reads entries such as `apps/v1=false`; one without a value is switched on.
     ///
     /// # Errors
-    /// When an entry cannot be read, or names nothing of what there is.
-    pub fn parse<'a>(
+    /// When an entry cannot be read, or names nothing that exists.
+    pub(crate) fn parse<'a>(
         entries: impl IntoIterator<Item = &'a str>,
         all: &[Subject<'_>],
     ) -> Result<RuntimeConfig, Error> {
@@ -84,7 +84,7 @@ impl RuntimeConfig {
                 "false" | "0" | "f" | "F" | "FALSE" | "False" => false,
                 _ => return Err(Error::Value { key: key.into(), value: value.into() }),
             };
-            // The core group by its short name.
+            // `v1` is the short name of the core group.
             let key = if key == "v1" { "api/v1" } else { key };
             config.entries.insert(key.into(), is_on);
         }

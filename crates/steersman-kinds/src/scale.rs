@@ -1,4 +1,5 @@
-//! The `autoscaling/v1 Scale` of an object: what `/scale` shows, and what webhooks and policies see of a write through it.
+//! The `autoscaling/v1 Scale` of an object: the answer of `/scale`, and the object that webhooks and policies get for a
+//! write through it.
 
 use crate::catalog::{Scale, ScaleSelector};
 use serde_json::json;

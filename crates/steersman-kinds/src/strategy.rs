@@ -1,7 +1,7 @@
 //! The [`Strategy`] of a kind: how its bodies are decoded, defaulted, validated, converted and printed.
 //!
-//! The registry takes every kind through the same stages and calls the strategy at each. An object passes through
-//! three forms, which are one and the same for most kinds:
+//! The registry takes every kind through the same stages and calls the strategy at each. An object passes through three
+//! forms, which are identical for most kinds:
 //!
 //! ```text
 //! body --decode--> requested form --default--> (patches, managedFields, admission act here)
@@ -9,7 +9,7 @@
 //! stored form --load--> internal form --present--> requested form --> answer
 //! ```
 //!
-//! The requested form is that of the version in the path. The internal form is the one in which the kind's rules are
+//! The requested form is that of the version in the path. The internal form is the one for which the kind's rules are
 //! written: the storage version for built-in kinds, the requested version for custom ones, whose rules are per version.
 
 use crate::catalog::{Handling, Resource, Version};
@@ -21,50 +21,51 @@ use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
 
-/// The behaviour that is particular to a kind.
+/// The behavior that differs between kinds.
 ///
-/// Every method works on trees and does no IO (the converter that it may name does); the time and random parts are passed in by the registry.
+/// Every method works on trees and does no IO (only the webhook that it may return does); the registry passes in times
+/// and random parts.
 pub trait Strategy: fmt::Debug + Send + Sync {
     /// How requests on the kind are handled.
     fn handling(&self) -> Handling {
         Handling::Stored
     }
 
-    /// Reads a body as an object of this version, in one pass: types are checked; unknown and duplicate fields are dropped and
-    /// reported. Whether `apiVersion` and `kind` are those of this version is checked afterwards.
+    /// Decodes a body as an object of this version, in one pass: types are checked; unknown and duplicate fields are
+    /// dropped and reported. Whether `apiVersion` and `kind` match this version is checked afterwards.
     ///
     /// # Errors
     /// When it is not JSON, or too large, or a field has the wrong type.
     fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError>;
 
-    /// Sets defaults. Called on the requested form, after decoding and after every patch. The budget is that with which the object was
-    /// decoded.
+    /// Sets defaults. Called on the requested form, after decoding and after every patch. The budget is the one with
+    /// which the object was decoded.
     ///
     /// # Errors
     /// When the object becomes too large.
     fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error>;
 
-    /// Whether the stored bytes can be sent as they are to a client that asks for this version.
+    /// Whether the stored bytes can be sent unchanged to a client that requests this version.
     fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
         resource.storage_version().name == version.name
     }
 
-    /// Whether the internal form is the requested one.
+    /// Whether the internal form is identical to the requested one.
     fn is_internal_form(&self, version: &Version) -> bool {
         let _ = version;
         false
     }
 
-    /// The webhook that converts between the versions, if there is one. Then [`Strategy::load`] and [`Strategy::store`] are only
-    /// called for a version that the object is in already.
-    fn converter(&self) -> Option<&dyn Converter> {
+    /// The webhook that converts between the versions, if there is one. Then [`Strategy::load`] and [`Strategy::store`]
+    /// are only called for the version that the object already has.
+    fn webhook(&self) -> Option<&Webhook> {
         None
     }
 
-    /// An object that a webhook has converted to a version, in the form in which it would have been decoded.
+    /// Brings an object that a webhook has converted to a version into the form that decoding gives.
     ///
     /// # Errors
-    /// When it becomes too large by defaults.
+    /// When its defaults make it too large.
     fn settle(&self, version: &Version, converted: Value) -> Result<Value, budget::Error> {
         let _ = version;
         Ok(converted)
@@ -73,7 +74,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// Stored form to internal form.
     ///
     /// # Errors
-    /// When it becomes too large by defaults.
+    /// When its defaults make it too large.
     fn load(&self, resource: &Resource, version: &Version, stored: Value) -> Result<Value, budget::Error> {
         let _ = (resource, version);
         Ok(stored)
@@ -94,14 +95,14 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// Internal form to stored form.
     ///
     /// # Errors
-    /// When it becomes too large by defaults.
+    /// When its defaults make it too large.
     fn store(&self, resource: &Resource, version: &Version, internal: Value) -> Result<Value, budget::Error> {
         let _ = (resource, version);
         Ok(internal)
     }
 
-    /// The object with what its writer comes to own beside what was sent, where a kind has defaults that it takes from elsewhere in the
-    /// object; `None` if it has none.
+    /// The object with further fields that its writer owns besides those that were sent, where a kind takes defaults
+    /// from elsewhere in the object; `None` if there are none.
     fn completed_for_owners(&self, value: &Value) -> Option<Value> {
         let _ = value;
         None
@@ -111,7 +112,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// System metadata (uid, creationTimestamp) is already set.
     fn prepare_create(&self, version: &Version, value: &mut Value);
 
-    /// Sets what a new object says about the user who creates it.
+    /// Records in a new object the user who creates it.
     fn set_creator(&self, value: &mut Value, user: &User) {
         let _ = (value, user);
     }
@@ -121,7 +122,8 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         let _ = (new, old, now);
     }
 
-    /// The same for an update through an endpoint: keeps the fields that the endpoint must not change, and counts the generation.
+    /// Prepares an update through an endpoint: keeps the fields that the endpoint must not change, and raises the
+    /// generation.
     fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value);
 
     /// Changes an object that is about to be deleted, beyond its metadata: the phase of a namespace, a condition.
@@ -129,12 +131,13 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         let _ = (version, value, now);
     }
 
-    /// The faults of a new object, its metadata included as far as the kind has rules of its own for it
-    /// (the name's form is [`Strategy::name_faults`]; the rest of the metadata is checked by the registry). It ends early when the budget
-    /// is exceeded, which [`Budget::check`] tells.
+    /// The validation errors of a new object, including its metadata as far as the kind has its own rules for it (the
+    /// form of the name is [`Strategy::name_faults`]; the registry checks the rest of the metadata). It ends early when
+    /// the budget is exceeded, which [`Budget::check`] reports.
     fn validate_create(&self, version: &Version, value: &Value, budget: &Budget) -> Vec<field::Error>;
 
-    /// The faults of a change. The registry has checked the metadata. It ends early as [`Strategy::validate_create`] does.
+    /// The validation errors of a change. The registry has checked the metadata. It ends early like
+    /// [`Strategy::validate_create`].
     fn validate_update(
         &self,
         version: &Version,
@@ -144,8 +147,8 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         budget: &Budget,
     ) -> Vec<field::Error>;
 
-    /// Tries the rules that a definition has in CEL, when all other faults of the object are known, since some of them keep
-    /// rules from being tried. Adds the faults that the rules find, and returns warnings for the client.
+    /// Evaluates the CEL rules of a definition. Called when all other errors of the object are known, since some of
+    /// them prevent rules from being evaluated. Appends the errors of the rules, and returns warnings for the client.
     fn judge(
         &self,
         version: &Version,
@@ -169,12 +172,13 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// The faults of a name.
+    /// The errors of a name.
     fn name_faults(&self, name: &str) -> Vec<String> {
         steersman_machinery::name::dns1123_subdomain(name)
     }
 
-    /// Paths of fields that this endpoint ignores, so that its writers never own them, such as `status` on the main endpoint.
+    /// Paths of fields that this endpoint ignores, so that its writers never own them, such as `status` on the main
+    /// endpoint.
     fn reset_fields(&self, version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
         match endpoint {
             Endpoint::Main if version.has_status => &[&["status"]],
@@ -188,7 +192,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         Rules::default()
     }
 
-    /// The fields that the cells of a row are made of. Cells must not depend on other fields.
+    /// The fields from which the cells of a row are computed. Cells must not depend on other fields.
     fn cells_read(&self, version: &Version) -> Projection {
         let _ = version;
         Projection::without_managers()
@@ -199,12 +203,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     fn cells(&self, version: &Version, value: &Value, now: jiff::Timestamp) -> Vec<Value>;
 }
 
-/// Through which endpoint a change comes.
+/// The endpoint of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Endpoint {
     /// The object itself.
     Main,
-    /// Another subresource, which sets single fields by itself.
+    /// A subresource that sets single fields itself.
     Other,
     /// `/resize` of a Pod.
     Resize,
@@ -215,7 +219,7 @@ pub enum Endpoint {
 /// Why a body is not an object of its kind.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The object would be too large, or the request is given up.
+    /// The object would be too large, or the request was canceled.
     #[error(transparent)]
     Budget(#[from] budget::Error),
     /// A field has the wrong type, so the whole body is refused. The text is for the client.
@@ -235,30 +239,30 @@ impl From<decode::Error> for DecodeError {
     }
 }
 
-/// What a kind allows on updates, and how its deletions work.
+/// The rules of a kind for updates and deletions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rules {
-    /// A PUT of an object that does not exist creates it.
+    /// Whether a PUT of an object that does not exist creates it.
     pub creates_on_update: bool,
-    /// A PUT may come without a resourceVersion.
+    /// Whether a PUT may omit the resourceVersion.
     pub updates_unconditionally: bool,
     /// The propagation policy of deletions that do not name one.
     pub propagation: Propagation,
-    /// Whether a deletion waits before the object is removed, beside its finalizers.
+    /// Whether a deletion waits before the object is removed, besides its finalizers.
     pub grace: Grace,
-    /// The answer to a deletion is the object as it was, not a Status.
+    /// Whether a deletion returns the deleted object instead of a Status.
     pub returns_deleted: bool,
-    /// Warnings given on creation are given on updates too.
+    /// Whether warnings given on create are given on update too.
     pub warns_on_update: bool,
-    /// A deletion that says nothing of dependents is warned that they stay.
+    /// Whether a deletion without a propagation policy returns a warning that dependents are orphaned.
     pub warns_of_orphans: bool,
-    /// Finalizers without a domain must be those that the server knows.
+    /// Whether finalizers without a domain must be those that Kubernetes defines.
     pub requires_qualified_finalizers: bool,
-    /// Updates check `generateName` as creations do.
+    /// Whether updates check `generateName` like creations.
     pub validates_generate_name_on_update: bool,
 }
 
-/// What a deletion does with dependents.
+/// The effect of a deletion on dependents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Propagation {
     Background,
@@ -266,16 +270,16 @@ pub enum Propagation {
     Orphan,
 }
 
-/// Whether and how long a deletion waits.
+/// The condition that delays a deletion.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Grace {
-    /// Until the instances are gone, as a CustomResourceDefinition does.
+    /// Until the instances are gone, for a CustomResourceDefinition.
     Instances,
-    /// It does not.
+    /// No delay.
     None,
-    /// Until the finalizers of the spec are gone, as a Namespace does.
+    /// Until the finalizers of the spec are gone, for a Namespace.
     SpecFinalizers,
-    /// For the grace period of the spec if the object is bound to a node, as a Pod does.
+    /// For the grace period of the spec if the object is bound to a node, for a Pod.
     Node,
 }
 

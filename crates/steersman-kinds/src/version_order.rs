@@ -12,7 +12,7 @@ pub fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// `v2beta3` is (stability 1, major 2, minor 3).
+/// The rank of a version: `v2beta3` is (stability 1, major 2, minor 3).
 fn rank(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let end = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());

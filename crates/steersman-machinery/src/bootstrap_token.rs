@@ -1,27 +1,27 @@
-//! When a bootstrap token ends, as the key `expiration` of its Secret says it.
+//! The expiration of a bootstrap token, from the key `expiration` of its Secret.
 //!
-//! The server asks this when somebody signs in with a token, the loops `bootstrapsigner` and `tokencleaner` when they sign with it or
+//! The server uses it to authenticate a token, and the controllers `bootstrapsigner` and `tokencleaner` to sign with or
 //! delete it. Follows `GetExpiration` of kubernetes' cluster-bootstrap.
 
 use jiff::Timestamp;
 use jiff::civil::date;
 use jiff::fmt::temporal::Pieces;
 
-/// How long a token is good.
+/// The expiration of a token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Expiration {
-    /// Until then.
+    /// It expires at this time.
     At(Timestamp),
-    /// For ever: nothing is said.
+    /// It does not expire: the key is absent.
     Never,
-    /// What is said is not a time, so it is good no more.
+    /// The key is not a valid time, so the token is no longer valid.
     Unreadable,
 }
 
 // === impl Expiration ===
 
 impl Expiration {
-    /// Reads what a Secret says, empty if nothing.
+    /// Parses the key of a Secret; empty if absent.
     pub fn parse(text: &str) -> Expiration {
         match text {
             "" => Expiration::Never,
@@ -29,7 +29,7 @@ impl Expiration {
         }
     }
 
-    /// Whether the token is good no more.
+    /// Whether the token has expired.
     pub fn is_past(self, now: Timestamp) -> bool {
         match self {
             Expiration::At(time) => time <= now,
@@ -39,7 +39,7 @@ impl Expiration {
     }
 }
 
-/// Reads a time as Go does, which wants seconds and an offset, and no other form that ISO 8601 has.
+/// Parses a time like Go, which requires seconds and an offset, and accepts no other form of ISO 8601.
 fn rfc3339(text: &str) -> Option<Timestamp> {
     let (day, time) = text.split_at_checked(10)?;
     let shape = |text: &str, form: &[u8]| {
@@ -58,7 +58,7 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
             .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
     let is_offset = offset == "Z" || shape(offset, b"+00:00") || shape(offset, b"-00:00");
     let is_time = shape(day, b"0000-00-00") && shape(seconds, b"T00:00:00") && is_fraction && is_offset;
-    // `9999-12-31T23:59:59Z`, which means never, is later than a timestamp can be.
+    // `9999-12-31T23:59:59Z`, which means never, exceeds the largest timestamp.
     let is_last = || Pieces::parse(text).is_ok_and(|read| read.date() >= date(9999, 12, 30));
     let last = || is_last().then_some(Timestamp::MAX);
     if is_time { text.parse().ok().or_else(last) } else { None }

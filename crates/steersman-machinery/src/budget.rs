@@ -1,12 +1,12 @@
 //! The budget of a request: how much memory its objects may take, and how much may be computed for it.
 //!
-//! Whoever begins a request makes a [`Budget`] and passes it to everything that decodes, changes or checks objects for the request.
-//! Each cost is charged before it is incurred, so that a small body cannot become a large tree, nor a long computation. Between two
-//! points at which an asynchronous program waits, nothing but a charge ends a computation: every charge also looks at the
-//! [`Interrupt`], which is set when the time of the request is up or its client has gone.
+//! The code that begins a request makes a [`Budget`] and passes it to everything that decodes, changes or checks
+//! objects for the request. Each cost is charged before it is incurred, so that a small body cannot become a large tree
+//! or a long computation. Between two await points only a charge can end a computation: every charge also checks the
+//! [`Interrupt`], which is set when the request times out or its client disconnects.
 //!
-//! Nothing here reads a clock. A refused charge stays refused, so that who cannot return an error may stop and leave it to a caller to
-//! ask [`Budget::check`].
+//! Nothing here reads a clock. A refused charge stays refused, so that code that cannot return an error may stop and
+//! let its caller ask [`Budget::check`].
 
 use crate::value::{Map, Value};
 use std::fmt;
@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Counts how much a request builds and computes, and refuses more than its limits.
 ///
-/// Two amounts are about the tree that is being built, its bytes and its items, and begin anew with each [`Budget::begin_tree`],
-/// since a request builds few trees at a time and drops them again. The third, the steps, is about the whole request.
+/// Two amounts measure the tree that is being built, its bytes and its items, and are reset by each
+/// [`Budget::begin_tree`], since a request builds few trees at a time and drops them again. The third, the steps, is
+/// for the whole request.
 ///
-/// The counters are read and written without a lock or a locked instruction, because a charge must cost no more than an addition. Tasks
-/// that charge one budget at the same time may thus lose charges to each other; a request computes in one place at a time.
+/// The counters are updated without a lock or an atomic read-modify-write instruction, because a charge must cost no
+/// more than an addition. Tasks that charge one budget at the same time may therefore lose each other's charges; a
+/// request computes in one place at a time.
 #[derive(Debug)]
 pub struct Budget {
     limits: Limits,
@@ -32,23 +34,23 @@ pub struct Budget {
 /// The most that a request may build and compute.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// The memory that one tree may take, as [`cost`] estimates it.
+    /// The maximum memory of one tree, as [`cost`] estimates it.
     pub bytes_max: u64,
-    /// The values and fields of one tree.
+    /// The maximum number of values and fields of one tree.
     pub items_max: u64,
-    /// The steps of the whole request. A step is a value that is looked at, a comparison, or [`STEP_BYTES`] that are read or moved: a
-    /// few nanoseconds.
+    /// The maximum number of steps of the whole request. A step is a value that is visited, a comparison, or
+    /// [`STEP_BYTES`] that are read or moved: a few nanoseconds.
     pub steps_max: u64,
 }
 
-/// Bytes that are read or moved in one step.
+/// The number of bytes that are read or moved in one step.
 pub const STEP_BYTES: usize = 64;
 
-/// Ends the computations of a request. All clones are one and the same.
+/// Ends the computations of a request. All clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
-/// The amount that a limit is on.
+/// The amount that a limit bounds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Amount {
     /// The memory of one tree.
@@ -67,30 +69,30 @@ pub enum Error {
     Exceeded {
         /// The amount that is exceeded.
         amount: Amount,
-        /// The most there may be.
+        /// The limit.
         limit: u64,
     },
-    /// The request is given up: its time is over, or its client has gone.
+    /// The request was canceled: it timed out, or its client disconnected.
     #[error("the request was given up before it was done")]
     Interrupted,
 }
 
-/// About how much memory values take on a 64-bit machine, the overhead of the allocator included: within a tenth of what was measured for
-/// lists, maps, Pods and objects of one to fourteen fields.
+/// The approximate memory of values on a 64-bit machine, including the overhead of the allocator: within a tenth of
+/// measurements of lists, maps, Pods and objects of one to fourteen fields.
 pub mod cost {
     use super::{Map, Value};
 
-    /// A value where it is: in a list, or as the value of a field.
+    /// A value in its place: in a list, or as the value of a field.
     pub const VALUE: usize = size_of::<Value>();
     /// A node of a map, which has room for eleven fields even if it has one.
     const NODE: usize = 640;
-    /// How many fields a node has room for.
+    /// The number of fields for which a node has room.
     const NODE_FIELDS: usize = 11;
-    /// The cost of the twelfth field: the node is split in two, and a third leads to them.
+    /// The cost of the twelfth field: the node is split in two, with a third above them.
     const SPLIT: usize = 1376;
     /// The cost of each further field: its share of nodes that are about half full.
     const FIELD: usize = 105;
-    /// The overhead of the allocator for one piece of memory.
+    /// The overhead of the allocator for one allocation.
     const ALLOCATION: usize = 16;
 
     /// The characters of a string.
@@ -98,7 +100,7 @@ pub mod cost {
         if length == 0 { 0 } else { length + ALLOCATION }
     }
 
-    /// A field that is put into an object: its name, and the nodes that it needs.
+    /// A field that is added to an object: its name, and the nodes that it needs.
     pub fn field(name: &str, n_fields_before: usize) -> usize {
         let nodes = match n_fields_before {
             0 => NODE,
@@ -109,7 +111,7 @@ pub mod cost {
         nodes + text(name.len())
     }
 
-    /// Items and bytes of a value, the place where it is not counted.
+    /// The items and bytes of a value, without its own place.
     pub fn of(value: &Value) -> (usize, usize) {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => (1, 0),
@@ -122,7 +124,7 @@ pub mod cost {
         }
     }
 
-    /// Items and bytes of an object.
+    /// The items and bytes of an object.
     pub fn of_map(fields: &Map) -> (usize, usize) {
         let each = fields.iter().enumerate().map(|(place, (name, value))| {
             let (items, bytes) = of(value);
@@ -139,18 +141,18 @@ pub mod cost {
 // === impl Budget ===
 
 impl Budget {
-    /// A budget that nothing has been charged to.
+    /// A budget to which nothing has been charged.
     pub fn new(limits: Limits, interrupt: Interrupt) -> Budget {
         let (bytes, items, steps) = Default::default();
         Budget { limits, bytes, items, steps, interrupt }
     }
 
-    /// A budget without limits, for what no client has a part in. It can be interrupted.
+    /// A budget without limits, for work that no client controls. It can be interrupted.
     pub fn unlimited() -> Budget {
         Budget::new(Limits::NONE, Interrupt::default())
     }
 
-    /// A budget with the same limits, of which nothing is used. Whatever interrupts this one interrupts that one too.
+    /// A new budget with the same limits. Both share the interrupt.
     #[must_use]
     pub fn renewed(&self) -> Budget {
         Budget::new(self.limits, self.interrupt.clone())
@@ -183,7 +185,7 @@ impl Budget {
     /// Charges a value that is put into the tree, by the memory that it takes there.
     ///
     /// # Errors
-    /// When a limit is exceeded, or the request is given up.
+    /// When a limit is exceeded, or the request was canceled.
     pub fn build(&self, bytes: usize) -> Result<(), Error> {
         self.build_all(1, bytes)
     }
@@ -191,7 +193,7 @@ impl Budget {
     /// Charges many values at once.
     ///
     /// # Errors
-    /// When a limit is exceeded, or the request is given up.
+    /// When a limit is exceeded, or the request was canceled.
     pub fn build_all(&self, items: usize, bytes: usize) -> Result<(), Error> {
         let items = add(&self.items, items);
         let bytes = add(&self.bytes, bytes);
@@ -207,7 +209,7 @@ impl Budget {
     /// Charges a copy of a value that is put into the tree.
     ///
     /// # Errors
-    /// When a limit is exceeded, or the request is given up.
+    /// When a limit is exceeded, or the request was canceled.
     pub fn copy(&self, value: &Value) -> Result<(), Error> {
         let (items, bytes) = cost::of(value);
         self.build_all(items, bytes)
@@ -216,7 +218,7 @@ impl Budget {
     /// Charges steps.
     ///
     /// # Errors
-    /// When the limit is exceeded, or the request is given up.
+    /// When the limit is exceeded, or the request was canceled.
     pub fn work(&self, steps: usize) -> Result<(), Error> {
         if self.limits.steps_max < add(&self.steps, steps) {
             return Err(Error::Exceeded { amount: Amount::Steps, limit: self.limits.steps_max });
@@ -227,15 +229,15 @@ impl Budget {
     /// Charges bytes that are read or moved.
     ///
     /// # Errors
-    /// When the limit is exceeded, or the request is given up.
+    /// When the limit is exceeded, or the request was canceled.
     pub fn work_on_bytes(&self, bytes: usize) -> Result<(), Error> {
         self.work(bytes / STEP_BYTES + 1)
     }
 
-    /// Whether a charge was refused, or the request is given up.
+    /// Checks that no charge was refused and the request was not canceled.
     ///
     /// # Errors
-    /// When it is so.
+    /// When a charge was refused, or the request was canceled.
     pub fn check(&self) -> Result<(), Error> {
         self.work(0)?;
         self.build_all(0, 0)
@@ -251,7 +253,7 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// With the limits of a request.
+    /// A budget with the limits of a request.
     fn default() -> Budget {
         Budget::new(Limits::default(), Interrupt::default())
     }
@@ -270,8 +272,9 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// The limits of a request. Objects of Kubernetes take six to fourteen times their JSON, so that 2.6 MB of Pods fit, twice what etcd takes
-    /// behind a kube-apiserver; and the steps come to a second of processor time or two.
+    /// The limits of a request. Kubernetes objects take six to fourteen times the memory of their JSON, so 2.6 MB of
+    /// Pods fit, twice what etcd accepts behind a kube-apiserver. The steps correspond to one or two seconds of
+    /// processor time.
     fn default() -> Limits {
         Limits { bytes_max: 36 << 20, items_max: 1_000_000, steps_max: 100_000_000 }
     }
@@ -280,12 +283,12 @@ impl Default for Limits {
 // === impl Interrupt ===
 
 impl Interrupt {
-    /// Gives the request up: its next charge is refused.
+    /// Cancels the request: its next charge is refused.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the request is given up.
+    /// Whether the request was canceled.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

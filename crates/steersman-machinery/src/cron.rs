@@ -1,11 +1,12 @@
-//! The grammar of schedules: `*/5 9-17 * * mon-fri`, `@daily`, `@every 90m`. When their times come is up to who knows time zones.
+//! The grammar of schedules: `*/5 9-17 * * mon-fri`, `@daily`, `@every 90m`. Callers that know time zones compute the
+//! times.
 //!
-//! Follows `ParseStandard` of `github.com/robfig/cron/v3`, by which Kubernetes reads schedules: its five fields, names, descriptors and
-//! error messages.
+//! Follows `ParseStandard` of `github.com/robfig/cron/v3`, which Kubernetes uses: its five fields, names, descriptors
+//! and error messages.
 
 use crate::duration;
 
-/// The bounds of the fields, and the names that stand for their numbers.
+/// The bounds of the fields, and the names of their values.
 const BOUNDS: [Bounds; 5] = [
     Bounds { least: 0, most: 59, names: &[] },
     Bounds { least: 0, most: 23, names: &[] },
@@ -21,30 +22,30 @@ const BOUNDS: [Bounds; 5] = [
 /// The times of a schedule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Times {
-    /// This long after the last one, in seconds. At least one.
+    /// This long after the last one, in seconds; at least one.
     Every(i64),
-    /// When the clock shows what all fields have.
+    /// When the clock matches all fields.
     On(Fields),
 }
 
-/// Bit `n` of a field is set if the number `n` belongs to it.
+/// The values of each field: bit `n` is set if the field contains `n`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fields {
-    /// From 0 to 59.
+    /// Minutes, from 0 to 59.
     pub minutes: u64,
-    /// From 0 to 23.
+    /// Hours, from 0 to 23.
     pub hours: u64,
     /// Days of the month, from 1 to 31.
     pub days: u64,
-    /// From 1 to 12.
+    /// Months, from 1 to 12.
     pub months: u64,
-    /// From 0, a Sunday, to 6.
+    /// Days of the week, from 0, a Sunday, to 6.
     pub weekdays: u64,
-    /// A day must be in both fields of days, because one of them is a star. Otherwise one of them is enough.
+    /// Whether a day must match both day fields, because one of them is a star. Otherwise one of them suffices.
     pub is_day_in_both: bool,
 }
 
-/// Why a text is no schedule, in the words of `robfig/cron`.
+/// Why a text is not a schedule, in the words of `robfig/cron`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(String);
@@ -55,10 +56,10 @@ struct Bounds {
     names: &'static [&'static str],
 }
 
-/// The name of the time zone that a schedule begins with, as in `TZ=Asia/Tokyo 0 6 * * *`, and the rest.
+/// The name of the time zone at the beginning of a schedule, as in `TZ=Asia/Tokyo 0 6 * * *`, and the rest.
 ///
 /// # Errors
-/// When it is empty, or nothing follows the name.
+/// When the text is empty, or nothing follows the name.
 pub fn split_zone(text: &str) -> Result<(Option<&str>, &str), ParseError> {
     if text.is_empty() {
         return Err(error("empty spec string"));
@@ -72,15 +73,15 @@ pub fn split_zone(text: &str) -> Result<(Option<&str>, &str), ParseError> {
     }
 }
 
-/// That a schedule names a time zone which is not known.
+/// The error of a schedule with an unknown time zone.
 pub fn bad_location(name: &str, cause: impl std::fmt::Display) -> ParseError {
     error(format!("provided bad location {name}: {cause}"))
 }
 
-/// Reads a schedule without a time zone.
+/// Parses a schedule without a time zone.
 ///
 /// # Errors
-/// The first fault of the text.
+/// The first error of the text.
 pub fn parse(text: &str) -> Result<Times, ParseError> {
     if text.starts_with('@') { descriptor(text) } else { fields(text).map(Times::On) }
 }
@@ -119,7 +120,7 @@ impl Bounds {
         Ok(all)
     }
 
-    /// `*`, `5`, `1-5`, each perhaps with a step behind a slash.
+    /// `*`, `5`, `1-5`, each with an optional step after a slash.
     fn range(&self, text: &str) -> Result<(u64, bool), ParseError> {
         let (range, step) = match text.split_once('/') {
             None => (text, None),

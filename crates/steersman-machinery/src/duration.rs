@@ -1,17 +1,17 @@
-//! Durations as texts: Go's, and those of the format `duration` in schemas.
+//! Durations as texts: Go's form, and that of the format `duration` in schemas.
 
 use std::time::Duration;
 
-/// Why a text is no duration, in the words of Go's `time.ParseDuration`.
+/// Why a text is not a duration, in the words of Go's `time.ParseDuration`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// It is empty, has something else than numbers with units, or is longer than 64 bits of nanoseconds can say.
+    /// The text is empty, does not consist of numbers with units, or exceeds 64 bits of nanoseconds.
     #[error("time: invalid duration {0:?}")]
     Invalid(String),
     /// A number has no unit.
     #[error("time: missing unit in duration {0:?}")]
     MissingUnit(String),
-    /// A number has a unit that Go does not know.
+    /// A number has an unknown unit.
     #[error("time: unknown unit {unit:?} in duration {text:?}")]
     UnknownUnit {
         /// The unit.
@@ -21,10 +21,10 @@ pub enum ParseError {
     },
 }
 
-/// The nanoseconds of a duration as Go writes it: `1h30m`, `-1.5s`, `0`. Follows `time.ParseDuration`.
+/// The nanoseconds of a duration in Go's form: `1h30m`, `-1.5s`, `0`. Follows `time.ParseDuration`.
 ///
 /// # Errors
-/// The first fault of the text.
+/// The first error of the text.
 pub fn parse(text: &str) -> Result<i64, ParseError> {
     let invalid = || ParseError::Invalid(text.to_owned());
     let (sign, mut rest) = match text.strip_prefix('-') {
@@ -71,13 +71,13 @@ pub fn parse(text: &str) -> Result<i64, ParseError> {
     i64::try_from(sign * sum).map_err(|_| invalid())
 }
 
-/// A duration as Go writes it, that is not below zero.
+/// A duration in Go's form that is not negative.
 pub fn parse_unsigned(text: &str) -> Option<Duration> {
     parse(text).ok().and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }
 
-/// The nanoseconds of a duration as the format `duration` has it: Go's, or somewhere in the text numbers with names of units, such
-/// as `2 days`. Of a sum that is too large, the lowest 64 bits, as in go-openapi's `strfmt`.
+/// The nanoseconds of a duration in the format `duration`: Go's form, or numbers with names of units anywhere in the
+/// text, such as `2 days`. A sum that is too large wraps to its lowest 64 bits, as in go-openapi's `strfmt`.
 pub fn parse_lenient(text: &str) -> Option<i64> {
     const SECOND: i64 = 1_000_000_000;
     const UNITS: [(&[&str], i64); 8] = [

@@ -1,30 +1,31 @@
-//! Faults of single fields: where, what kind, and the words Kubernetes uses for them.
+//! Validation errors of single fields: the path, the kind, and Kubernetes' wording.
 //!
-//! The wording follows apimachinery's `util/validation/field` as recorded from a real server: clients and scripts match on it.
+//! The wording follows apimachinery's `util/validation/field` as recorded from a real server: clients and scripts match
+//! on it.
 
 use crate::status::Cause;
 use crate::value::Value;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Where a field is: `spec.containers[0].env[2].name`, `data[some key]`.
+/// A field path: `spec.containers[0].env[2].name`, `data[some key]`.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Path(String);
 
-/// One fault of one field. [`fmt::Display`] gives `field: message`.
+/// One validation error. [`fmt::Display`] gives `field: message`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: Kind,
-    /// Where.
+    /// The field path.
     pub field: String,
-    /// The offending value, for the kinds that print it.
+    /// The invalid value, for the kinds that print it.
     pub value: Option<Value>,
-    /// What would be right.
+    /// What is expected instead.
     pub detail: String,
 }
 
-/// What is wrong with a field; each has a machine-readable reason and a lead for its message.
+/// The kind of a validation error; each has a machine-readable reason and a prefix of the message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "the variants are the reasons' own words")]
 pub enum Kind {
@@ -43,17 +44,17 @@ pub enum Kind {
 // === impl Path ===
 
 impl Path {
-    /// The object itself.
+    /// The path of the object itself.
     pub fn root() -> Path {
         Path::default()
     }
 
-    /// A path given as text, taken as it is.
+    /// A path given as text, unchanged.
     pub fn new(text: impl Into<String>) -> Path {
         Path(text.into())
     }
 
-    /// A field of the object here.
+    /// The path of a field of this object.
     #[must_use]
     pub fn child(&self, name: &str) -> Path {
         if self.0.is_empty() {
@@ -62,13 +63,13 @@ impl Path {
         Path(format!("{}.{name}", self.0))
     }
 
-    /// An item of the list here.
+    /// The path of an item of this list.
     #[must_use]
     pub fn index(&self, index: usize) -> Path {
         Path(format!("{}[{index}]", self.0))
     }
 
-    /// An entry of the map here.
+    /// The path of an entry of this map.
     #[must_use]
     pub fn key(&self, key: &str) -> Path {
         Path(format!("{}[{key}]", self.0))
@@ -113,7 +114,7 @@ impl Error {
         Error::new(Kind::Invalid, path, Some(value.into()), detail)
     }
 
-    /// `Invalid value: detail`, where the value would say nothing.
+    /// `Invalid value: detail`, where printing the value would not help.
     pub fn invalid_without_value(path: &Path, detail: impl Into<String>) -> Error {
         Error::new(Kind::Invalid, path, None, detail)
     }
@@ -146,7 +147,7 @@ impl Error {
         Error::new(Kind::TooMany, path, Some(Value::from(actual)), format!("must have at most {items_max} {items}"))
     }
 
-    /// `Invalid value: "string": detail`, where the type is what is wrong.
+    /// `Invalid value: "string": detail`, for a value of the wrong type.
     pub fn type_invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Error {
         Error::new(Kind::TypeInvalid, path, Some(value.into()), detail)
     }
@@ -167,7 +168,7 @@ impl Error {
         }
     }
 
-    /// The message without the field's name.
+    /// The message without the field path.
     pub fn message(&self) -> String {
         let lead = match self.kind {
             Kind::Duplicate => "Duplicate value",
@@ -192,7 +193,7 @@ impl Error {
         message
     }
 
-    /// The fault as a cause of a `Status`.
+    /// The error as a cause of a `Status`.
     pub fn to_cause(&self) -> Cause {
         Cause { reason: self.reason().to_owned(), message: self.message(), field: self.field.clone() }
     }
@@ -204,7 +205,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Several faults in one sentence: one as it is, more as `[a, b]`; one that is there twice is said once.
+/// Several errors in one sentence: a single one unchanged, more as `[a, b]`, without duplicates.
 pub fn join(errors: &[Error]) -> String {
     let mut seen = HashSet::with_capacity(errors.len());
     let said: Vec<String> = errors.iter().map(Error::to_string).filter(|text| seen.insert(text.clone())).collect();

@@ -1,4 +1,4 @@
-//! Where a kind lives: group, version, kind and resource, and the printed forms clients expect of them.
+//! Group, version, kind and resource, and the printed forms that clients expect.
 
 use std::fmt;
 
@@ -59,7 +59,8 @@ impl GroupVersion {
         GroupVersion { group: group.into(), version: version.into() }
     }
 
-    /// Reads an `apiVersion`: `v1` is the core group, `apps/v1` is group and version. `None` if there is more than one slash.
+    /// Parses an `apiVersion`: `v1` is the core group, `apps/v1` is group and version. `None` if there is more than one
+    /// slash.
     pub fn parse(api_version: &str) -> Option<GroupVersion> {
         match api_version.split_once('/') {
             None => Some(GroupVersion::new("", api_version)),

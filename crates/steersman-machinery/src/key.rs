@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Names one object among those of its resource. Cluster-scoped objects have no namespace.
+/// Identifies one object among those of its resource. Cluster-scoped objects have no namespace.
 ///
-/// Keys order as their printed form does, byte by byte: the order in which a list returns objects.
+/// Keys are ordered by their printed form, byte by byte: the order in which a list returns objects.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ObjectKey {
     /// The namespace; `None` for a cluster-scoped object.
@@ -25,7 +25,7 @@ impl ObjectKey {
         ObjectKey { namespace: Some(namespace.into()), name: name.into() }
     }
 
-    /// Reads the printed form back: `namespace/name`, or `name`.
+    /// Parses the printed form: `namespace/name`, or `name`.
     pub fn parse(text: &str) -> ObjectKey {
         match text.split_once('/') {
             Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
@@ -46,29 +46,29 @@ impl Ord for ObjectKey {
     }
 }
 
-/// Orders `a/a_name` and `b/b_name`.
+/// Compares `a/a_name` and `b/b_name`.
 fn joined_cmp(a: &str, a_name: &str, b: &str, b_name: &str) -> Ordering {
     let common = a.len().min(b.len());
     let (head, other) = (&a.as_bytes()[..common], &b.as_bytes()[..common]);
     head.cmp(other).then_with(|| {
-        // One begins with the other: the slash behind the shorter one meets a byte of the longer.
+        // One is a prefix of the other: the slash after the shorter one is compared with a byte of the longer.
         match (a.as_bytes().get(common), b.as_bytes().get(common)) {
             (None, None) => a_name.cmp(b_name),
             (None, Some(byte)) if *byte != b'/' => b'/'.cmp(byte),
             (Some(byte), None) if *byte != b'/' => byte.cmp(&b'/'),
-            // A namespace with a slash in it, which no object has.
+            // A namespace that contains a slash, which no object has.
             _ => format!("{a}/{a_name}").cmp(&format!("{b}/{b_name}")),
         }
     })
 }
 
-/// Orders `namespace/name` and `text`.
+/// Compares `namespace/name` and `text`.
 fn split_cmp(namespace: &str, name: &str, text: &str) -> Ordering {
     let (namespace, text) = (namespace.as_bytes(), text.as_bytes());
     let common = namespace.len().min(text.len());
     let (head, tail) = text.split_at(common);
     namespace[..common].cmp(head).then_with(|| match tail.split_first() {
-        // The text ends where the namespace or its slash goes on.
+        // The text is a prefix of the namespace, or equals it.
         None => Ordering::Greater,
         Some((byte, rest)) => b'/'.cmp(byte).then_with(|| name.as_bytes().cmp(rest)),
     })

@@ -1,9 +1,9 @@
-//! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
-//! selectors, quantities, durations, schedules, when bootstrap tokens end, what is used of nodes, what a request may cost, field errors
-//! and the `Status` that clients see.
+//! The vocabulary of all other crates: names of kinds and resources, object keys, revisions, the stored [`Object`],
+//! selectors, quantities, durations, schedules, the expiration of bootstrap tokens, resource usage, request budgets,
+//! validation errors, and the `Status` that clients see.
 //!
-//! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind, but for what
-//! quotas count, what pods ask for, and bootstrap tokens.
+//! Pure data and pure functions. Nothing here does IO, reads a clock, draws random numbers or knows a concrete kind,
+//! except for quota accounting, the resources of pods, and bootstrap tokens.
 #![deny(missing_docs)]
 
 pub mod bootstrap_token;

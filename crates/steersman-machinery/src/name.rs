@@ -1,6 +1,6 @@
-//! What names may be: of objects, labels, annotations, finalizers and configuration keys, with the words for what is wrong.
+//! Validation of names: of objects, labels, annotations, finalizers and configuration keys, with upstream's messages.
 //!
-//! Each check returns the faults, none if the name is right. Rules and wording follow apimachinery's `util/validation`.
+//! Each check returns the errors, none if the name is valid. Rules and wording follow apimachinery's `util/validation`.
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL_1123: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -9,9 +9,9 @@ const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
-/// Letters and digits of generated names: no vowels and no look-alikes, so that no words come out.
+/// The characters of generated names: no vowels and no look-alikes, so that no words appear.
 pub const GENERATED_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many of them a generated name ends with.
+/// The number of generated characters.
 pub const GENERATED_LENGTH: usize = 5;
 const GENERATED_BASE_MAX: usize = 63 - GENERATED_LENGTH;
 
@@ -24,7 +24,7 @@ pub fn generated_base(base: &str) -> &str {
     &base[..end]
 }
 
-/// A DNS subdomain of at most 253 bytes: what most objects are named.
+/// A DNS subdomain of at most 253 bytes: the rule for most object names.
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     let mut faults = at_most(name, 253);
     if !name.split('.').all(is_lower_label) {
@@ -33,11 +33,11 @@ pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     faults
 }
 
-/// A DNS label of at most 63 bytes: namespaces, container names.
+/// A DNS label of at most 63 bytes: the rule for namespaces and container names.
 pub fn dns1123_label(name: &str) -> Vec<String> {
     let mut faults = at_most(name, 63);
     if !is_lower_label(name) {
-        // Names whose only fault is a dot get an error of their own: this is a common mistake.
+        // A name whose only error is a dot gets an error of its own, because this is a common mistake.
         let is_subdomain = dns1123_subdomain(name).is_empty();
         faults.push(if is_subdomain { "must not contain dots".to_owned() } else { LABEL_1123.to_owned() });
     }
@@ -53,7 +53,7 @@ pub fn dns1035_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// A name that only has to be one segment of a path: RBAC roles.
+/// A name that only has to be one segment of a path, such as that of an RBAC role.
 pub fn path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
         return vec![format!("may not be '{name}'")];

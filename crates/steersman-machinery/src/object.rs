@@ -1,8 +1,9 @@
-//! An object at rest: its JSON as bytes, and in front of it a header with what stores, selectors and garbage collection ask for.
+//! A stored object: its JSON as bytes, and in front of it a header with the data that stores, selectors and garbage
+//! collection need.
 //!
-//! A tree of a 5 KB Pod takes about 55 KB of heap; header and JSON take 5.2 KB, in one allocation. Stores and caches hold
-//! `Arc<Object>`; a tree exists only inside one write request. A [`Draft`] is an object that is about to be stored: the
-//! writer makes the header from the tree that it has, so that the JSON is not parsed again.
+//! A tree of a 5 KB Pod takes about 55 KB of heap; header and JSON take 5.2 KB, in one allocation. Stores and caches
+//! hold `Arc<Object>`; a tree exists only inside one write request. A [`Draft`] is an object that is about to be
+//! stored: the writer builds the header from the tree that it has, so that the JSON is not parsed again.
 
 mod header;
 
@@ -13,17 +14,17 @@ use std::borrow::Cow;
 
 pub use crate::object::header::{Header, Meta, OwnerReference};
 
-/// One stored object at one revision. Immutable: a change makes another.
+/// One stored object at one revision. Immutable: a change makes a new one.
 pub struct Object {
-    /// Its namespace and name.
+    /// The namespace and name.
     pub key: ObjectKey,
     /// The revision at which it was written; also inside its JSON as `metadata.resourceVersion`.
     pub revision: Revision,
-    /// The header, which was checked when this was made, and the JSON.
+    /// The header, which is checked, and the JSON.
     record: Bytes,
-    /// Where the JSON begins in `record`.
+    /// The position of the JSON in `record`.
     json_at: u32,
-    /// Where `"resourceVersion":"` begins in `record`.
+    /// The position of `"resourceVersion":"` in `record`.
     version_at: u32,
 }
 
@@ -36,13 +37,13 @@ pub struct Draft {
     metadata_at: usize,
 }
 
-/// Bytes that are not an object.
+/// Why bytes are not an object.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The header in front of the JSON is not what this version writes.
+    /// The header in front of the JSON does not have this version's format.
     #[error("its header is not readable")]
     Header(#[source] Fault),
-    /// Not JSON, or a field of the metadata of another type.
+    /// Invalid JSON, or a metadata field of the wrong type.
     #[error("its JSON is not readable")]
     Json(#[source] serde_json::Error),
     /// A JSON object without a `metadata` object.
@@ -50,16 +51,16 @@ pub enum DecodeError {
     NoMetadata,
 }
 
-/// What is wrong with a header.
+/// The error of a header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// It ends too early.
     #[error("it is cut")]
     Cut,
-    /// A part of it is not of its form.
+    /// A part of it is malformed.
     #[error("a part of it is malformed")]
     Malformed,
-    /// It is of a version that is not known here, or there is nothing.
+    /// Its version is unknown, or it is empty.
     #[error("it is of version {found:?}")]
     Version {
         /// The version.
@@ -78,8 +79,8 @@ const VERSION_FIELD: &[u8] = b"\"resourceVersion\":\"";
 // === impl Draft ===
 
 impl Draft {
-    /// An object of its header and its JSON, which carries no `resourceVersion`. The JSON is looked at as far as its metadata
-    /// begins; that the two belong together is up to the caller.
+    /// A draft of a header and a JSON without `resourceVersion`. The JSON is parsed only up to its metadata; the caller
+    /// guarantees that header and JSON match.
     ///
     /// # Errors
     /// When the JSON is not an object with a `metadata` object.
@@ -89,7 +90,7 @@ impl Draft {
         Ok(Draft { header, json, is_empty_metadata, metadata_at })
     }
 
-    /// An object of its JSON alone, which is parsed for the header.
+    /// A draft of a JSON alone, which is parsed for the header.
     ///
     /// # Errors
     /// When the bytes are not a JSON object with a `metadata` object.
@@ -97,7 +98,7 @@ impl Draft {
         Draft::new(Header::read(&json, &[])?, json)
     }
 
-    /// The bytes it is stored as.
+    /// The stored form.
     pub fn encode(&self) -> Bytes {
         let mut stored = Vec::with_capacity(self.header.weight() + self.json.len());
         self.header.write(self.metadata_at, self.is_empty_metadata, &mut stored);
@@ -106,7 +107,7 @@ impl Draft {
     }
 }
 
-/// Where the first field of the top-level `metadata` is: behind its opening brace. Nothing behind that is looked at.
+/// The position of the first field of the top-level `metadata`, after its opening brace. Nothing after that is read.
 fn metadata_at(json: &[u8]) -> Option<usize> {
     let (mut depth, mut at, mut is_key) = (0usize, 0, false);
     loop {
@@ -138,7 +139,7 @@ fn metadata_at(json: &[u8]) -> Option<usize> {
     }
 }
 
-/// Behind the closing quote of the string that begins here.
+/// The position after the closing quote of the string that begins here.
 fn string_end(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -153,8 +154,8 @@ fn string_end(json: &[u8], start: usize) -> Option<usize> {
 // === impl Object ===
 
 impl Object {
-    /// Makes an object of the bytes it is stored as: the revision is written into its metadata. One copy of the bytes; the JSON
-    /// is not parsed, unless the bytes are JSON alone, of the time before there was a header.
+    /// Decodes stored bytes, and inserts the revision into the metadata. This copies the bytes once; the JSON is not
+    /// parsed, unless the bytes have no header, as older releases wrote them.
     ///
     /// # Errors
     /// When the bytes are neither a header and JSON, nor a JSON object with a `metadata` object.
@@ -172,7 +173,7 @@ impl Object {
         Ok(Object { key, revision, record, json_at: narrow(json_at)?, version_at: narrow(metadata_at)? })
     }
 
-    /// A copy with another revision: what a deletion shows, and what a watcher sees of an object that leaves its selection.
+    /// A copy with another revision: for the event of a deletion, and for watchers whose selection the object leaves.
     pub fn copy_at(&self, revision: Revision) -> Object {
         let version_at = self.version_at as usize;
         let behind = version_at + VERSION_FIELD.len() + digits(self.revision);
@@ -180,17 +181,17 @@ impl Object {
         Object { key: self.key.clone(), revision, record, json_at: self.json_at, version_at: self.version_at }
     }
 
-    /// The whole object, `metadata.resourceVersion` included, as it goes over the wire.
+    /// The whole object as sent to clients, including `metadata.resourceVersion`.
     pub fn json(&self) -> &[u8] {
         &self.record[self.json_at as usize..]
     }
 
-    /// [`Object::json`] to keep: shared, not copied.
+    /// [`Object::json`] as shared bytes, without a copy.
     pub fn json_bytes(&self) -> Bytes {
         self.record.slice(self.json_at as usize..)
     }
 
-    /// Its header.
+    /// The header.
     pub fn meta(&self) -> Meta<'_> {
         Meta::trusted(&self.record)
     }
@@ -211,7 +212,7 @@ impl std::fmt::Debug for Object {
     }
 }
 
-/// Puts `"resourceVersion":"N` between two parts, in an allocation of just the size.
+/// Inserts `"resourceVersion":"N` between two parts, in an allocation of the exact size.
 fn splice(before: &[u8], revision: Revision, after: &[&[u8]]) -> Bytes {
     use std::io::Write;
     let n_after: usize = after.iter().map(|part| part.len()).sum();

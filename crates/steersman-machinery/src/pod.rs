@@ -1,4 +1,4 @@
-//! What follows from the containers of a pod: what it asks for as a whole, and the quality of service that it is promised.
+//! Data computed from the containers of a pod: its total resources, and its quality of service class.
 
 pub mod qos;
 pub mod totals;

@@ -1,18 +1,18 @@
-//! Quantities: `100m`, `1Gi`, `2e3`, their order and their canonical text.
+//! Quantities: `100m`, `1Gi`, `2e3`, their order and their canonical form.
 //!
-//! Follows apimachinery's `api/resource`: a quantity keeps its family of suffixes, is rounded up to a billionth, and prints
-//! with the largest suffix that needs no fraction.
+//! Follows apimachinery's `api/resource`: a quantity keeps its family of suffixes, is rounded up to a billionth, and
+//! prints with the largest suffix that needs no fraction.
 
 use std::fmt;
 
 const NANO: i128 = 1_000_000_000;
-/// The largest amount, as upstream caps it: 2^63 - 1 whole units.
+/// The largest quantity, as upstream caps it: 2^63 - 1 whole units.
 const MAX: i128 = (i64::MAX as i128) * NANO;
 
-/// An amount with the family of suffixes it was written in. Ordered and compared by amount alone.
+/// A quantity with the family of suffixes in which it was written. Ordered and compared by amount only.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
-    /// In billionths.
+    /// The amount in billionths.
     nanos: i128,
     format: Format,
 }
@@ -24,22 +24,22 @@ enum Format {
     DecimalSi,
 }
 
-/// Why a text is no quantity, in upstream's words.
+/// Why a text is not a quantity, in upstream's words.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// It does not look like one.
+    /// The text does not match the grammar.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Form,
-    /// It does, but for its suffix.
+    /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
 
 impl Quantity {
-    /// Reads a quantity.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// When the number or its suffix is none.
+    /// When the number or its suffix is invalid.
     pub fn parse(text: &str) -> Result<Quantity, ParseError> {
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let end = unsigned.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(unsigned.len());
@@ -50,8 +50,8 @@ impl Quantity {
         }
         let (scale, format) = scale(suffix)?;
         let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<i128>().ok() };
-        // Digits beyond the 18th behind the point only matter for rounding up; whole numbers beyond 29 digits are
-        // above the cap in every suffix.
+        // Digits after the 18th decimal only matter for rounding up; whole numbers of more than 29 digits are above the
+        // cap with every suffix.
         let kept = &fraction[..fraction.len().min(18)];
         let lost = fraction[kept.len()..].bytes().any(|byte| byte != b'0');
         let whole = if whole.trim_start_matches('0').len() > 29 {
@@ -71,33 +71,33 @@ impl Quantity {
     /// The amount in whole units, rounded up.
     pub fn to_whole(&self) -> i64 {
         let up = i128::from(0 < self.nanos.rem_euclid(NANO));
-        // The amount is capped to what fits.
+        // The amount is capped, so it fits.
         i64::try_from(self.nanos.div_euclid(NANO) + up).unwrap_or(i64::MAX)
     }
 
-    /// Whether it is a number of whole units, once rounded up to thousandths.
+    /// Whether it is a whole number of units, once rounded up to thousandths.
     pub fn is_whole(&self) -> bool {
         const MILLI: i128 = 1_000_000;
         let thousandths = self.nanos.div_euclid(MILLI) + i128::from(self.nanos.rem_euclid(MILLI) > 0);
         thousandths % 1_000 == 0
     }
 
-    /// Nothing; a sum with it has the suffixes of the other amount.
+    /// Zero; a sum with it has the suffixes of the other quantity.
     pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::DecimalSi };
 
-    /// So many whole units.
+    /// This number of whole units.
     pub fn units(number: i64) -> Quantity {
         Quantity { nanos: i128::from(number) * NANO, format: Format::DecimalSi }
     }
 
-    /// The sum, in the suffixes of this amount unless it is zero; capped as every quantity is.
+    /// The sum, with the suffixes of this quantity unless it is zero; capped like every quantity.
     #[must_use]
     pub fn plus(self, other: Quantity) -> Quantity {
         let format = if self.nanos == 0 { other.format } else { self.format };
         Quantity { nanos: (self.nanos + other.nanos).clamp(-MAX, MAX), format }
     }
 
-    /// The difference, in the suffixes of this amount unless it is zero.
+    /// The difference, with the suffixes of this quantity unless it is zero.
     #[must_use]
     pub fn minus(self, other: Quantity) -> Quantity {
         self.plus(Quantity { nanos: -other.nanos, ..other })
@@ -108,12 +108,12 @@ impl Quantity {
         self.nanos
     }
 
-    /// The amount in units, as exactly as a float can say it.
+    /// The amount in units, rounded to a float.
     pub fn to_f64(self) -> f64 {
         self.nanos as f64 / NANO as f64
     }
 
-    /// Whether it is below zero.
+    /// Whether it is negative.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
@@ -123,10 +123,10 @@ impl Quantity {
         self.nanos == 0
     }
 
-    /// The canonical text of a quantity, or the fault.
+    /// The canonical form of a quantity.
     ///
     /// # Errors
-    /// When the text is no quantity.
+    /// When the text is not a quantity.
     pub fn canonical(text: &str) -> Result<String, ParseError> {
         Quantity::parse(text).map(|quantity| quantity.to_string())
     }
@@ -143,7 +143,7 @@ fn scaled(value: i128, unit: i128, scale: Scale, round_up: bool) -> i128 {
             let up = round_up || product % divide != 0;
             product / divide + i128::from(up && product / divide < MAX)
         }
-        // Too large to be held exactly: far above the cap unless divided by as much.
+        // Too large to be exact: far above the cap unless the divisor is as large.
         None => (value / divide).saturating_mul(multiply).min(MAX),
     }
 }
@@ -184,7 +184,7 @@ fn scale(suffix: &str) -> Result<(Scale, Format), ParseError> {
     }
 }
 
-/// What is wrong with a suffix that says nothing: its letters may be those of suffixes all the same.
+/// The error of an unknown suffix, which depends on whether its letters may occur in suffixes.
 fn fault(suffix: &str) -> ParseError {
     let behind = suffix.trim_start_matches(|letter| "eEinumkKMGTP".contains(letter));
     let digits = behind.strip_prefix(['+', '-']).unwrap_or(behind);

@@ -1,6 +1,6 @@
-//! What quotas count: what an object uses, under which names, and in which scopes.
+//! Quota accounting: the usage of an object, its resource names, and its scopes.
 //!
-//! The server's admission and the loop that counts anew both go by this, so that they agree. Follows kubernetes'
+//! Both the server's admission and the quota controller use it, so that they agree. Follows kubernetes'
 //! `pkg/quota/v1/evaluator/core`.
 
 mod scope;

@@ -1,18 +1,19 @@
-//! The store's revision: the number clients know as `resourceVersion`.
+//! The store's revision, which clients know as `resourceVersion`.
 
 use std::fmt;
 
-/// A point in the history of a store: every committed write has a greater one than all before it, over all resources.
+/// A point in the history of a store: every committed write has a greater revision than all writes before it, in all
+/// resources.
 ///
 /// Printed as a decimal, the form of `metadata.resourceVersion`. Zero is before the first write.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Revision(pub u64);
 
-/// A text that is no revision.
+/// Why a text is not a revision.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{text:?} is not a resource version: want a decimal number below 2^64")]
 pub struct ParseError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
@@ -25,10 +26,10 @@ impl Revision {
         Revision(self.0 + 1)
     }
 
-    /// Reads the decimal form.
+    /// Parses the decimal form.
     ///
     /// # Errors
-    /// When the text is not made of decimal digits alone or the number does not fit.
+    /// When the text does not consist of decimal digits, or the number does not fit.
     pub fn parse(text: &str) -> Result<Revision, ParseError> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {

@@ -1,4 +1,4 @@
-//! Label and field selectors: the text clients send, and what matches it.
+//! Label and field selectors: the text that clients send, and how it matches.
 //!
 //! Grammar and error texts follow apimachinery's `labels` and `fields` packages.
 
@@ -8,7 +8,7 @@ use std::fmt;
 /// A parsed label selector. Empty selects everything; otherwise every requirement must hold.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Labels {
-    /// What must hold, all of it.
+    /// The requirements, all of which must hold.
     pub requirements: Vec<Requirement>,
 }
 
@@ -17,11 +17,11 @@ pub struct Labels {
 pub struct Requirement {
     /// The label's key.
     pub key: String,
-    /// What must hold of its value.
+    /// The condition on its value.
     pub operator: Operator,
 }
 
-/// What must hold of a label's value. `NotIn` also holds where the label is absent.
+/// The condition of a requirement on a label's value. `NotIn` also holds where the label is absent.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[expect(missing_docs, reason = "the variants are the operators' own names")]
 pub enum Operator {
@@ -36,7 +36,7 @@ pub enum Operator {
 /// A parsed field selector: conditions on fields by their path, all of which must hold.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Fields {
-    /// What must hold, all of it.
+    /// The requirements, all of which must hold.
     pub requirements: Vec<FieldRequirement>,
 }
 
@@ -45,24 +45,24 @@ pub struct Fields {
 pub struct FieldRequirement {
     /// The field's path, such as `metadata.name`.
     pub field: String,
-    /// The value it is held against.
+    /// The value that the field is compared with.
     pub value: String,
-    /// Whether it must equal the value, or must not.
+    /// Whether the field must equal the value; otherwise it must differ.
     pub equal: bool,
 }
 
-/// A selector that could not be read; the message is meant for the client as it is.
+/// A selector that could not be parsed; the message is for the client.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// In a field selector.
+    /// A term of a field selector.
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     Field {
         /// The whole selector.
         selector: String,
-        /// The part that could not be read.
+        /// The part that could not be parsed.
         term: String,
     },
-    /// A value of a field selector with a backslash before what needs none.
+    /// A value of a field selector with a backslash before a character that needs none.
     #[error("invalid field selector: invalid escape sequence: {sequence}")]
     FieldEscape {
         /// The backslash and what follows it.
@@ -74,13 +74,13 @@ pub enum ParseError {
         /// The character.
         character: char,
     },
-    /// In a label selector, between its requirements.
+    /// Text between the requirements of a label selector.
     #[error("{what}")]
     Label {
         /// What was found and what was expected.
         what: String,
     },
-    /// In one requirement of a label selector.
+    /// A requirement of a label selector.
     #[error("unable to parse requirement: {what}")]
     Requirement {
         /// What was found and what was expected.
@@ -91,10 +91,10 @@ pub enum ParseError {
 // === impl Labels ===
 
 impl Labels {
-    /// Reads the text form: `a=b,c!=d,e in (f,g),h,!i,j>1`.
+    /// Parses the text form: `a=b,c!=d,e in (f,g),h,!i,j>1`.
     ///
     /// # Errors
-    /// When it does not follow the grammar, or a key or value is none that a label can have.
+    /// When it does not follow the grammar, or a key or value is not valid for a label.
     pub fn parse(text: &str) -> Result<Labels, ParseError> {
         let mut parser = Parser { tokens: lex(text), at: 0 };
         let mut requirements = Vec::new();
@@ -140,7 +140,7 @@ impl Labels {
 }
 
 impl fmt::Display for Labels {
-    /// A text that parses back to the same selector.
+    /// Writes a text that parses back to the same selector.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Requirement { key, operator }) in self.requirements.iter().enumerate() {
             if index > 0 {
@@ -168,9 +168,9 @@ impl fmt::Display for Labels {
 // === impl Fields ===
 
 impl Fields {
-    /// Reads the text form: `a.b=c,d!=e`. A comma, an equals sign or a backslash in a value is escaped by a backslash.
+    /// Parses the text form: `a.b=c,d!=e`. A comma, an equals sign or a backslash in a value is escaped by a backslash.
     ///
-    /// Terms are taken in the order of their bytes, which decides what an error is about where several are wrong.
+    /// Terms are parsed in the order of their bytes, which decides the error where several terms are invalid.
     ///
     /// # Errors
     /// When a term has no operator, or a value is not escaped as it must be.
@@ -205,7 +205,7 @@ impl Fields {
             .all(|requirement| (field(&requirement.field) == requirement.value) == requirement.equal)
     }
 
-    /// The one value a field must equal, if there is such a requirement.
+    /// The value that a field must equal, if there is such a requirement.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.requirements.iter().find(|one| one.equal && one.field == field).map(|one| one.value.as_str())
     }
@@ -228,7 +228,8 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     terms
 }
 
-/// Whether a term, cut before an equals sign or an exclamation mark, begins with a mark that is no operator.
+/// Whether a term, cut before an equals sign or an exclamation mark, begins with an exclamation mark that is no
+/// operator.
 fn is_lone_mark(rest: &str) -> bool {
     rest.starts_with('!') && !rest.starts_with("!=")
 }
@@ -334,7 +335,7 @@ impl Parser {
         };
         let faults = name::qualified(&key);
         if !faults.is_empty() {
-            // The reference implementation names no field here, and prints that it names none.
+            // The reference implementation has no field path here, and prints it as `<nil>`.
             return Err(format!("<nil>: Invalid value: {key:?}: {}", faults.join("; ")));
         }
         if negated {
@@ -373,7 +374,7 @@ impl Parser {
         Ok(value)
     }
 
-    /// One value that is a number. The error for a value that is neither a number nor a label value names both faults.
+    /// One value that is a number. The error for a value that is neither a number nor a label value names both errors.
     fn bound(&mut self, key: &str) -> Result<i64, String> {
         let value = self.word()?;
         let bound = value.parse().map_err(|_| {
@@ -431,7 +432,7 @@ fn expected<T>(found: &Token, expected: &str) -> Result<T, String> {
     Err(format!("found '{found}', expected: {expected}"))
 }
 
-/// Several faults as one text.
+/// Several errors as one text.
 fn joined(faults: Vec<String>) -> Result<(), String> {
     match faults.as_slice() {
         [] => Ok(()),
@@ -440,7 +441,7 @@ fn joined(faults: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// What is wrong with a value as the value of a label.
+/// The error of a value that is not valid for a label.
 fn value_fault(key: &str, index: usize, value: &str) -> Option<String> {
     let faults = name::label_value(value);
     (!faults.is_empty()).then(|| format!("values[{index}][{key}]: Invalid value: {value:?}: {}", faults.join("; ")))

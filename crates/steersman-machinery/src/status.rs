@@ -1,10 +1,10 @@
-//! The `Status` object: how a Kubernetes API answers when the answer is not an object.
+//! The `Status` object: the answer of a Kubernetes API where it is not an object.
 //!
-//! Only the shape is here. Which status an error becomes is decided by the server, in one place.
+//! Only the shape is here. The server maps errors to statuses, in one place.
 
 use serde::{Deserialize, Serialize};
 
-/// `v1 Status`. Serialises with the keys in the order Kubernetes prints them.
+/// `v1 Status`. Serializes with the keys in the order in which Kubernetes prints them.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -12,18 +12,18 @@ pub struct Status {
     pub kind: String,
     /// Always `v1`.
     pub api_version: String,
-    /// Always empty but for a list's version.
+    /// Empty, except for the resourceVersion of lists.
     #[serde(default)]
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// `Success` or `Failure`.
     pub status: String,
-    /// For people.
+    /// The message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// For programs; absent where the server knows no better.
+    /// The reason for programs; absent where there is no specific one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it is about.
+    /// The object or field that the status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
     /// The HTTP status code; absent on success.
@@ -31,7 +31,7 @@ pub struct Status {
     pub code: Option<u16>,
 }
 
-/// What a [`Status`] is about.
+/// The object or fields that a [`Status`] is about.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
@@ -47,7 +47,7 @@ pub struct Details {
     /// The object's uid.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The single faults.
+    /// The single errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
     /// Seconds after which a retry may help.
@@ -55,16 +55,16 @@ pub struct Details {
     pub retry_after_seconds: Option<u32>,
 }
 
-/// One fault among several.
+/// One error among several.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Cause {
-    /// For programs, such as `FieldValueInvalid`.
+    /// The reason for programs, such as `FieldValueInvalid`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// For people.
+    /// The message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The field's path, such as `spec.containers[0].name`.
+    /// The field path, such as `spec.containers[0].name`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
@@ -84,7 +84,7 @@ impl Status {
         }
     }
 
-    /// A success, which carries no code.
+    /// A success, without a code.
     pub fn success() -> Status {
         Status { status: "Success".to_owned(), code: None, ..Status::failure(200, None, "") }
     }

@@ -1,7 +1,7 @@
-//! Times as objects hold them: RFC 3339 texts of the years 0 to 9999.
+//! Timestamps of objects: RFC 3339 texts of the years 0 to 9999.
 //!
-//! A [`Timestamp`] ends a day before the year 9999 does, so that it has a civil time in every time zone. Objects may hold later
-//! times: as upstream, "never" is often written as the last second of that year.
+//! The range of [`Timestamp`] ends a day before the end of the year 9999, so that it has a civil time in every time
+//! zone. Objects may contain later times: as upstream, "never" is often written as the last second of that year.
 
 use jiff::civil::{DateTime, date};
 use jiff::tz::Offset;
@@ -10,9 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 const NANOS: i32 = 1_000_000_000;
 
-/// The instant that a text names; one that a [`Timestamp`] cannot hold is the nearest that it can.
+/// The instant of a text; one outside the range of [`Timestamp`] becomes the nearest inside.
 ///
-/// For comparing with the clock and with other times, not for writing back.
+/// For comparisons with the clock and other times, not for writing back.
 ///
 /// ```
 /// use steersman_machinery::time;
@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     Some(Offset::UTC.to_timestamp(utc).unwrap_or(if utc.year() > 0 { Timestamp::MAX } else { Timestamp::MIN }))
 }
 
-/// The date and the time of day in UTC that a text names; nothing if they are not in the years 0 to 9999.
+/// The date and time of a text in UTC; none outside of the years 0 to 9999.
 pub fn to_utc(text: &str) -> Option<DateTime> {
     let (local, offset) = match text.strip_suffix(['Z', 'z']) {
         Some(local) => (local, 0),
@@ -44,18 +44,18 @@ pub fn to_utc(text: &str) -> Option<DateTime> {
     (0..=9999).contains(&utc.year()).then_some(utc)
 }
 
-/// The seconds since 1970 and the nanoseconds behind them.
+/// The seconds since 1970, and the remaining nanoseconds.
 pub fn since_1970(utc: DateTime) -> (i64, u32) {
     let since = utc.duration_since(EPOCH);
     let (seconds, nanos) = (since.as_secs(), since.subsec_nanos());
     match u32::try_from(nanos) {
         Ok(nanos) => (seconds, nanos),
-        // Before 1970 fractions are counted backwards here, and forwards elsewhere.
+        // Before 1970, jiff counts fractions backwards, while the result counts them forwards.
         Err(_) => (seconds - 1, (nanos + NANOS).unsigned_abs()),
     }
 }
 
-/// The date and the time of day in UTC so long after 1970; nothing if they are not in the years 0 to 9999.
+/// The date and time in UTC at an interval after 1970; none outside of the years 0 to 9999.
 pub fn after_1970(seconds: i64, nanos: u32) -> Option<DateTime> {
     let since = SignedDuration::from_secs(seconds).checked_add(SignedDuration::from_nanos(i64::from(nanos)))?;
     let utc = EPOCH.checked_add(since).ok()?;

@@ -1,32 +1,32 @@
-//! What nodes and the containers of pods use of processors and memory, in the units of `metrics.k8s.io`.
+//! The CPU and memory usage of nodes and containers, in the units of `metrics.k8s.io`.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// What something uses.
+/// An amount of CPU and memory.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Usage {
-    /// In billionths of a processor.
+    /// CPU usage, in billionths of a core.
     pub cpu_nanos: u64,
-    /// The memory that is in use, in bytes.
+    /// The memory in use, in bytes.
     pub memory_bytes: u64,
 }
 
-/// What a node uses.
+/// The usage of a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NodeUsage {
-    /// Over how long it was measured.
+    /// The time over which it was measured.
     pub window: Duration,
-    /// The amounts.
+    /// The usage in that time.
     pub usage: Usage,
 }
 
-/// What a pod uses.
+/// The usage of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PodUsage {
-    /// Over how long it was measured.
+    /// The time over which it was measured.
     pub window: Duration,
-    /// The names of its containers that run, and the amounts.
+    /// The running containers by name, with their usage.
     pub containers: Vec<(String, Usage)>,
 }
 

@@ -1,7 +1,7 @@
-//! The tree form of an object, which lives only inside one write request, and what is often asked of it.
+//! The tree form of an object, which exists only inside one write request, and helpers for it.
 //!
-//! `serde_json::Value` costs about eleven times the bytes it stands for, so stores and caches hold bytes instead
-//! (see [`crate::Object`]).
+//! `serde_json::Value` takes about eleven times the bytes of its JSON, so stores and caches hold bytes instead (see
+//! [`crate::Object`]).
 
 /// The tree form of a JSON value. Objects keep their keys sorted, which is the order Kubernetes prints.
 pub type Value = serde_json::Value;
@@ -9,19 +9,19 @@ pub type Value = serde_json::Value;
 /// The tree form of a JSON object.
 pub type Map = serde_json::Map<String, Value>;
 
-/// The string at a path of keys, if every step is there and the last is a string.
+/// The string at a path of keys, if every key exists and the value is a string.
 pub fn str_at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a str> {
     at(value, path)?.as_str()
 }
 
-/// What is at a path of keys, if every step is there.
+/// The value at a path of keys, if every key exists.
 pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, key| value.as_object()?.get(*key))
 }
 
-/// The object at a path of keys, made (with everything on the way) where it is absent or null.
+/// The object at a path of keys, created (with its parents) where it is absent or null.
 ///
-/// `None` if something on the way is neither an object nor null.
+/// `None` if a value on the path is neither an object nor null.
 pub fn object_at<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map> {
     let mut here = value;
     for key in path {
@@ -33,7 +33,7 @@ pub fn object_at<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map>
     here.as_object_mut()
 }
 
-/// Sets what is at a path of keys; false if something on the way is not an object.
+/// Sets the value at a path of keys; false if a value on the path is not an object.
 pub fn set_at(value: &mut Value, path: &[&str], new: Value) -> bool {
     let Some((last, way)) = path.split_last() else {
         *value = new;
@@ -48,7 +48,7 @@ pub fn set_at(value: &mut Value, path: &[&str], new: Value) -> bool {
     }
 }
 
-/// Takes away what is at a path of keys and returns it.
+/// Removes the value at a path of keys and returns it.
 pub fn remove_at(value: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, way) = path.split_last()?;
     let mut here = value;
@@ -58,7 +58,7 @@ pub fn remove_at(value: &mut Value, path: &[&str]) -> Option<Value> {
     here.as_object_mut()?.remove(*last)
 }
 
-/// Gives every whole floating-point number its integer form, as Go prints it: `5.0` and `1e3` become `5` and `1000`.
+/// Converts every whole floating-point number to an integer, as Go prints it: `5.0` and `1e3` become `5` and `1000`.
 pub fn normalize_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
@@ -75,7 +75,7 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// The JSON name of a value's type, as validation messages print it: `integer` and `number` apart.
+/// The JSON name of a value's type, as validation messages print it; `integer` and `number` are distinguished.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! What a write costs in this crate: decoding a body, and keeping the record of who owns which field.
+//! The cost of a write in this crate: decoding a body, and updating its managed fields.
 //!
 //! `cargo run --release -p steersman-schema --example cost` prints microseconds per call, the best of many rounds.
 #![expect(clippy::unwrap_used, reason = "a measurement stops where it cannot go on")]
@@ -17,7 +17,7 @@ use steersman_schema::{Definitions, Schema, decode, default, structural, validat
 const POD: &str = "io.k8s.api.core.v1.Pod";
 static NOTHING: FieldSet = FieldSet::EMPTY;
 static UNLIMITED: LazyLock<Budget> = LazyLock::new(Budget::unlimited);
-/// Short and many, so that on a busy machine some are undisturbed.
+/// Many short rounds, so that some are undisturbed on a busy machine.
 const ROUNDS: usize = 400;
 const CALLS: u32 = 20;
 
@@ -114,7 +114,7 @@ fn records(what: &str, kind: &Kind<'_>, first: &Value, second: &Value, applied: 
 }
 
 fn say<T>(what: &str, mut run: impl FnMut() -> T) {
-    // A word in the arguments chooses what has it in its name, for a profiler to look at.
+    // An argument selects the cases whose name contains it, for profiling.
     if std::env::args().nth(1).is_some_and(|word| !what.contains(&word)) {
         return;
     }
@@ -136,7 +136,7 @@ fn time<T>(calls: u32, run: &mut impl FnMut() -> T) -> Duration {
     start.elapsed()
 }
 
-// === what is measured with ===
+// === inputs ===
 
 fn definition() -> Value {
     json!({"type": "object", "properties": {

@@ -1,13 +1,13 @@
-//! Reading a body against the schema of its kind, in one pass over the bytes of a JSON document or over a tree.
+//! Decodes a body by the schema of its kind, in one pass over the bytes of a JSON document or over a tree.
 //!
-//! Unknown and duplicate fields are dropped and reported in the order of the document. The rest depends on where the kind comes
-//! from. [`built_in`] reads as Go's typed decoding does: null is absent; quantities, times and bytes are checked and converted
-//! to their canonical text; fields that `omitempty` would drop are dropped, fields that Go always writes are added.
-//! [`custom_resource`] reads metadata, also that of embedded resources, in the same way, and leaves the types of all other
-//! fields to [`crate::validate`]. [`document`] reads a body without a schema, such as a patch.
+//! Unknown and duplicate fields are dropped and reported in the order of the document. The rest depends on the origin
+//! of the kind. [`built_in`] decodes like Go's typed decoding: null is absent; quantities, times and bytes are checked
+//! and converted to their canonical text; fields that `omitempty` would drop are dropped, fields that Go always writes
+//! are added. [`custom_resource`] decodes metadata, also of embedded resources, in the same way, and leaves the types
+//! of all other fields to [`crate::validate`]. [`document`] decodes a body without a schema, such as a patch.
 //!
-//! Each reading begins a new tree of the budget, and each value is charged as it is read: a body that would become too large is refused
-//! before it has.
+//! Each call begins a new tree of the budget, and each value is charged as it is decoded: a body that would become too
+//! large is refused before it does.
 
 mod reader;
 pub(crate) mod scalar;
@@ -20,22 +20,22 @@ use std::fmt;
 use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, quantity};
 
-/// The deepest nesting that is read. The stored object, with its `managedFields`, is read again by parsers that stop at 128.
+/// The maximum nesting. The stored object, with its `managedFields`, is parsed again by parsers that stop at 128.
 pub const DEPTH_MAX: usize = 100;
 
-/// More faults of one body are not reported: they are for people to read.
+/// Further errors of one body are not reported: they are for people to read.
 pub const FAULTS_MAX: usize = 100;
 
-/// A body to read.
+/// A body to decode.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
     /// The bytes of a JSON document.
     Json(&'a [u8]),
-    /// A tree that was read from another format, or the result of a patch.
+    /// A tree that was decoded from another format, or the result of a patch.
     Tree(Value),
 }
 
-/// What happens to the fields of a custom resource that its schema does not define.
+/// The treatment of fields of a custom resource that its schema does not define.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unknown {
     Keep,
@@ -48,11 +48,11 @@ pub enum Unknown {
 pub struct Decoded {
     /// The value without the dropped fields, as Go would write it.
     pub value: Value,
-    /// The faults that strict validation refuses, in the order of the document.
+    /// The errors that strict validation reports, in the order of the document.
     pub faults: Vec<Fault>,
 }
 
-/// A dropped field, which strict validation refuses. [`fmt::Display`] gives the text of warnings and errors.
+/// A dropped field, which is an error under strict validation. [`fmt::Display`] gives the text of warnings and errors.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Fault {
     /// The path of a duplicate field. The later value counts.
@@ -61,10 +61,10 @@ pub enum Fault {
     Unknown(String),
 }
 
-/// Why a body could not be read.
+/// Why a body could not be decoded.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The value would be too large, or the request is given up.
+    /// The value would be too large, or the request was canceled.
     #[error(transparent)]
     Budget(#[from] budget::Error),
     #[error("illegal base64 data at input byte {offset}")]
@@ -84,7 +84,7 @@ pub enum Error {
     Type { path: String, expected: &'static str, found: String },
 }
 
-/// Reads an object of a built-in kind.
+/// Decodes an object of a built-in kind.
 ///
 /// # Errors
 /// When it is not JSON, or too large, or a value has the wrong type.
@@ -92,7 +92,7 @@ pub fn built_in(schema: &Schema, body: Body<'_>, budget: &Budget) -> Result<Deco
     read_body(Shape::Typed(schema), body, budget)
 }
 
-/// Reads a custom resource.
+/// Decodes a custom resource.
 ///
 /// # Errors
 /// When it is not JSON, or too large, or its metadata, or that of an embedded resource, is not an ObjectMeta.
@@ -100,7 +100,7 @@ pub fn custom_resource(schema: &Schema, unknown: Unknown, body: Body<'_>, budget
     read_body(Shape::resource(schema, unknown), body, budget)
 }
 
-/// Reads a JSON document without a schema: everything stays, duplicate fields are reported.
+/// Decodes a JSON document without a schema: every field is kept, and duplicate fields are reported.
 ///
 /// # Errors
 /// When it is not JSON, or too large.
@@ -108,7 +108,7 @@ pub fn document(json: &[u8], budget: &Budget) -> Result<Decoded, Error> {
     read_body(Shape::Any, Body::Json(json), budget)
 }
 
-/// Reads a tree that is still needed afterwards as an object of a built-in kind.
+/// Decodes a tree, which the caller keeps, as an object of a built-in kind.
 ///
 /// # Errors
 /// When a value has the wrong type, or it is too large.
@@ -117,9 +117,10 @@ pub fn from_value(schema: &Schema, value: &Value, budget: &Budget) -> Result<Dec
     read(Shape::Typed(schema), value, budget)
 }
 
-/// Gives an object the form that Go would write: empty values dropped or written as their fields' tags say.
+/// Brings an object into the form that Go would write: empty values are dropped or written according to their fields'
+/// tags.
 ///
-/// Reading does so already; this is for objects that were changed since. Doing it twice changes nothing.
+/// Decoding does so already; this is for objects that were changed since. It is idempotent.
 pub fn normalize(schema: &Schema, value: &mut Value) {
     let schema = schema.target();
     match value {
@@ -140,7 +141,7 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Reads a JSON document that becomes a part of the tree that is being built.
+/// Decodes a JSON document that becomes a part of the tree that is being built.
 ///
 /// # Errors
 /// When it is not JSON, or the tree becomes too large.
@@ -166,7 +167,7 @@ fn read_whole(shape: Shape<'_>, body: Body<'_>, budget: &Budget) -> Result<Decod
     }
 }
 
-/// Kept as it is: nothing inside has a schema.
+/// Whether a value is kept unchanged, because nothing inside has a schema.
 pub(crate) fn is_opaque(schema: &Schema) -> bool {
     matches!(schema.special, Some(Special::FieldsV1 | Special::Json | Special::RawExtension))
 }

@@ -5,12 +5,12 @@ use steersman_machinery::Value;
 use steersman_machinery::budget::{self, Budget, cost};
 use steersman_machinery::value::Map;
 
-/// Fills in defaults where a field is absent, or null and may not be; drops other nulls that may not be.
+/// Sets defaults where a field is absent, or null and not nullable; drops other nulls that are not allowed.
 ///
 /// The defaults belong to the tree that the budget counts, so each is charged before it is copied.
 ///
 /// # Errors
-/// When the value becomes too large. It is then only defaulted in part.
+/// When the value becomes too large. It is then only partly defaulted.
 pub fn apply(schema: &Schema, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
     drop_nulls(Some(schema), value);
     fill(schema, value, budget)
@@ -20,7 +20,7 @@ fn is_wrong_null(schema: &Schema, value: &Value) -> bool {
     value.is_null() && !schema.nullable
 }
 
-/// Fields only: an item of a list cannot go without moving those behind it.
+/// Only fields are dropped: removing an item of a list would move the items after it.
 fn drop_nulls(schema: Option<&Schema>, value: &mut Value) {
     match value {
         Value::Array(items) => {
@@ -104,7 +104,7 @@ mod tests {
         json!({"items": vec![json!({}); n]})
     }
 
-    /// Applies the defaults, and returns what was charged for them.
+    /// Applies the defaults, and returns the budget that was charged.
     fn charged(schema: &Schema, mut value: Value) -> (Result<(), budget::Error>, Budget) {
         let budget = Budget::default();
         let outcome = apply(schema, &mut value, &budget);
@@ -116,7 +116,7 @@ mod tests {
         let (outcome, budget) = charged(&schema(&json!("x")), objects(900_000));
         let limit = Limits::default().bytes_max;
         assert_eq!(outcome, Err(budget::Error::Exceeded { amount: Amount::Bytes, limit }));
-        // It ends with the first default that goes beyond the limit.
+        // Defaulting ends with the first default that exceeds the limit.
         assert!(budget.bytes() < limit + 1000, "{}", budget.bytes());
         let (outcome, budget) = charged(&schema(&json!("x".repeat(1 << 20))), objects(2000));
         assert!(outcome.is_err());

@@ -1,4 +1,4 @@
-//! Embedded resources: `apiVersion`, `kind` and `metadata` inside a custom resource are held to what they are everywhere.
+//! Embedded resources: `apiVersion`, `kind` and `metadata` inside a custom resource follow the usual rules.
 
 use crate::decode;
 use crate::definitions::{Definitions, Edition};
@@ -11,12 +11,12 @@ use steersman_machinery::{GroupVersion, Value, name};
 
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
-/// Finds every embedded resource in a value and judges it.
+/// Finds and validates every embedded resource in a value.
 pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut Found<'_>) {
     look(schema, value, &Path::root(), found);
 }
 
-/// The same for a value that is at a path.
+/// The same for a value at a path.
 pub(crate) fn look(schema: &Schema, value: &Value, path: &Path, found: &mut Found<'_>) {
     if found.is_over_at(path) {
         return;
@@ -50,7 +50,7 @@ pub(crate) fn look(schema: &Schema, value: &Value, path: &Path, found: &mut Foun
     }
 }
 
-/// Judges one resource's type and metadata.
+/// Validates the type and metadata of one resource.
 pub(crate) fn resource(fields: &Map, path: &Path, errors: &mut Vec<Error>) {
     type_field(fields, "apiVersion", path, errors, |text| match GroupVersion::parse(text) {
         Some(_) => None,

@@ -1,12 +1,13 @@
 //! Field paths and sets of them: the fields that a manager owns, and the fields that a write changed.
 //!
-//! A [`FieldSet`] is what a `managedFields` entry holds as FieldsV1. Paths name struct fields and map keys (`f:`), items of
-//! keyed lists (`k:`), items of sets (`v:`) and, in theory, places in lists (`i:`). A schema says which of these a value has:
-//! [`FieldSet::of`] reads them off a value, [`compare`] off two. The semantics are those of `structured-merge-diff`, which
-//! kube-apiserver uses; clients see them in `managedFields` and in the conflicts of server-side apply.
+//! A [`FieldSet`] is the FieldsV1 of a `managedFields` entry. Paths name struct fields and map keys (`f:`), items of
+//! keyed lists (`k:`), items of sets (`v:`) and, in theory, positions in lists (`i:`). A schema says which of these a
+//! value has: [`FieldSet::of`] collects them from a value, [`compare`] from two. The semantics are those of
+//! `structured-merge-diff`, which kube-apiserver uses; clients see them in `managedFields` and in the conflicts of
+//! server-side apply.
 //!
-//! Being a member and having members beneath are two things: `{"f:data": {"f:a": {}}}` owns `data.a` but not `data` itself,
-//! with `".": {}` beside `f:a` it owns both.
+//! A path can be a member without members beneath it, and the reverse: `{"f:data": {"f:a": {}}}` owns `data.a` but not
+//! `data` itself; with `".": {}` beside `f:a` it owns both.
 
 mod codec;
 pub(crate) mod compare;
@@ -26,20 +27,21 @@ pub use crate::fields::element::{Element, Literal, Path};
 /// A set of field paths, as a tree.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FieldSet {
-    /// Sorted. No entry is without meaning: each is a member or has members beneath it.
+    /// Sorted. Each entry is a member or has members beneath it.
     entries: Vec<(Element, Entry)>,
 }
 
 /// One step of the tree.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Entry {
-    /// The path that ends here is in the set.
+    /// Whether the path that ends here is in the set.
     member: bool,
-    /// Members beneath, which may be without this one being a member.
+    /// The members beneath, which may exist without this entry being a member.
     beneath: FieldSet,
 }
 
-/// How many paths may still be listed. One may be as long as the object that it is in, so their bytes count too.
+/// The number of paths that may still be listed. A path may be as long as its object, so the bytes of the paths are
+/// counted too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) n_paths: usize,
@@ -66,10 +68,8 @@ impl Room {
 // === impl FieldSet ===
 
 impl FieldSet {
-    /// The empty set.
     pub const EMPTY: FieldSet = FieldSet { entries: Vec::new() };
 
-    /// The empty set.
     pub fn new() -> FieldSet {
         FieldSet::EMPTY
     }
@@ -84,14 +84,14 @@ impl FieldSet {
         set
     }
 
-    /// Adds one path, without its parents. The empty path stands for the whole object, which has no owner: it is not added.
+    /// Adds one path, without its parents. The empty path is the whole object, which has no owner: it is not added.
     pub fn insert(&mut self, path: &[Element]) {
         if let Some(entry) = self.entry(path) {
             entry.member = true;
         }
     }
 
-    /// The entry at a path, made with everything on the way: the caller makes it a member or gives it members.
+    /// The entry at a path, inserted with the entries above it: the caller makes it a member or gives it members.
     fn entry(&mut self, path: &[Element]) -> Option<&mut Entry> {
         let (first, rest) = path.split_first()?;
         Some(rest.iter().fold(self.entry_of(first), |entry, element| entry.beneath.entry_of(element)))
@@ -135,12 +135,12 @@ impl FieldSet {
         self.get(element).map(|entry| &entry.beneath).filter(|beneath| !beneath.is_empty())
     }
 
-    /// No path is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether every path is in another set.
+    /// Whether every path is in the other set.
     pub fn is_subset(&self, other: &FieldSet) -> bool {
         self.entries.iter().all(|(element, ours)| {
             other
@@ -149,12 +149,13 @@ impl FieldSet {
         })
     }
 
-    /// How many paths are in the set.
+    /// The number of paths in the set.
     pub fn len(&self) -> usize {
         self.entries.iter().map(|(_, entry)| usize::from(entry.member) + entry.beneath.len()).sum()
     }
 
-    /// The union of many sets. Sets of like size are united first, so that no element is copied more often than there are doublings.
+    /// The union of many sets. Sets of similar size are united first, so each element is copied at most a logarithmic
+    /// number of times.
     pub(crate) fn union_of(mut sets: Vec<FieldSet>) -> FieldSet {
         while 1 < sets.len() {
             let mut pairs = Vec::with_capacity(sets.len().div_ceil(2));
@@ -170,12 +171,12 @@ impl FieldSet {
         sets.pop().unwrap_or_default()
     }
 
-    /// Every path: at each level first the members, then what lies beneath them. This is the order conflicts are told in.
+    /// Every path: at each level first the members, then those beneath them. Conflicts are reported in this order.
     pub fn paths(&self) -> Vec<Path> {
         self.first_paths(&mut Room { n_paths: usize::MAX, n_bytes: usize::MAX })
     }
 
-    /// The first paths in the same order, as far as there is room for them.
+    /// The first paths in the same order, up to the limits of `room`.
     pub(crate) fn first_paths(&self, room: &mut Room) -> Vec<Path> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), room, &mut paths);
@@ -205,7 +206,7 @@ impl FieldSet {
         }
     }
 
-    /// What is in either.
+    /// The paths that are in either set.
     #[must_use]
     pub fn union(&self, other: &FieldSet) -> FieldSet {
         let mut united = self.clone();
@@ -213,7 +214,7 @@ impl FieldSet {
         united
     }
 
-    /// Adds everything that is in another set.
+    /// Adds every path of another set.
     pub fn add(&mut self, other: &FieldSet) {
         if other.is_empty() {
             return;
@@ -238,7 +239,7 @@ impl FieldSet {
         self.entries = united;
     }
 
-    /// What is in both.
+    /// The paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         self.each(|element, ours| {
@@ -248,7 +249,7 @@ impl FieldSet {
         })
     }
 
-    /// What is here and not there, path by path: taking `a` away leaves `a.b`.
+    /// The paths that are here and not in the other set, path by path: subtracting `a` leaves `a.b`.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
         let mut left = self.clone();
@@ -256,7 +257,7 @@ impl FieldSet {
         left
     }
 
-    /// Takes away what is in another set, path by path.
+    /// Removes the paths of another set, path by path.
     pub fn subtract(&mut self, other: &FieldSet) {
         if other.is_empty() {
             return;
@@ -270,7 +271,8 @@ impl FieldSet {
         });
     }
 
-    /// What is here and neither there nor beneath what is there: taking `a` away takes `a.b` along.
+    /// The paths that are here and neither in the other set nor beneath one of its paths: subtracting `a` removes `a.b`
+    /// too.
     #[must_use]
     pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
         let mut left = self.clone();
@@ -278,7 +280,7 @@ impl FieldSet {
         left
     }
 
-    /// Takes away what is in another set and what is beneath it.
+    /// Removes the paths of another set and those beneath them.
     pub fn subtract_recursive(&mut self, other: &FieldSet) {
         if other.is_empty() {
             return;
@@ -301,7 +303,7 @@ impl FieldSet {
         })
     }
 
-    /// The paths that a predicate keeps.
+    /// The paths for which the predicate is true.
     #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(&Path) -> bool) -> FieldSet {
         let mut kept = FieldSet::new();
@@ -311,7 +313,7 @@ impl FieldSet {
         kept
     }
 
-    /// The set of the entries that `change` leaves with a meaning.
+    /// The set of the changed entries, without those that are neither a member nor have members beneath them.
     fn each(&self, mut change: impl FnMut(&Element, &Entry) -> Option<Entry>) -> FieldSet {
         let changed = self.entries.iter().filter_map(|(element, entry)| {
             let entry = change(element, entry)?;

@@ -1,7 +1,7 @@
-//! The formats that schemas of custom resources may ask for: what a text must look like.
+//! The string formats that schemas of custom resources may require.
 //!
-//! The list and what each accepts follow kube-openapi's `strfmt` as apiextensions uses it; other formats are not checked.
-//! Dashes in a format's name do not count: `date-time` is `datetime`.
+//! The list and the accepted strings follow kube-openapi's `strfmt` as apiextensions uses it; other formats are not
+//! checked. Dashes in a format's name are ignored: `date-time` is `datetime`.
 
 use crate::schema::{Schema, Type};
 use regex::Regex;
@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 use steersman_machinery::{Value, duration, name};
 
-/// The format of a schema as far as it is checked for its type.
+/// The format of a schema, if it is checked for the schema's type.
 pub(crate) fn checked(schema: &Schema) -> Option<&str> {
     let format = schema.format.as_deref()?;
     let known = match schema.value_type {
@@ -22,12 +22,12 @@ pub(crate) fn checked(schema: &Schema) -> Option<&str> {
     known.then_some(format)
 }
 
-/// Whether a text has a format; true for formats that are not known.
+/// Whether a string has a format; true for unknown formats.
 pub fn is_match(format: &str, text: &str) -> bool {
     find(format).is_none_or(|check| check(text))
 }
 
-/// The formats in a definition that are not known and so not checked, for warnings.
+/// The unknown formats in a definition, which are not checked, for warnings.
 pub fn unrecognized(open_api_v3_schema: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     fn visit(schema: &Schema, found: &mut BTreeSet<String>) {
@@ -96,7 +96,7 @@ fn is_padded_base64(text: &str) -> bool {
 
 // === addresses ===
 
-/// Leading zeros are taken, as Go did once and Kubernetes still does.
+/// Leading zeros are allowed, as Go did once and Kubernetes still does.
 fn ipv4(text: &str) -> Option<Ipv4Addr> {
     let mut octets = [0_u8; 4];
     let mut parts = text.split('.');
@@ -167,7 +167,7 @@ fn is_request_uri(text: &str) -> bool {
         Some(authority) if !before_query.starts_with("///") && scheme_end != Some(0) => {
             authority.split_once('/').map_or(authority, |(authority, _)| authority)
         }
-        // A path, or something opaque such as `mailto:a@b`.
+        // A path, or an opaque URI such as `mailto:a@b`.
         _ => return !rest.starts_with('/') || is_escaped(before_query),
     };
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -243,7 +243,7 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && pair(0, "23") && colons && pair(3, "59") && pair(6, "59") && is_zone
 }
 
-// === numbers of people and things ===
+// === identifiers ===
 
 fn uuid_digits(text: &str) -> Option<[u8; 32]> {
     let mut digits = [0_u8; 32];

@@ -1,24 +1,26 @@
-//! JSON Patch (RFC 6902) with the outcomes that clients of Kubernetes know.
+//! JSON Patch (RFC 6902) with the behavior that Kubernetes clients expect.
 //!
-//! Beyond the RFC, as upstream's library does: indices may be negative, `replace` may set a field that an object does not have,
-//! and testing a field that is not there for null holds. Bounded by operations, by what `copy` copies, and by the budget: what is put
-//! into the object is charged as built, and the items of a list that an operation moves as work.
+//! Beyond the RFC, as in upstream's library: indices may be negative, `replace` may set a field that an object does not
+//! have, and a test of an absent field for null succeeds. The number of operations, the bytes that `copy` copies and
+//! the budget bound a patch: values that are put into the object are charged as built, and the items of a list that an
+//! operation moves as work.
 
 use crate::decode::{self, Fault};
 use steersman_machinery::Value;
 use steersman_machinery::budget::{self, Budget, cost};
 
-/// More operations are refused.
+/// A patch with more operations is refused.
 pub const OPERATIONS_MAX: usize = 10_000;
-/// All that `copy` operations of one patch may copy, as JSON.
+/// The bytes, as JSON, that all `copy` operations of one patch may copy.
 pub const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// A parsed patch; apply it as often as the object it is for changes.
+/// A parsed patch; it can be applied again whenever the object has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patch {
-    /// What a strict reader refuses in the patch itself, such as `[0].vlaue`.
+    /// The errors of the patch itself that a strict reader reports, such as the unknown field `[0].vlaue`.
     pub faults: Vec<Fault>,
-    /// Those that cannot be read are refused when it is their turn, after those before them; this says why.
+    /// The operations. One that cannot be parsed is an error with the reason, which is reported after the operations
+    /// before it were applied.
     operations: Vec<Result<Operation, String>>,
 }
 
@@ -44,13 +46,13 @@ struct Pointer {
     keys: Vec<String>,
 }
 
-/// Why a patch could not be read or applied.
+/// Why a patch could not be parsed or applied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The patch or the object would be too large, too much would be computed, or the request is given up.
+    /// The patch or the object would be too large, too much would be computed, or the request was canceled.
     #[error(transparent)]
     Budget(#[from] budget::Error),
-    /// The patch is no JSON list of operations: a bad request.
+    /// The patch is not a JSON list of operations: a bad request.
     #[error("error decoding patch: {detail}")]
     Malformed { detail: String },
     /// The request is too large.
@@ -59,12 +61,12 @@ pub enum Error {
     /// An operation cannot be carried out on this object: the request cannot be processed.
     #[error("operation {index} ({operation} {path:?}): {cause}")]
     Operation { index: usize, operation: &'static str, path: String, cause: Cause },
-    /// An operation lacks something, or is none: the request cannot be processed.
+    /// An operation is incomplete or unknown: the request cannot be processed.
     #[error("operation {index}: {detail}")]
     Unreadable { index: usize, detail: String },
 }
 
-/// What stops an operation.
+/// Why an operation cannot be carried out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Cause {
     #[error(transparent)]
@@ -82,10 +84,10 @@ pub enum Cause {
 }
 
 impl Patch {
-    /// Reads a patch.
+    /// Parses a patch.
     ///
     /// # Errors
-    /// When it is no JSON list of operations, or has too many.
+    /// When it is not a JSON list of operations, or has too many.
     pub fn parse(json: &[u8], budget: &Budget) -> Result<Patch, Error> {
         let decoded = decode::document(json, budget).map_err(|error| match error {
             decode::Error::Budget(error) => Error::Budget(error),
@@ -110,7 +112,7 @@ impl Patch {
         self.operations.is_empty()
     }
 
-    /// Applies all operations or none: gives the object as it would become.
+    /// Applies all operations or none, and returns the changed object.
     ///
     /// # Errors
     /// When an operation cannot be carried out.
@@ -191,7 +193,7 @@ impl Pointer {
         Ok(Pointer { text, keys })
     }
 
-    /// What is there; a field that an object does not have is null.
+    /// The value at the path; null for a field that an object does not have.
     fn get<'v>(&self, value: &'v Value) -> Result<Option<&'v Value>, Cause> {
         let Some((last, way)) = self.keys.split_last() else { return Ok(Some(value)) };
         let mut here = value;
@@ -210,7 +212,7 @@ impl Pointer {
         }
     }
 
-    /// What holds the last key, and that key; none for the whole object.
+    /// The container of the last key, and that key; none for the whole object.
     fn parent<'v>(&self, value: &'v mut Value) -> Result<Option<(&'v mut Value, &str)>, Cause> {
         let Some((last, way)) = self.keys.split_last() else { return Ok(None) };
         let mut here = value;
@@ -236,12 +238,12 @@ impl Pointer {
     }
 }
 
-/// The place of an existing item.
+/// The position of an existing item.
 fn place(index: &str, length: usize) -> Result<usize, Cause> {
     nth(index, length).filter(|place| *place < length).ok_or_else(|| Cause::NoIndex { index: index.to_owned(), length })
 }
 
-/// An index counted from the start, or if negative from the end of `length`.
+/// An index from the start; a negative one counts from the end of `length`.
 fn nth(index: &str, length: usize) -> Option<usize> {
     let number: i64 = index.parse().ok()?;
     match usize::try_from(number.unsigned_abs()).ok()? {
@@ -255,7 +257,7 @@ fn nth(index: &str, length: usize) -> Option<usize> {
 /// The amounts that the operations applied so far have used.
 struct Applying<'b> {
     budget: &'b Budget,
-    /// As JSON.
+    /// The bytes copied, as JSON.
     n_copied: usize,
 }
 
@@ -266,7 +268,7 @@ impl Applying<'_> {
         Ok(value.clone())
     }
 
-    /// Charges the items that make room in a list, or close the gap.
+    /// Charges the items of a list that an operation moves.
     fn shift(&self, n_items: usize) -> Result<(), Cause> {
         Ok(self.budget.work_on_bytes(n_items * cost::VALUE)?)
     }
@@ -302,7 +304,7 @@ impl Operation {
 }
 
 impl Pointer {
-    /// Nothing may be put so deep that it could not be read again, nor be dropped without running out of stack.
+    /// Bounds the depth of the result, so that it can be parsed again, and dropped without overflowing the stack.
     fn bound_depth(&self, value: &Value, applying: &Applying<'_>) -> Result<(), Cause> {
         applying.budget.work(cost::of(value).0)?;
         let is_too_deep = self.keys.len() + depth(value) > decode::DEPTH_MAX;
@@ -317,7 +319,7 @@ impl Pointer {
             }
             Some((Value::Array(items), "-")) => items.push(value),
             Some((Value::Array(items), index)) => {
-                // One place more than there are items: -1 is behind the last.
+                // One position more than the number of items: -1 is the position after the last item.
                 let length = items.len() + 1;
                 let place = nth(index, length).filter(|place| *place < length);
                 let place = place.ok_or_else(|| Cause::NoIndex { index: index.to_owned(), length: items.len() })?;
@@ -358,7 +360,7 @@ impl Pointer {
     }
 }
 
-/// Equal with numbers taken by amount.
+/// Equality that compares numbers by value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(x), Value::Number(y)) => {
@@ -372,7 +374,7 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// How many objects and lists are within one another.
+/// How deep objects and lists are nested.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
@@ -381,7 +383,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// How long a value is as JSON, about: escapes are not counted.
+/// The approximate length of a value as JSON: escapes are not counted.
 fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 4,
@@ -411,7 +413,7 @@ mod tests {
     use serde_json::json;
     use steersman_machinery::budget::Amount;
 
-    /// The steps that some operations on an object with a list of some length take.
+    /// The work of applying some operations to an object with a list of some length.
     fn steps(n_operations: usize, n_items: usize, operation: &Value) -> Result<u64, Error> {
         let budget = Budget::default();
         let patch = Value::Array(vec![operation.clone(); n_operations]).to_string();
@@ -427,7 +429,7 @@ mod tests {
         assert!(matches!(refused, Error::Budget(budget::Error::Exceeded { amount: Amount::Steps, .. })), "{refused}");
         let add = json!({"op": "add", "path": "/list/0", "value": 1});
         assert!(matches!(steps(OPERATIONS_MAX, 500_000, &add).unwrap_err(), Error::Budget(_)));
-        // At the end of the list nothing moves.
+        // Appending moves no items.
         let append = json!({"op": "add", "path": "/list/-", "value": 1});
         assert!(steps(OPERATIONS_MAX, 100_000, &append).unwrap() < 100_000);
         assert!(steps(100, 100_000, &shuffle).is_ok());

@@ -1,8 +1,8 @@
 //! The JSONPath of custom resource definitions: `.spec.a[0].b`, `.a['x.y']`, `.a\.b`,
 //! `.status.conditions[?(@.type=="Ready")].status`.
 //!
-//! Scale paths and selectable fields name one place ([`JsonPath::is_simple`]); printer columns may also search, and show the
-//! first thing found. What clients send for `-o jsonpath` is theirs to evaluate.
+//! Scale paths and selectable fields name one value ([`JsonPath::is_simple`]); printer columns may also search, and
+//! show the first match. Clients evaluate `-o jsonpath` themselves.
 
 mod filter;
 mod parse;
@@ -14,10 +14,10 @@ use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// Longer paths are not read. The longest that definitions in the wild carry are a fifth of it.
+/// Longer paths are refused. The longest paths of real definitions are a fifth of it.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// Paths of more steps are not read: each level of a real object is at most two of them.
+/// Paths of more steps are refused: each level of a real object takes at most two.
 pub const STEPS_MAX: usize = 64;
 
 /// A parsed path.
@@ -30,29 +30,29 @@ pub struct JsonPath {
 /// One step of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// `..`: everything below that holds something, and here. Never twice in a row, which would find nothing more.
+    /// `..`: the value itself and every object and list below it. Never twice in a row, which would find nothing more.
     Descendants,
     Field(Box<str>),
     /// `[?(@.a=="b")]`
     Filter(Filter),
-    /// From the end if negative.
+    /// The index of an item; a negative one counts from the end.
     Index(i64),
-    /// `[1:5:2]`; a bound counts from the end if negative.
+    /// `[1:5:2]`; a negative bound counts from the end.
     Slice {
         start: i64,
         end: Option<i64>,
         step: usize,
     },
-    /// `[0,2]`, `['a','b']`: what each leads to, in their order.
+    /// `[0,2]`, `['a','b']`: the matches of each step, in order.
     Union(Box<[Step]>),
     /// `*`
     Wildcard,
 }
 
-/// A text that is no path.
+/// Why a text is not a path.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// A step that is none, with where it starts.
+    /// An invalid step, with its offset.
     #[error("must be a json path in the dot notation: {text:?} cannot be read from byte {offset}")]
     BadStep { text: String, offset: usize },
     #[error("must not be empty")]
@@ -66,36 +66,37 @@ pub enum ParseError {
 }
 
 impl JsonPath {
-    /// Reads a path; `.` alone is the whole object.
+    /// Parses a path; `.` alone is the whole object.
     ///
     /// # Errors
-    /// When it does not start with a dot, or a step is none.
+    /// When it does not start with a dot, or a step is invalid.
     pub fn parse(text: &str) -> Result<JsonPath, ParseError> {
         Ok(JsonPath { text: text.into(), steps: parse::steps(text)?.into() })
     }
 
-    /// The path as it was written.
+    /// The path as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its steps from the object down.
+    /// The steps, from the object down.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// It names one place: fields and places in lists only.
+    /// Whether it names one value: it only has fields and indexes.
     pub fn is_simple(&self) -> bool {
         self.steps.iter().all(|step| matches!(step, Step::Field(_) | Step::Index(_)))
     }
 
-    /// What is there; the first found, if the path searches. A search that goes over the same values again and again ends
-    /// with nothing.
+    /// The value at the path; the first match, if the path searches. A search that visits the same values too often
+    /// finds nothing.
     pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         search::first(&self.steps, value, &mut Visits::of(value))
     }
 
-    /// Puts something there; objects on the way are made, lists are not. False if the way is barred, or the path searches.
+    /// Sets the value at the path; objects on the way are created, lists are not. False if a value on the way has
+    /// another type, or the path searches.
     pub fn set(&self, value: &mut Value, new: Value) -> bool {
         let mut here = value;
         for step in &self.steps {

@@ -1,4 +1,4 @@
-//! Pure functions of (schema, value): check, default, prune, patch, apply, print as OpenAPI.
+//! Pure functions of (schema, value): validate, default, prune, patch, apply, write as OpenAPI.
 //!
 //! One compiled [`Schema`] serves built-in kinds (from the embedded [`Definitions`]) and custom resources (from
 //! [`structural::compile`]). Nothing here does IO, reads a clock or knows a concrete kind's rules.

@@ -1,4 +1,4 @@
-//! Lists that are sets or maps hold nothing twice.
+//! Checks that lists that are sets or maps have no duplicates.
 
 use crate::schema::{List, Schema};
 use crate::validate::Found;
@@ -7,7 +7,7 @@ use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
 
-/// Finds what is twice, everywhere in a value.
+/// Finds the duplicates everywhere in a value.
 pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut Found<'_>) {
     look(schema, value, &Path::root(), found);
 }
@@ -54,7 +54,7 @@ fn look(schema: &Schema, value: &Value, path: &Path, found: &mut Found<'_>) {
     }
 }
 
-/// Saves making paths of scalars.
+/// Whether a value may contain lists. Avoids building the paths of scalars.
 fn may_hold_lists(schema: &Schema) -> bool {
     schema.list.is_some() || schema.items.is_some() || !schema.properties.is_empty() || schema.values().is_some()
 }
@@ -78,7 +78,7 @@ fn map(keys: &[Box<str>], items: &[Value], path: &Path, found: &mut Found<'_>) {
     }
 }
 
-/// The place where each repeated value is met for the second time.
+/// The index at which each repeated value occurs for the second time.
 fn repeated<'v>(values: impl ExactSizeIterator<Item = &'v Value>) -> Vec<usize> {
     if values.len() <= 1 {
         return Vec::new();

@@ -1,10 +1,13 @@
-//! `managedFields`: who owns which field of an object, and apply, which merges by that record.
+//! `managedFields`: the record of the fields that each manager owns, and server-side apply, which merges by that
+//! record.
 //!
-//! The server calls [`on_update`] for creates, updates and all patches but apply, and [`on_apply`] for apply; both before
-//! mutating admission, so that fields set by admission have no owner. [`keep_times`] comes last, before storing: a write that
-//! changed nothing but times is not stored. The semantics, the texts of conflicts among them, are kube-apiserver's.
+//! The server calls [`on_update`] for creates, updates and all patches but apply, and [`on_apply`] for apply; both
+//! before mutating admission, so that fields set by admission have no owner. [`keep_times`] comes last, before storing:
+//! a write that only changed times is not stored. The semantics, including the texts of conflicts, are
+//! kube-apiserver's.
 //!
-//! Times come in as text. Nothing here stores, and nothing here fails a write for its record: [`on_update`] keeps the old one.
+//! Times are passed in as text. Nothing here stores, and no write fails because of its record: [`on_update`] then keeps
+//! the old one.
 
 mod apply;
 mod conflict;
@@ -27,7 +30,7 @@ pub use crate::managed::apply::{ApplyError, OnConflict, on_apply};
 pub use crate::managed::record::RecordError;
 pub use crate::managed::update::on_update;
 
-/// The steps of converting a value: it is copied, pruned and defaulted.
+/// The work of converting a value, per item: it is copied, pruned and defaulted.
 const CONVERSION_STEPS: usize = 4;
 
 /// The kind of an object, in the version of the request.
@@ -39,7 +42,7 @@ pub struct Kind<'a> {
     pub schema: &'a Schema,
     /// Whether the kind is built in.
     pub origin: Origin,
-    /// Fields that this endpoint ignores, such as `status` on the main one. Its writers never own them.
+    /// The reset fields of this endpoint, such as `status` on the main one. Its writers never own them.
     pub reset: &'a FieldSet,
     /// The kind in its other versions.
     pub versions: &'a dyn Versions,
@@ -47,28 +50,28 @@ pub struct Kind<'a> {
     pub budget: &'a Budget,
 }
 
-/// Where a kind comes from. It decides what an object has before it is created.
+/// The origin of a kind, which decides what an object contains before it is created.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// Go's empty struct: `spec` and `status` are there already, so creating an object does not make them anybody's.
+    /// Go's empty struct: `spec` and `status` exist already, so creating an object does not give them an owner.
     BuiltIn,
-    /// Nothing is there.
+    /// An empty object.
     Custom,
 }
 
-/// A kind in other versions than the request's. Records are kept in the version they were written in.
+/// A kind in other versions than the request's. Records are kept in the version in which they were written.
 pub trait Versions {
-    /// The schema of a version, such as `apps/v1`. None: it is not served any more, and records in it are dropped.
+    /// The schema of a version, such as `apps/v1`. None: it is no longer served, and records in it are dropped.
     fn schema(&self, api_version: &str) -> Option<&Schema>;
 
-    /// The object, which says its own version, in another one.
+    /// Converts an object, which names its own version, to another version.
     ///
     /// # Errors
-    /// When it cannot be converted; one sentence for the client.
+    /// When it cannot be converted, with one sentence for the client.
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String>;
 }
 
-/// A kind that has one version only.
+/// A kind that has only one version.
 #[derive(Clone, Copy, Debug)]
 pub struct OneVersion;
 
@@ -77,7 +80,7 @@ pub struct OneVersion;
 pub struct Writer<'a> {
     /// The field manager; empty becomes `unknown`.
     pub manager: &'a str,
-    /// The subresource written through; empty for the object itself.
+    /// The subresource of the write; empty for the object itself.
     pub subresource: &'a str,
     /// Now: RFC 3339, UTC, whole seconds.
     pub time: &'a str,
@@ -106,7 +109,7 @@ impl Kind<'_> {
         format!("{}/{}", self.gvk.group, self.gvk.version)
     }
 
-    /// Whether a version is that of the request.
+    /// Whether a version is the one of the request.
     fn is_own(&self, api_version: &str) -> bool {
         let version = match self.gvk.group.as_str() {
             "" => Some(api_version),
@@ -123,9 +126,9 @@ impl Kind<'_> {
         self.versions.schema(api_version)
     }
 
-    /// An object in another version.
+    /// Converts an object to another version.
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
-        // A record may name every version that is served, and the object is converted to each.
+        // A record may name every served version, and the object is converted to each.
         let charged = self.budget.work(CONVERSION_STEPS.saturating_mul(cost::of(object).0));
         charged.map_err(|error| error.to_string())?;
         if value::str_at(object, &["apiVersion"]) == Some(api_version) {
@@ -134,7 +137,7 @@ impl Kind<'_> {
         self.versions.convert(object, api_version)
     }
 
-    /// What an object is before it is created.
+    /// The object before it is created.
     fn nothing(&self) -> Value {
         let mut nothing = serde_json::json!({"apiVersion": self.api_version(), "kind": self.gvk.kind});
         if self.origin == Origin::BuiltIn {
@@ -144,15 +147,15 @@ impl Kind<'_> {
     }
 }
 
-/// Checks that the record of an object can be read.
+/// Checks that the record of an object can be parsed.
 ///
 /// # Errors
-/// With the first entry that cannot.
+/// With the first invalid entry.
 pub fn check(object: &Value) -> Result<(), RecordError> {
     Record::of(object).map(|_| ())
 }
 
-/// Gives a written object the times of the stored one's record, if nothing but those times differs.
+/// Keeps the times of the stored object's record, if the new object differs from it only in those times.
 ///
 /// A repeated apply would otherwise change the object each time. `resourceVersion` is not compared.
 pub fn keep_times(live: &Value, new: &mut Value) {
@@ -162,7 +165,7 @@ pub fn keep_times(live: &Value, new: &mut Value) {
     else {
         return;
     };
-    // First what differs in nearly every write that changes anything.
+    // First the fields that differ in nearly every write that changes anything.
     let is_rest_equal = are_equal_but_for(live, new, &["metadata"])
         && are_equal_but_for(&live["metadata"], &new["metadata"], &["managedFields", "resourceVersion"]);
     let is_repeated = is_rest_equal
@@ -175,7 +178,7 @@ pub fn keep_times(live: &Value, new: &mut Value) {
     }
 }
 
-/// Whether two values are equal, some fields of them left aside.
+/// Whether two values are equal, apart from some fields.
 fn are_equal_but_for(a: &Value, b: &Value, aside: &[&str]) -> bool {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
     let counts = |(name, _): &(&String, &Value)| !aside.contains(&name.as_str());

@@ -1,37 +1,37 @@
-//! JSON Merge Patch (RFC 7386): applied, and made from two or three states of an object.
+//! JSON Merge Patch (RFC 7386): applied, and computed from two or three states of an object.
 
 use crate::decode::{self, Fault};
 use steersman_machinery::Value;
 use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::value::Map;
 
-/// A patch that could be read.
+/// A parsed patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patch {
-    /// What a strict reader refuses: duplicate fields.
+    /// The errors that a strict reader reports: duplicate fields.
     pub faults: Vec<Fault>,
     /// The patch: an object.
     pub value: Value,
 }
 
-/// Why a patch could not be read.
+/// Why a patch could not be parsed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// It is too large, or the request is given up.
+    /// The patch is too large, or the request was canceled.
     #[error(transparent)]
     Budget(#[from] budget::Error),
-    /// It is no JSON object: a bad request.
+    /// The patch is not a JSON object: a bad request.
     #[error("error decoding patch: {detail}")]
     Malformed {
-        /// The fault.
+        /// The error of the parser.
         detail: String,
     },
 }
 
-/// Reads a patch.
+/// Parses a patch.
 ///
 /// # Errors
-/// When it is no JSON, no object, or too large.
+/// When it is not a JSON object, or too large.
 pub fn parse(json: &[u8], budget: &Budget) -> Result<Patch, Error> {
     let decoded = decode::document(json, budget).map_err(|error| match error {
         decode::Error::Budget(error) => Error::Budget(error),
@@ -43,7 +43,7 @@ pub fn parse(json: &[u8], budget: &Budget) -> Result<Patch, Error> {
     Ok(Patch { faults: decoded.faults, value: decoded.value })
 }
 
-/// Merges a patch into an object: null takes a field away, objects are merged, all else is replaced.
+/// Merges a patch into an object: null removes a field, objects are merged, everything else is replaced.
 pub fn apply(object: &mut Value, patch: &Value) {
     match (object, patch) {
         (Value::Object(fields), Value::Object(changes)) => {
@@ -64,7 +64,7 @@ pub fn apply(object: &mut Value, patch: &Value) {
     }
 }
 
-/// Nulls in objects say "take away", and where there is nothing they leave nothing; nulls in lists are values.
+/// Nulls in objects remove fields, and leave nothing where there is none; nulls in lists are values.
 fn without_nulls(patch: &Value) -> Value {
     match patch {
         Value::Object(fields) => {
@@ -76,7 +76,7 @@ fn without_nulls(patch: &Value) -> Value {
     }
 }
 
-/// The patch that makes `to` of `from`. A null inside `to` cannot be said by a merge patch and is left out.
+/// The patch that turns `from` into `to`. A null inside `to` cannot be expressed by a merge patch and is left out.
 pub fn create(from: &Value, to: &Value) -> Value {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => Value::Object(difference(from, to)),
@@ -84,9 +84,9 @@ pub fn create(from: &Value, to: &Value) -> Value {
     }
 }
 
-/// The patch that brings to `current` what was changed, added and removed between `original` and `modified`.
+/// The patch that applies to `current` the changes between `original` and `modified`.
 ///
-/// What `current` has beyond both stays: this is how client-side apply keeps out of others' fields.
+/// Other fields of `current` stay: this is how client-side apply leaves others' fields alone.
 pub fn create_three_way(original: &Value, modified: &Value, current: &Value) -> Value {
     let (Value::Object(original), Value::Object(modified), Value::Object(current)) = (original, modified, current)
     else {
@@ -128,7 +128,7 @@ enum Keep {
     Removals,
 }
 
-/// The part of a patch that removes, or the part that does not.
+/// The part of a patch that removes fields, or the part that does not.
 fn only(patch: &Map, keep: Keep) -> Map {
     let mut kept = Map::new();
     for (name, change) in patch {
@@ -153,7 +153,7 @@ fn only(patch: &Map, keep: Keep) -> Map {
     kept
 }
 
-/// One patch after the other, as one; what is changed anew is not removed.
+/// Combines two patches into one; a field that the first one sets is not removed.
 fn overlay(patch: &mut Map, removals: Map) {
     for (name, removal) in removals {
         match (patch.get_mut(&name), removal) {

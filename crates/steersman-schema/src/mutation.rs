@@ -1,8 +1,7 @@
-//! What a mutating admission policy writes in the form of an apply configuration, merged into an object.
+//! Merges the apply configuration of a mutating admission policy into an object.
 //!
-//! It is merged as server-side apply merges, by the schema, but nobody comes to own anything. What only merges as a whole cannot be
-//! written: whoever wrote a list there would drop what others have put into it. Follows apiserver's
-//! `admission/plugin/policy/mutating/patch/smd.go`.
+//! It is merged by the schema like server-side apply, but without ownership. Atomic values cannot be set: setting an
+//! atomic list would drop the items of others. Follows apiserver's `admission/plugin/policy/mutating/patch/smd.go`.
 
 use crate::fields::merge;
 use crate::fields::shape::{Form, Node, Split};
@@ -13,24 +12,24 @@ use steersman_machinery::Value;
 /// Why a configuration was not applied.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// It writes what merges as a whole.
+    /// The configuration sets atomic values.
     #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}", paths.join(", "))]
     Atomic {
-        /// Where.
+        /// Their paths.
         paths: Vec<String>,
     },
-    /// The object does not fit its schema.
+    /// The object does not match its schema.
     #[error("failed to convert original object to typed object: {0}")]
     Object(String),
-    /// The configuration does not fit the schema.
+    /// The configuration does not match the schema.
     #[error("failed to convert patch object to typed object: {0}")]
     Patch(String),
 }
 
-/// The object with a configuration merged into it.
+/// Merges a configuration into an object.
 ///
 /// # Errors
-/// When the configuration writes what it may not, or either does not fit the schema.
+/// When the configuration sets atomic values, or either does not match the schema.
 pub fn apply(schema: &Schema, object: &Value, configuration: &Value) -> Result<Value, Error> {
     typed::validate(schema, configuration, Duplicates::Allow).map_err(|mismatch| Error::Patch(mismatch.to_string()))?;
     let mut paths = Vec::new();
@@ -42,7 +41,7 @@ pub fn apply(schema: &Schema, object: &Value, configuration: &Value) -> Result<V
     Ok(merge::merge(schema, object, configuration))
 }
 
-/// Adds the paths of what is written there and merges as a whole. Values of maps are not looked into, as upstream does not.
+/// Appends the paths of atomic values in the configuration. Values of maps are not checked, as upstream.
 fn find_atomic(node: Node<'_>, value: &Value, path: &mut String, paths: &mut Vec<String>) {
     let length = path.len();
     match (node.form(Some(value)), value) {

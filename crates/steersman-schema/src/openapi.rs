@@ -1,6 +1,6 @@
-//! Schemas as OpenAPI documents print them: version 3, and version 2 with what it cannot say left out.
+//! Schemas in OpenAPI documents: version 3, and version 2 without what it cannot express.
 //!
-//! Whole documents, with their paths and parameters, are the server's.
+//! The server builds whole documents, with their paths and parameters.
 
 mod words;
 
@@ -21,7 +21,7 @@ pub enum Version {
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// A built-in definition with its kinds; references are to be found in [`closure`].
+/// A built-in definition with its kinds; the definitions that it refers to are in [`closure`].
 pub fn definition_json(edition: Edition, name: &str, version: Version) -> Option<Value> {
     let definitions = Definitions::of(edition);
     let definition = definitions.definition(name)?;
@@ -37,9 +37,10 @@ pub fn definition_json(edition: Edition, name: &str, version: Version) -> Option
     Some(out)
 }
 
-/// The schema of a custom resource, with what every resource has. `selectable` are paths without their leading dot.
+/// The schema of a custom resource, with the fields of every resource. `selectable` are paths without their leading
+/// dot.
 pub fn custom_resource(schema: &Schema, gvk: &GroupVersionKind, selectable: &[&str], version: Version) -> Value {
-    // A client that reads version 2 would take the named fields for the only ones.
+    // A client that reads version 2 would reject all but the named fields.
     let mut fields = match version == Version::V2 && schema.preserve_unknown_fields {
         true => Map::from_iter([("type".to_owned(), Value::from("object"))]),
         false => {
@@ -78,12 +79,12 @@ pub fn custom_definition_name(gvk: &GroupVersionKind) -> String {
     words.join(".")
 }
 
-/// A schema that is no whole definition.
+/// A schema that is not a whole definition.
 pub fn schema_json(schema: &Schema, version: Version) -> Value {
     Value::Object(custom(schema, version))
 }
 
-/// The names of built-in definitions, with all that they refer to.
+/// The names of built-in definitions and of all definitions that they refer to.
 pub fn closure<'n>(edition: Edition, names: impl IntoIterator<Item = &'n str>) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
     let mut open: Vec<Definition> =
@@ -108,7 +109,7 @@ fn references(schema: &Schema, found: &mut Vec<Definition>) {
     }
 }
 
-// === pieces ===
+// === parts of a schema ===
 
 fn kind_json(gvk: &GroupVersionKind) -> Value {
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
@@ -121,7 +122,7 @@ fn reference(name: &str, version: Version) -> Value {
     }
 }
 
-/// Version 3 allows nothing beside a reference, so one that has company is wrapped.
+/// Version 3 allows no keywords beside a reference, so a reference with others is wrapped.
 fn wrapped_reference(name: &str, version: Version) -> Map {
     let reference = reference(name, version);
     match (version, reference) {
@@ -134,7 +135,7 @@ fn texts(texts: &[Box<str>]) -> Value {
     texts.iter().map(|text| Value::from(text.as_ref())).collect()
 }
 
-/// How lists and maps merge.
+/// The keywords about merging lists and maps.
 fn merging(schema: &Schema, out: &mut Map) {
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
     match &schema.list {
@@ -231,7 +232,7 @@ fn builtin_field(schema: &Schema, version: Version) -> Value {
     out
 }
 
-/// An item of a list or a value of a map: never a pointer, so it always has an empty value.
+/// The schema of a list item or map value: it is never a pointer, so it always has an empty value.
 fn builtin_element(schema: &Schema, version: Version) -> Value {
     let default = empty(schema);
     if let (Some(definition), None) = (schema.reference(), &default) {
@@ -268,7 +269,7 @@ fn custom(schema: &Schema, version: Version) -> Map {
     let mut put = |key: &str, value: Value| {
         out.insert(key.to_owned(), value);
     };
-    // What kubectl cannot cope with in version 2 is loosened: nullable values, unknown fields, alternatives.
+    // Keywords that kubectl cannot handle in version 2 are left out: nullable values, unknown fields, alternatives.
     let is_loose = is_v2 && (schema.nullable || schema.preserve_unknown_fields);
     let items = schema.items.as_deref().filter(|_| !is_loose);
     let untyped = is_v2
@@ -346,7 +347,7 @@ fn custom(schema: &Schema, version: Version) -> Map {
     if !is_v2 {
         logic_json(schema, &mut out);
     }
-    // With unknown fields allowed, naming these would make clients of version 2 refuse all others.
+    // If unknown fields are allowed, naming these would make clients of version 2 reject all others.
     if schema.embedded_resource && !(is_v2 && schema.preserve_unknown_fields) {
         add_meta(&mut out, version);
         add_required_type(&mut out);
@@ -396,7 +397,7 @@ fn logic_json(schema: &Schema, out: &mut Map) {
             out.insert("not".to_owned(), Value::Object(custom(not, Version::V3)));
         }
     }
-    // An int-or-string says its two types where no type is said.
+    // An int-or-string lists its two types where no type is given.
     let two_types = json!([{"type": "integer"}, {"type": "string"}]);
     let says_types = |any_of: &[Value]| two_types.as_array().is_some_and(|two| two.as_slice() == any_of);
     if schema.value_type == Type::IntOrString && !says_types(&any_of) {
@@ -415,7 +416,7 @@ fn logic_json(schema: &Schema, out: &mut Map) {
     }
 }
 
-/// The fields that every resource has.
+/// Adds the fields that every resource has.
 fn add_meta(fields: &mut Map, version: Version) {
     let properties = fields.entry("properties").or_insert_with(|| json!({}));
     let Value::Object(properties) = properties else { return };

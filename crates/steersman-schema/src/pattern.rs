@@ -1,7 +1,8 @@
 //! Patterns of custom resource schemas: written for Go's RE2, matched by `regex`.
 //!
-//! Both are linear-time and nearly of one syntax. Where they differ a pattern is rewritten first: `\d`, `\w`, `\s` and `\b`
-//! mean ASCII in Go, a class has no set operations or inner classes, a lone `{` is itself, `\Q..\E` quotes.
+//! Both take linear time and have nearly the same syntax. Where they differ a pattern is rewritten first: `\d`, `\w`,
+//! `\s` and `\b` are ASCII in Go, a class has no set operations or nested classes, a lone `{` is literal, `\Q..\E`
+//! quotes.
 
 mod syntax;
 mod weight;
@@ -11,20 +12,21 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
-/// Longer patterns are refused before they are read.
+/// Longer patterns are refused before they are parsed.
 const BYTES_MAX: usize = 4096;
 
-/// What one pattern may weigh: some ten milliseconds and ten megabytes once it is compiled, by the request that first meets
-/// it. `[a-z0-9]{1,63}` weighs two hundred.
+/// The maximum weight of one pattern: the request that first matches it compiles it, which takes some ten milliseconds
+/// and ten megabytes. `[a-z0-9]{1,63}` weighs two hundred.
 const WEIGHT_MAX: usize = 200_000;
 
-/// What all patterns of a definition may weigh together: five of the heaviest, or ten thousand ordinary ones.
+/// The maximum weight of all patterns of a definition together: five of the heaviest, or ten thousand ordinary ones.
 pub(crate) const DEFINITION_WEIGHT_MAX: usize = 1_000_000;
 
-/// What a compiled pattern may take. The heaviest that is let in takes less; this is the second line.
+/// The maximum size of a compiled pattern. The heaviest pattern that passes the weight check takes less; this limit is
+/// the second line of defense.
 const COMPILED_BYTES_MAX: usize = 64 << 20;
 
-/// The patterns in use, by text: properties, versions and definitions that say the same share one compiled form.
+/// The patterns in use, by text: equal patterns of properties, versions and definitions share one compiled form.
 static SHARED: LazyLock<Mutex<HashMap<Box<str>, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 /// A pattern, compiled when it is first matched.
@@ -36,7 +38,7 @@ struct Inner {
     regex: OnceLock<Option<Regex>>,
 }
 
-/// A text that is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     #[error("error parsing regexp: {reason}")]
@@ -52,7 +54,7 @@ pub enum ParseError {
 }
 
 impl Pattern {
-    /// A pattern taken on trust: one that [`Pattern::check`] refuses matches nothing.
+    /// A pattern that is not checked: one that [`Pattern::check`] refuses matches nothing.
     pub fn new(text: &str) -> Pattern {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inner) = shared.get(text).and_then(Weak::upgrade) {
@@ -63,11 +65,11 @@ impl Pattern {
         Pattern(inner)
     }
 
-    /// Whether a text is a pattern, and one that can be compiled within bounds. It is only read for that. What comes back
-    /// is its weight, for the sum of a definition's.
+    /// Checks that a text is a pattern that can be compiled within bounds. It is only parsed for that. Returns its
+    /// weight, for the sum of a definition.
     ///
     /// # Errors
-    /// When it cannot be read, or would be too large.
+    /// When it cannot be parsed, or would be too large.
     pub fn check(text: &str) -> Result<usize, ParseError> {
         if text.len() > BYTES_MAX {
             return Err(ParseError::TooLong { bytes: text.len() });
@@ -80,7 +82,7 @@ impl Pattern {
             return Err(ParseError::Syntax { reason });
         }
         let hir = regex_syntax::parse(&translate(text)).map_err(|error| {
-            // The last line says what is wrong; those before it draw where.
+            // The last line has the reason; the lines before it mark the position.
             let shown = error.to_string();
             let reason = shown.lines().last().unwrap_or_default().trim_start_matches("error: ");
             let reason = format!("{reason}: `{text}`");
@@ -92,17 +94,17 @@ impl Pattern {
         }
     }
 
-    /// The pattern as it was written.
+    /// The pattern as written.
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
-    /// Whether it is found anywhere in a text.
+    /// Whether it matches anywhere in a text.
     pub fn is_match(&self, text: &str) -> bool {
         self.regex().is_some_and(|regex| regex.is_match(text))
     }
 
-    /// Where it is found in a text: places that do not overlap, from the beginning.
+    /// The non-overlapping matches in a text, from the beginning.
     pub fn find_iter<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> + use<'_, 't> {
         self.regex().into_iter().flat_map(move |regex| regex.find_iter(text).map(|found| found.as_str()))
     }
@@ -115,7 +117,7 @@ impl Pattern {
 impl Drop for Inner {
     fn drop(&mut self) {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another may have been made under this text since the last holder let go.
+        // Another pattern with this text may have been added since the last one was dropped.
         if shared.get(&self.text).is_some_and(|inner| inner.strong_count() == 0) {
             shared.remove(&self.text);
         }
@@ -133,7 +135,7 @@ fn compile(text: &str) -> Option<Regex> {
     RegexBuilder::new(&translate(text)).size_limit(COMPILED_BYTES_MAX).build().ok()
 }
 
-/// The same pattern in `regex`'s syntax.
+/// The pattern in the syntax of `regex`.
 fn translate(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text;
@@ -170,7 +172,7 @@ fn translate(text: &str) -> String {
                 class = Class::Start;
             }
             ('[', _) => {
-                // A POSIX class such as [:alpha:], else an ordinary character.
+                // A POSIX class such as [:alpha:]; otherwise an ordinary character.
                 match rest.strip_prefix(':').and_then(|after| after.find(":]")) {
                     Some(length) => {
                         let end = length + 3;
@@ -193,7 +195,7 @@ fn translate(text: &str) -> String {
                 let _ = write!(out, "\\{char}");
                 class = Class::Inside;
             }
-            // `a--b` would be a difference; a dash that cannot be a range is escaped.
+            // `a--b` would be a set difference, so a dash that cannot be a range is escaped.
             ('-', Class::Start | Class::Inside) if rest.starts_with('-') || class == Class::Start => {
                 out.push_str(r"\-");
                 class = Class::Inside;
@@ -213,7 +215,7 @@ fn translate(text: &str) -> String {
 enum Class {
     Inside,
     Outside,
-    /// Just behind `[` or `[^`.
+    /// Right after `[` or `[^`.
     Start,
 }
 
@@ -223,7 +225,7 @@ impl Class {
     }
 }
 
-/// Whether what follows a `{` makes it a repetition: `3}`, `3,}`, `3,5}`.
+/// Whether the text after a `{` makes it a repetition: `3}`, `3,}`, `3,5}`.
 fn is_counted(rest: &str) -> bool {
     let Some((inside, _)) = rest.split_once('}') else { return false };
     let (low, high) = inside.split_once(',').unwrap_or((inside, ""));

@@ -1,7 +1,7 @@
 //! Pruning: drops and reports the fields that a custom resource's schema does not define.
 //!
-//! `apiVersion`, `kind` and `metadata` of the resource and of embedded ones stay as they are; their content is checked
-//! as metadata.
+//! `apiVersion`, `kind` and `metadata` of the resource and of embedded ones are kept; their content is validated as
+//! metadata.
 
 use crate::schema::{Additional, Schema};
 use std::fmt::Write;
@@ -9,10 +9,10 @@ use steersman_machinery::Value;
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Paths of more dropped fields are not told.
+/// The maximum number of reported fields.
 const DROPPED_MAX: usize = 100;
 
-/// Prunes a custom resource; gives the paths of what was dropped, sorted, of a hundred fields at most.
+/// Prunes a custom resource; returns the sorted paths of at most a hundred dropped fields.
 pub fn prune(schema: &Schema, resource: &mut Value) -> Vec<String> {
     let mut pass = Pass { path: String::new(), dropped: Vec::new() };
     match schema.preserve_unknown_fields {
@@ -23,7 +23,7 @@ pub fn prune(schema: &Schema, resource: &mut Value) -> Vec<String> {
     pass.dropped
 }
 
-/// Prunes a value that is no resource, such as a default.
+/// Prunes a value that is not a resource, such as a default.
 pub(crate) fn prune_value(schema: &Schema, value: &mut Value) {
     let mut pass = Pass { path: String::new(), dropped: Vec::new() };
     pass.prune(value, Some(schema), schema.embedded_resource);
@@ -73,7 +73,7 @@ impl Pass {
         }
     }
 
-    /// Keeps every field here, and prunes inside those that are named.
+    /// Keeps every field here, and prunes inside the named ones.
     fn keep(&mut self, value: &mut Value, schema: &Schema, is_resource: bool) {
         let length = self.path.len();
         match value {
@@ -113,7 +113,7 @@ impl Pass {
     }
 }
 
-/// None: the field is not named. `Some(None)`: it is, but nothing in it is (`additionalProperties: true`).
+/// None: the field is not defined. `Some(None)`: it is, but without a schema (`additionalProperties: true`).
 fn inside<'s>(schema: &'s Schema, name: &str) -> Option<Option<&'s Schema>> {
     if let Some(property) = schema.property(name) {
         return Some(Some(property));

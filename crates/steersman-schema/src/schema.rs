@@ -1,8 +1,8 @@
-//! The one compiled schema type: what a value must be, how its lists and maps merge, what it is when absent.
+//! The one compiled schema type: which values are valid, how lists and maps merge, and what an absent value becomes.
 //!
-//! A schema is immutable and shared: built-in ones are `&'static`, those of custom resources live in an `Arc`. Children are
-//! borrowed from their parent. A schema may refer to a built-in definition by name, which is how recursion is expressed;
-//! the methods follow such references, the fields are what is said at this very place.
+//! A schema is immutable and shared: built-in ones are `&'static`, those of custom resources live in an `Arc`. Children
+//! are borrowed from their parent. A schema may refer to a built-in definition by name, which is how recursion is
+//! expressed. The methods follow such references; the public fields hold only what this schema says itself.
 
 mod enumeration;
 
@@ -12,7 +12,7 @@ use steersman_machinery::Value;
 
 pub use crate::schema::enumeration::Enumeration;
 
-/// What a value must be, and how it merges.
+/// The type, constraints and merge behavior of a value.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
     /// The JSON type.
@@ -21,42 +21,42 @@ pub struct Schema {
     pub special: Option<Special>,
     /// `format`, as written.
     pub format: Option<Box<str>>,
-    /// Null is a value here.
+    /// Whether null is allowed.
     pub nullable: bool,
     /// The fields of an object, sorted by name.
     pub properties: Properties,
-    /// Names of fields that must be there.
+    /// The names of required fields.
     pub required: Box<[Box<str>]>,
-    /// What fields beside `properties` may be.
+    /// The schema of fields that `properties` does not name.
     pub additional: Additional,
-    /// What every item of a list must be.
+    /// The schema of every item of a list.
     pub items: Option<Box<Schema>>,
-    /// The only values allowed; empty: any.
+    /// The only allowed values; empty: any value.
     pub enumeration: Enumeration,
-    /// The value when absent.
+    /// The default of an absent value.
     pub default: Option<Value>,
-    /// `x-kubernetes-list-type` with its keys, where said.
+    /// `x-kubernetes-list-type` with its keys, where given.
     pub list: Option<List>,
-    /// `x-kubernetes-map-type`, where said.
+    /// `x-kubernetes-map-type`, where given.
     pub map: Option<MapType>,
-    /// `x-kubernetes-patch-strategy` and `-merge-key`, where said.
+    /// `x-kubernetes-patch-strategy` and `-merge-key`, where given.
     pub patch: Option<Patch>,
     /// `x-kubernetes-preserve-unknown-fields`.
     pub preserve_unknown_fields: bool,
-    /// `x-kubernetes-embedded-resource`: has `apiVersion`, `kind` and `metadata` of its own.
+    /// `x-kubernetes-embedded-resource`: the value has its own `apiVersion`, `kind` and `metadata`.
     pub embedded_resource: bool,
-    /// What becomes of the empty value (built-in kinds only).
+    /// How the empty value is treated (built-in kinds only).
     pub zero: Zero,
-    /// Bounds of numbers, texts, lists and maps.
+    /// Bounds of numbers, strings, lists and maps.
     pub bounds: Option<Box<Bounds>>,
     /// `allOf`, `anyOf`, `oneOf`, `not`.
     pub logic: Option<Box<Logic>>,
     /// `x-kubernetes-validations`, as written.
     pub rules: Box<[Value]>,
-    /// What is for readers only (custom resources; the embedded table has none).
+    /// The documentation for readers (custom resources; the embedded table has none).
     pub docs: Option<Box<Docs>>,
     pub(crate) reference: Option<Definition>,
-    /// The definitions that it refers to, and in which the metadata of a custom resource are defined.
+    /// The edition of the definitions that the schema refers to, and of the metadata of a custom resource.
     pub(crate) edition: Edition,
 }
 
@@ -74,7 +74,7 @@ pub enum Type {
     String,
 }
 
-/// Types of the built-in kinds that are more than their JSON type says.
+/// Types of the built-in kinds that JSON types do not distinguish.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Special {
     /// Base64 text.
@@ -84,10 +84,10 @@ pub enum Special {
     IntOrString,
     /// Any JSON value.
     Json,
-    /// RFC 3339 with six digits of a second.
+    /// RFC 3339 with microseconds.
     MicroTime,
     Quantity,
-    /// Any object, kept as it is.
+    /// Any object, kept unchanged.
     RawExtension,
     /// RFC 3339, whole seconds.
     Time,
@@ -103,14 +103,14 @@ pub struct Properties {
     defaulted: Box<[usize]>,
 }
 
-/// What fields beside the named ones may be.
+/// The schema of fields that `properties` does not name.
 #[derive(Clone, Debug, Default)]
 pub enum Additional {
     /// Anything.
     Any,
     /// `additionalProperties: false`.
     Never,
-    /// Each of this schema: the object is a map.
+    /// Each field has this schema: the object is a map.
     Of(Box<Schema>),
     #[default]
     Unsaid,
@@ -147,21 +147,21 @@ pub struct Patch {
     pub merge_key: Option<Box<str>>,
 }
 
-/// What becomes of an empty value when a built-in object is read: what Go's `omitempty` and pointers come to.
+/// How an empty or absent value is treated when a built-in object is read: the effect of Go's `omitempty` and pointers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Zero {
-    /// Kept if given, absent if not.
+    /// Kept if given, absent otherwise.
     #[default]
     Keep,
     /// Written as null if absent.
     Null,
     /// Dropped if given.
     Omit,
-    /// Written if absent: `""`, `0`, `false`, an object of its own fields' zeros.
+    /// Written if absent: `""`, `0`, `false`, or an object with the zero values of its fields.
     Write,
 }
 
-/// Bounds, each where said.
+/// Bounds of a value; absent ones do not apply.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     pub minimum: Option<serde_json::Number>,
@@ -190,7 +190,7 @@ pub struct Logic {
     pub not: Option<Box<Schema>>,
 }
 
-/// What is for readers only.
+/// Documentation for readers.
 #[derive(Clone, Debug, Default)]
 pub struct Docs {
     pub title: Option<Box<str>>,
@@ -199,7 +199,7 @@ pub struct Docs {
     pub external_docs: Option<Value>,
 }
 
-/// Where a schema comes from: only the embedded table may use its own keywords.
+/// The source of a schema: only the embedded table may use its own keywords.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum Origin {
     Table(Edition),
@@ -211,24 +211,24 @@ pub(crate) enum Origin {
 impl Schema {
     /// Reads a schema written in JSON with OpenAPI's keywords.
     ///
-    /// Takes what it understands and passes over the rest: whether a definition is well-formed is what
-    /// [`crate::structural`] tells. `$ref`s are to built-in definitions.
+    /// Unknown keywords are ignored: [`crate::structural`] checks that a definition is well-formed. `$ref`s refer to
+    /// built-in definitions.
     pub fn from_json(json: &Value) -> Schema {
         Schema::from_json_in(Edition::Kubernetes, json)
     }
 
-    /// The same; `$ref`s are to the definitions of this edition.
+    /// Like [`Schema::from_json`], with `$ref`s to the definitions of this edition.
     pub fn from_json_in(edition: Edition, json: &Value) -> Schema {
         Schema::read(json, Origin::Written(edition))
     }
 
-    /// The schema of a custom resource whose metadata are those of this edition.
+    /// The schema of a custom resource whose metadata is defined by this edition.
     #[must_use]
     pub fn of_resource_in(self, edition: Edition) -> Schema {
         Schema { edition, ..self }
     }
 
-    /// The definitions that it refers to.
+    /// The edition of the definitions that the schema refers to.
     pub fn edition(&self) -> Edition {
         self.edition
     }
@@ -294,7 +294,7 @@ impl Schema {
         }
     }
 
-    /// The schema that is meant: the definition referred to, or this one.
+    /// The definition that the schema refers to, or the schema itself.
     pub fn target(&self) -> &Schema {
         match self.reference {
             Some(definition) => definition.schema(),
@@ -302,7 +302,7 @@ impl Schema {
         }
     }
 
-    /// The definition referred to.
+    /// The definition that the schema refers to, if any.
     pub fn reference(&self) -> Option<Definition> {
         self.reference
     }
@@ -312,7 +312,7 @@ impl Schema {
         self.target().properties.get(name)
     }
 
-    /// The schema of any field: of the named one, else of a map's values.
+    /// The schema of any field: the property of that name, or else the schema of a map's values.
     pub fn field(&self, name: &str) -> Option<&Schema> {
         self.property(name).or_else(|| self.values())
     }
@@ -330,17 +330,17 @@ impl Schema {
         self.target().items.as_deref()
     }
 
-    /// The JSON type, whether said here or by the definition referred to.
+    /// The JSON type, from this schema or the definition that it refers to.
     pub fn value_type(&self) -> Type {
         self.target().value_type
     }
 
-    /// The well-known type, whether said here or by the definition referred to.
+    /// The well-known type, from this schema or the definition that it refers to.
     pub fn special(&self) -> Option<Special> {
         self.target().special
     }
 
-    /// How a list merges: atomic unless said otherwise.
+    /// How a list merges: atomic unless the schema says otherwise.
     pub fn list(&self) -> &List {
         self.list.as_ref().or(self.target().list.as_ref()).unwrap_or(&List::Atomic)
     }
@@ -389,7 +389,7 @@ fn special(json: &Value) -> Option<Special> {
 // === impl Type ===
 
 impl Type {
-    /// Reads the name that schemas use.
+    /// The type of a `type` keyword's value.
     pub fn from_name(name: &str) -> Type {
         match name {
             "array" => Type::Array,
@@ -402,7 +402,7 @@ impl Type {
         }
     }
 
-    /// The name that schemas use; none for `Any`.
+    /// The value of the `type` keyword; empty for `Any`.
     pub fn name(self) -> &'static str {
         match self {
             Type::Any => "",
@@ -452,7 +452,7 @@ impl Properties {
         self.defaulted.iter().map(|place| (self.sorted[*place].0.as_ref(), &self.sorted[*place].1))
     }
 
-    /// No field is named.
+    /// Whether no field is named.
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }

@@ -1,10 +1,11 @@
-//! Strategic merge patch: JSON merge patch that knows which lists merge, by what key, and in what order.
+//! Strategic merge patch: JSON merge patch with lists that merge by a key and keep a defined order.
 //!
-//! [`apply`] is what a PATCH does; [`create_two_way`] and [`create_three_way`] are what clients compute, the second being
-//! `kubectl apply`'s. Keys and strategies come from the schema. The patch steers with directives: `$patch` (replace, delete)
-//! in a map or as an item of a list, `$retainKeys`, `$setElementOrder/LIST` and `$deleteFromPrimitiveList/LIST`.
+//! [`apply`] applies the body of a PATCH; [`create_two_way`] and [`create_three_way`] compute patches as clients do,
+//! the second like `kubectl apply`. Keys and strategies come from the schema. A patch contains directives: `$patch`
+//! (replace, delete) in a map or as an item of a list, `$retainKeys`, `$setElementOrder/LIST` and
+//! `$deleteFromPrimitiveList/LIST`.
 //!
-//! Outcomes, the order of merged lists among them, are those of apimachinery's `strategicpatch`.
+//! Results, including the order of merged lists, are those of apimachinery's `strategicpatch`.
 
 mod diff;
 mod merge;
@@ -21,14 +22,14 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const SET_ORDER: &str = "$setElementOrder";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
-/// Why a patch cannot be applied or made. What is displayed is the message for the client.
+/// Why a patch cannot be applied or made. Display gives the message for the client.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A `$patch` that says something unknown.
+    /// A `$patch` with an unknown directive.
     #[error("unknown $patch directive {directive}: want \"delete\" or \"replace\"")]
     Directive {
-        /// What it says, as JSON.
+        /// The directive, as JSON.
         directive: String,
     },
     /// A list within a list that merges.
@@ -37,21 +38,21 @@ pub enum Error {
     /// `$patch: merge` in a list.
     #[error("merging lists cannot yet be specified in the patch")]
     MergeDirective,
-    /// An item without the field by which its list merges.
+    /// An item without the merge key of its list.
     #[error("an item of the list lacks its merge key {key:?}: {item}")]
     MergeKey {
         /// The item, as JSON.
         item: String,
-        /// The field it lacks.
+        /// The merge key.
         key: String,
     },
     /// A list with items of several types.
     #[error("a list that merges has items of several types: {0} and {1}")]
     MixedList(&'static str, &'static str),
-    /// Not an object where only an object makes sense.
+    /// A value other than an object where only an object is allowed.
     #[error("a strategic merge patch is an object, not {0}")]
     NotAnObject(&'static str),
-    /// The list of a patch is in another order than its `$setElementOrder` says.
+    /// The list of a patch is not in the order of its `$setElementOrder`.
     #[error("the list {list} is in another order than its $setElementOrder {order}")]
     Order {
         /// The list, as JSON.
@@ -65,42 +66,42 @@ pub enum Error {
     /// A patch sets a field that it does not retain.
     #[error("patch content doesn't match retainKeys list")]
     RetainKeysContent,
-    /// `$retainKeys` that is no list.
+    /// `$retainKeys` that is not a list.
     #[error("invalid patch format of retainKeys")]
     RetainKeysFormat,
     /// `$setElementOrder` without the name of a list or without a list of items.
     #[error("invalid patch format of setElementOrder list")]
     SetOrderFormat,
-    /// A value of another type than its place has.
+    /// A value of another type than its field has.
     #[error("expected an {expected}, not {received}")]
     Type {
-        /// What there should be.
+        /// The type of the field.
         expected: &'static str,
-        /// What there is.
+        /// The type of the value.
         received: &'static str,
     },
-    /// Maps in a list that merges, but not by any key.
+    /// Maps in a list that merges without a merge key.
     #[error("a list of {0} cannot be merged: it has no merge key")]
     Unkeyed(String),
 }
 
-/// What an error means to the client.
+/// The class of an error, which decides the status code.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Class {
-    /// The patch is not written as patches are.
+    /// The patch is malformed.
     Malformed,
-    /// The patch is well written and contradicts itself.
+    /// The patch is well-formed and contradicts itself.
     Unprocessable,
 }
 
 /// How a field merges.
 #[derive(Clone, Copy)]
 struct Rule<'s> {
-    /// Of the field.
+    /// The schema of the field.
     schema: Option<&'s Schema>,
-    /// Lists merge.
+    /// Whether lists merge.
     merge: bool,
-    /// Maps are replaced.
+    /// Whether maps are replaced.
     replace: bool,
     retain_keys: bool,
     merge_key: Option<&'s str>,
@@ -109,7 +110,7 @@ struct Rule<'s> {
 // === impl Error ===
 
 impl Error {
-    /// What the error means to the client.
+    /// The class of the error, which decides the status code.
     pub fn class(&self) -> Class {
         match self {
             Error::ListOfLists | Error::RetainKeysContent => Class::Unprocessable,
@@ -135,7 +136,7 @@ impl Error {
 // === impl Rule ===
 
 impl<'s> Rule<'s> {
-    /// How a field of an object of a schema merges. Where there is no schema maps merge and lists are replaced.
+    /// The rule for a field of an object of this schema. Without a schema maps merge and lists are replaced.
     fn of(schema: Option<&'s Schema>, field: &str) -> Rule<'s> {
         let schema = schema.and_then(|schema| schema.field(field));
         let patch = schema.and_then(Schema::patch);

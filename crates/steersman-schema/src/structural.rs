@@ -1,8 +1,8 @@
-//! Is an `openAPIV3Schema` one that a custom resource may have?
+//! Checks that an `openAPIV3Schema` is valid for a custom resource.
 //!
-//! It must be structural: what a value is made of is said once, outside `allOf`, `anyOf`, `oneOf` and `not`, which may only
-//! restrict it. Paths and texts follow apiextensions as recorded from a real server. [`check`] is for definitions that
-//! clients write; [`compile`] makes a checked one into a [`Schema`].
+//! It must be structural: the types of values are specified once, outside `allOf`, `anyOf`, `oneOf` and `not`, which
+//! may only restrict them. Paths and texts follow apiextensions as recorded from a real server. [`check`] validates
+//! definitions that clients write; [`compile`] turns a checked one into a [`Schema`].
 
 mod defaults;
 mod invariants;
@@ -25,23 +25,22 @@ pub fn compile(open_api_v3_schema: &Value) -> Arc<Schema> {
     Arc::new(Schema::from_json(open_api_v3_schema))
 }
 
-/// Judges a default by what a schema says beyond its structure: the schema, the default, where it is written, and whether it
-/// is a resource as a whole.
+/// Validates a default by the parts of a schema other than its structure. The arguments are the schema, the default,
+/// its path, and whether it is a whole resource.
 pub type JudgeDefault<'j> = dyn FnMut(&Schema, &Value, &Path, bool) -> Vec<Error> + 'j;
 
-/// What is wrong with a definition.
+/// The errors of a definition.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// The root is what only parts may be. Told first.
+    /// Errors of the root: keywords that only parts may have. Reported first.
     pub root: Vec<Error>,
-    /// The schema is not structural, or a default does not fit it: nothing can be said about its rules.
+    /// The schema is not structural, or a default is invalid; the rules cannot be checked.
     pub structure: Vec<Error>,
-    /// Single keywords are wrong where they stand.
+    /// Errors of single keywords.
     pub keywords: Vec<Error>,
 }
 
 impl Findings {
-    /// All faults.
     pub fn into_errors(self) -> Vec<Error> {
         let mut errors = self.root;
         errors.extend(self.structure);
@@ -50,12 +49,12 @@ impl Findings {
     }
 }
 
-/// Finds what is wrong with a definition; `path` is where it is written (`spec.validation.openAPIV3Schema`).
+/// The errors of a definition; `path` is its field path (`spec.validation.openAPIV3Schema`).
 pub fn check(open_api_v3_schema: &Value, path: &Path) -> Vec<Error> {
     examine(open_api_v3_schema, path, &mut |_, _, _, _| Vec::new()).into_errors()
 }
 
-/// The same, with faults told apart. Defaults that fit their schema are shown to `judge`.
+/// The same errors by class. Valid defaults are passed to `judge`.
 pub fn examine(open_api_v3_schema: &Value, path: &Path, judge: &mut JudgeDefault<'_>) -> Findings {
     let root = Node(open_api_v3_schema);
     let mut found = Findings::default();
@@ -73,7 +72,7 @@ pub fn examine(open_api_v3_schema: &Value, path: &Path, judge: &mut JudgeDefault
     found
 }
 
-/// What a definition with a status subresource may not say at its root.
+/// The errors of keywords that a definition with a status subresource may not have at its root.
 pub fn check_root_with_status(open_api_v3_schema: &Value, path: &Path) -> Vec<Error> {
     const ALLOWED: [(&str, &str); 22] = [
         ("description", "Description"),

@@ -1,7 +1,8 @@
-//! Validates a custom resource against its schema. Reports all faults at once, each with its path and Kubernetes' message.
+//! Validates a custom resource against its schema. Reports all errors at once, each with its path and Kubernetes'
+//! message.
 //!
 //! Texts and order of checks follow kube-openapi's schema validation as recorded from a real server. An update is
-//! validated with ratcheting: faults of values that have not changed since the stored object are not reported.
+//! validated with ratcheting: errors of values that have not changed since the stored object are not reported.
 
 use crate::embedded;
 use crate::format;
@@ -14,14 +15,14 @@ use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{Map, type_name};
 
-/// More faults of one object are not looked for: they are for people to read.
+/// Further errors of one object are not reported: they are for people to read.
 pub const ERRORS_MAX: usize = 1000;
-/// Nor are more once their texts have so many bytes: one fault may name all values of a long `enum`.
+/// The maximum size of the errors' texts: one error may list all values of a long `enum`.
 const ERROR_BYTES_MAX: usize = 1 << 20;
 
 /// Validates a new object.
 ///
-/// It ends early, with the faults found so far, when the budget is exceeded: then [`Budget::check`] fails.
+/// It ends early, with the errors found so far, when the budget is exceeded: then [`Budget::check`] fails.
 pub fn validate(schema: &Schema, value: &Value, budget: &Budget) -> Vec<Error> {
     let mut errors = Pass::new(None, budget).run(schema, value, None);
     embedded::validate(schema, value, &mut Found { errors: &mut errors, budget });
@@ -29,9 +30,9 @@ pub fn validate(schema: &Schema, value: &Value, budget: &Budget) -> Vec<Error> {
     errors
 }
 
-/// Validates an update: faults of unchanged parts are not reported.
+/// Validates an update: errors of unchanged parts are not reported.
 ///
-/// Items of a list are compared with their former selves only where the list is a map. Ends early as [`validate`] does.
+/// Items of a list are compared with their old values only where the list is a map. Ends early like [`validate`].
 pub fn validate_update(schema: &Schema, new: &Value, old: &Value, budget: &Budget) -> Vec<Error> {
     let mut errors = Pass::new(None, budget).run(schema, new, Some(old));
     embedded::validate(schema, new, &mut Found { errors: &mut errors, budget });
@@ -43,40 +44,40 @@ pub fn validate_update(schema: &Schema, new: &Value, old: &Value, budget: &Budge
     errors
 }
 
-/// Validates a default against its schema; `path` is where the default is written.
+/// Validates a default against its schema; `path` is the path of the default.
 pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path) -> Vec<Error> {
     Pass::new(Some(path), &Budget::unlimited()).run(schema, default, None)
 }
 
-/// The faults of one object, as they are found by several walks.
+/// The errors of one object, which several walks collect.
 pub(crate) struct Found<'f> {
     pub(crate) errors: &'f mut Vec<Error>,
     pub(crate) budget: &'f Budget,
 }
 
 impl Found<'_> {
-    /// Whether to go no further than a path: there are enough faults, or the budget does not allow to make the path.
+    /// Whether to stop at a path: there are enough errors, or the budget does not allow building the path.
     pub(crate) fn is_over_at(&self, path: &Path) -> bool {
         ERRORS_MAX <= self.errors.len() || self.budget.work_on_bytes(path.as_str().len()).is_err()
     }
 }
 
-/// Faults found, and how much was found right, by which alternatives are told apart.
+/// The errors found, and the number of matches, by which the best alternative is chosen.
 #[derive(Default)]
 struct Outcome {
     errors: Vec<Error>,
-    /// About how long the texts of the faults are.
+    /// The approximate size of the errors' texts.
     n_bytes: usize,
     n_matches: usize,
 }
 
 struct Pass<'a> {
     budget: &'a Budget,
-    /// The field that faults of the value itself are told of; none: the object, which has no name.
+    /// The field for errors of the value itself; none: the whole object, which has no path.
     prefix: Option<&'a Path>,
-    /// Where we are, as messages print it.
+    /// The current path, as messages print it.
     path: String,
-    /// Alternatives around us: they are told apart by how much of them is right, so nothing in them goes unread.
+    /// The number of enclosing alternatives: the best one is chosen by its matches, so nothing in them is skipped.
     n_alternatives: usize,
 }
 
@@ -120,7 +121,7 @@ impl<'a> Pass<'a> {
         self.ratchet(outcome, value, old)
     }
 
-    /// Drops the faults of unchanged values.
+    /// Drops the errors of unchanged values.
     fn ratchet(&self, mut outcome: Outcome, value: &Value, old: Option<&Value>) -> Outcome {
         if !outcome.errors.is_empty() && old == Some(value) {
             outcome.errors.clear();
@@ -129,12 +130,12 @@ impl<'a> Pass<'a> {
         outcome
     }
 
-    /// Whether to go no further. Inside alternatives all faults are looked for, because how much is right tells them apart.
+    /// Whether to stop. Inside alternatives all errors are found, because the number of matches decides between them.
     fn is_over(&self, outcome: &Outcome) -> bool {
         (self.n_alternatives == 0 && outcome.is_full()) || self.budget.check().is_err()
     }
 
-    // === one check each ===
+    // === single checks ===
 
     fn type_fault(&self, schema: &Schema, value: &Value) -> Option<Error> {
         let (wanted, format) = (schema.value_type, format::checked(schema));
@@ -155,7 +156,8 @@ impl<'a> Pass<'a> {
         if fits {
             return None;
         }
-        // Where there is a format its name is told instead of the type's, and the format of what was found, if it has one.
+        // Where there is a format, its name is reported instead of the type's, and the format of the value, if it has
+        // one.
         match format {
             Some(format) if !matches!(value, Value::String(_) | Value::Array(_)) => {
                 let have = match have {
@@ -173,7 +175,7 @@ impl<'a> Pass<'a> {
         if schema.enumeration.is_empty() || (!value.is_null() && schema.enumeration.has(value)) {
             return;
         }
-        // One fault costs as much as there are values.
+        // The error lists all values.
         if self.budget.work(schema.enumeration.len()).is_err() {
             return;
         }
@@ -188,7 +190,7 @@ impl<'a> Pass<'a> {
     }
 
     fn text(&self, schema: &Schema, text: &str, outcome: &mut Outcome) {
-        // Patterns, formats and lengths read the text.
+        // Patterns, formats and lengths read the whole string.
         if self.budget.work_on_bytes(text.len()).is_err() {
             return;
         }
@@ -201,7 +203,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The first bound that is broken.
+    /// The first violated bound.
     fn text_bounds(&self, bounds: &Bounds, text: &str) -> Option<Error> {
         let needs_length = bounds.length_max.is_some() || bounds.length_min.is_some();
         let length = if needs_length { text.chars().count() as u64 } else { 0 };
@@ -211,7 +213,7 @@ impl<'a> Pass<'a> {
         if let Some(min) = bounds.length_min.filter(|min| length < *min) {
             return Some(self.invalid(text, format!("should be at least {min} chars long")));
         }
-        // A step reads some bytes plainly, and a pattern looks at each of them several times.
+        // A step reads some bytes, and a pattern reads each of them several times.
         let pattern = bounds.pattern.as_ref().filter(|_| self.budget.work(text.len()).is_ok())?;
         let pattern = Some(pattern).filter(|pattern| !pattern.is_match(text))?;
         Some(self.invalid(text, format!("should match '{}'", pattern.as_str())))
@@ -264,7 +266,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a number can be held by its type and format.
+    /// Whether a number is in the range of its type and format.
     fn range(&self, schema: &Schema, number: &serde_json::Number, what: &str) -> Option<Error> {
         let format = format::checked(schema);
         let whole = || match number.as_i64() {
@@ -287,7 +289,7 @@ impl<'a> Pass<'a> {
         Some(self.whole_fault(format!("{what} value must be of type {name} {format} in {}", self.path)))
     }
 
-    // === what is inside ===
+    // === items and fields ===
 
     fn list(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, outcome: &mut Outcome) {
         if let Some(item) = schema.item() {
@@ -342,10 +344,10 @@ impl<'a> Pass<'a> {
                 }
                 (None, Additional::Any | Additional::Unsaid) => continue,
             };
-            // The version that a client writes may differ from the stored one without anybody having changed it.
+            // The version that a client writes may differ from the stored one without a change of the object.
             let is_type = is_root && matches!(name.as_str(), "apiVersion" | "kind");
             let former = old.filter(|_| !is_type).and_then(|old| old.as_object()?.get(name));
-            // Faults of what is as it was would be forgiven: they need not be looked for.
+            // Errors of unchanged values would be dropped, so they need not be found.
             if self.n_alternatives == 0 && former == Some(field) {
                 continue;
             }
@@ -406,7 +408,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// How many hold, and the first that does, or else the one that comes nearest.
+    /// The number of matching alternatives, and the first that matches, or else the one that comes nearest.
     fn alternatives(
         &mut self,
         schemas: &[Schema],
@@ -435,9 +437,9 @@ impl<'a> Pass<'a> {
         (n_valid, best.unwrap_or_default())
     }
 
-    // === words ===
+    // === messages ===
 
-    /// The field we are at.
+    /// The current field.
     fn field(&self) -> Path {
         let name = self.path.strip_prefix('.').unwrap_or(&self.path);
         match self.prefix {
@@ -448,7 +450,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The object as a whole has no name; upstream prints the pointer that is not there.
+    /// The path of the whole object, which has none; upstream prints the nil pointer.
     fn object_field(&self) -> Path {
         self.prefix.cloned().unwrap_or_else(|| Path::new("<nil>"))
     }
@@ -465,7 +467,7 @@ impl<'a> Pass<'a> {
         Error::invalid(&self.field(), value, format!("{} {what}", self.said()))
     }
 
-    /// A fault that upstream does not tell of a field.
+    /// An error that upstream does not report for a field.
     fn whole_fault(&self, detail: String) -> Error {
         Error::invalid(&self.object_field(), "", detail)
     }
@@ -481,7 +483,7 @@ impl Outcome {
         errors.into_iter().for_each(|error| self.push(error));
     }
 
-    /// Adds a fault, if there is room; the first has room in any case.
+    /// Adds an error, if there is room; there always is for the first.
     fn push(&mut self, error: Error) {
         if self.is_full() {
             return;
@@ -496,7 +498,7 @@ impl Outcome {
     }
 }
 
-/// A bound as Go prints it: whole numbers without a point.
+/// A bound as Go prints it: whole numbers without a decimal point.
 fn plain(bound: &serde_json::Number) -> String {
     match bound.as_f64() {
         Some(float) if bound.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),
@@ -504,7 +506,7 @@ fn plain(bound: &serde_json::Number) -> String {
     }
 }
 
-/// The former selves of a list's items, by their keys, if the list is a map; items of other lists have none.
+/// The old values of a list's items, by their keys, if the list is a map; items of other lists have none.
 fn former_items<'v>(schema: &Schema, old: Option<&'v Value>) -> impl Fn(&Value) -> Option<&'v Value> {
     let keys = match (schema.list(), old) {
         (List::Map(keys), Some(_)) => keys.clone(),
@@ -519,7 +521,7 @@ fn former_items<'v>(schema: &Schema, old: Option<&'v Value>) -> impl Fn(&Value) 
     move |item| former.get(&key_of(item)?).copied()
 }
 
-/// The faults in one order, for callers that print them.
+/// Sorts the errors, for callers that print them.
 pub fn sort(errors: &mut [Error]) {
     errors.sort_by_cached_key(Error::to_string);
 }

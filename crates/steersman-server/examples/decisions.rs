@@ -1,4 +1,4 @@
-//! What a decision by roles costs, with ten thousand bindings: `cargo run --release --example decisions`.
+//! Measures decisions by roles with ten thousand bindings: `cargo run --release --example decisions`.
 //!
 //! A thousand users, each with bindings in ten namespaces, beside the roles and bindings of the system.
 

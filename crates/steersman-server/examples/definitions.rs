@@ -1,8 +1,8 @@
-//! What definitions cost as they become many: creates them one after another, as a tool that installs operators does, and
+//! Measures the cost of many definitions: creates them one after another, as a tool that installs operators does, and
 //! prints the seconds since the beginning.
 //!
-//! `cargo run --release -p steersman-server --example definitions [COUNT]`, 200 by default. All of it happens in this
-//! process, in memory: what is measured is the server's own work.
+//! `cargo run --release -p steersman-server --example definitions [COUNT]`, 200 by default. Everything runs in this
+//! process, in memory, so that only the server's own work is measured.
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use tower::ServiceExt as _;
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Groups that the definitions are spread over.
+/// The number of groups of the definitions.
 const GROUPS: usize = 10;
-/// Properties that make a definition about 18 KB.
+/// The number of properties, which makes a definition about 18 KB.
 const PROPERTIES: usize = 60;
 
 #[tokio::main]
@@ -58,7 +58,7 @@ async fn send(service: &Service, method: Method, path: &str, body: String) -> Re
     Ok(head.status.as_u16())
 }
 
-/// A definition like those that operators bring: many properties, each with a description.
+/// A definition like those of operators: many properties, each with a description.
 fn definition(index: usize) -> Value {
     let group = format!("g{}.example.com", index % GROUPS);
     let (plural, kind) = (format!("widgets{index}"), format!("Widget{index}"));

@@ -1,4 +1,4 @@
-//! What reads cost, measured in one process without a socket: lists in every form, and events to many watchers.
+//! Measures reads in one process without a socket: lists in every form, and events to many watchers.
 //!
 //! `cargo run --release -p steersman-server --example reads [objects] [watchers]` prints a line for each. The objects are
 //! ConfigMaps and custom resources of about 650 bytes.
@@ -73,7 +73,7 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
         ("other field", "application/json", "&fieldSelector=spec.colour%3Dgreen"),
         ("other label", "application/json", "&labelSelector=nobody%3Dhas"),
     ] {
-        // One task plays all clients: its budget is not theirs.
+        // One task runs all clients, so tokio's budget of a task must not limit it.
         tokio::task::unconstrained(deliver(&service, &store, form, accept, query, watchers)).await?;
     }
     server.stop().await;
@@ -81,7 +81,7 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes events, and takes them with many watchers on this one task; prints what one event costs a watcher.
+/// Writes events, and reads them with many watchers on this one task; prints the cost of an event per watcher.
 async fn deliver(
     service: &Service,
     store: &Store,

@@ -1,4 +1,4 @@
-//! What fifty rules of a definition cost a write of five kilobytes, as the registry tries them.
+//! Measures fifty rules of a definition on a write of five kilobytes, as the registry runs them.
 //!
 //! `cargo run --release -p steersman-server --example rules`
 
@@ -9,7 +9,7 @@ use steersman_machinery::field;
 use steersman_server::catalog::Resource;
 use steersman_server::crd;
 
-/// Those of the benchmark of `steersman-cel`.
+/// The rules of the benchmark of `steersman-cel`.
 const RULES: [&str; 10] = [
     "self.replicas >= self.minReplicas && self.replicas <= self.maxReplicas",
     "!has(self.paused) || !self.paused",
@@ -36,7 +36,7 @@ fn object() -> Value {
     }})
 }
 
-/// A kind with so many rules for its spec.
+/// A kind with this many rules for its spec.
 fn kind(n_rules: usize) -> std::sync::Arc<Resource> {
     let rules: Vec<Value> = RULES.iter().cycle().take(n_rules).map(|rule| json!({"rule": rule})).collect();
     let text = json!({"type": "string", "maxLength": 128});
@@ -59,7 +59,7 @@ fn kind(n_rules: usize) -> std::sync::Arc<Resource> {
     crd::custom_resources(&definition).expect("the definition holds together")
 }
 
-/// The best of many short batches: what it takes when nothing else has the processor.
+/// The best of many short batches: the time when nothing else uses the processor.
 #[expect(clippy::disallowed_methods, reason = "to measure is to read the clock")]
 fn time(n_runs: u32, mut run: impl FnMut()) -> Duration {
     let mut batch = || {

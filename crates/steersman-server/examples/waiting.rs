@@ -1,7 +1,8 @@
-//! What creations cost that wait for initializers: `cargo run --release --example waiting`.
+//! Measures creations that wait for initializers: `cargo run --release --example waiting`.
 //!
-//! Ten thousand creations wait at the same time, then one initializer is done with all of them. Requests come from within the process:
-//! a connection has its own memory on top. Prints bytes of the process for each, with the object and without the wait.
+//! Ten thousand creations wait at the same time, then one initializer finishes with all of them. Requests come from
+//! within the process: a connection takes memory of its own in addition. Prints bytes of the process for each, with the
+//! object and without the wait.
 
 use bytes::Bytes;
 use http::Request;
@@ -35,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let configuration = json!({"metadata": {"name": "c"}, "initializers": initializers});
     send(&service, "POST", CONFIGURATIONS, &configuration).await?;
 
-    // Objects that wait without anybody waiting for them, for comparison.
+    // For comparison, objects that wait although no request waits for them.
     let before = resident()?;
     for number in 0..CREATIONS {
         send(&service, "POST", &format!("{CONFIGS}?includeUninitialized=true"), &config("idle", number)).await?;
@@ -91,7 +92,7 @@ async fn send(service: &Service, method: &str, path: &str, body: &Value) -> Resu
     if status.is_success() { Ok(()) } else { Err(String::from_utf8_lossy(&answer).into()) }
 }
 
-/// Bytes of this process in memory, as Linux counts them.
+/// The resident memory of this process in bytes.
 fn resident() -> Result<i64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;

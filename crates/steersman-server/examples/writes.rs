@@ -1,7 +1,8 @@
-//! Prints what requests cost on this machine: `cargo run --release -p steersman-server --example writes`.
+//! Measures requests on this machine: `cargo run --release -p steersman-server --example writes`.
 //!
-//! One after another on one thread, through the service and on a store in memory: what is measured is the server's own work
-//! for a request, without TLS, HTTP framing and disk. Custom resources of about 650 bytes, as in `cargo xtask bench`.
+//! The requests run one after another on one thread, through the service and on a store in memory, so that only the
+//! server's own work is measured, without TLS, HTTP framing and disk. Custom resources of about 650 bytes, as in `cargo
+//! xtask bench`.
 
 use bytes::Bytes;
 use http::{Method, Request};

@@ -1,15 +1,17 @@
 //! Admission: plugins that change or refuse writes, beyond the rules of their kinds.
 //!
-//! Every write passes the plugins of one table, in upstream's order: first all mutate, then, when the object is complete and
-//! valid by its kind's rules, all validate. Deletions pass them too, each object of a collection by itself, and so do bodies of
-//! connecting subresources. Mutation works on the requested form, after `managedFields` are recorded, so that fields set by a
-//! plugin have no owner. Validation sees the internal form.
+//! Every write passes the plugins of one table, in upstream's order: first all mutate, then, when the object is
+//! complete and valid by its kind's rules, all validate. Deletions pass them too, each object of a collection by
+//! itself, and so do bodies of connecting subresources. Mutation works on the requested form, after `managedFields` are
+//! recorded, so that fields set by a plugin have no owner. Validation sees the internal form.
 //!
-//! A plugin is one file here and one row of the table in `plugins`. Which of them a server asks is its [`Plugins`]. `handles` and
-//! `has_registered` are called first and do not allocate, so a write that concerns no plugin costs almost nothing.
+//! A plugin is one file here and one row of the table in `plugins`. The plugins of a server are its [`Plugins`].
+//! `handles` and `has_registered` are called first and do not allocate, so a write that no plugin handles costs almost
+//! nothing.
 //!
-//! What webhooks and policies have in common is beside the plugins: which writes they are about (`matching`), what they see of a
-//! write (`subject`), their conditions in CEL (`condition`, `questions`), and the second round of mutation (`reinvocation`).
+//! The common parts of webhooks and policies are beside the plugins: the writes that they match (`matching`), the data
+//! that they get (`subject`), their conditions in CEL (`condition`, `questions`), and the second round of mutation
+//! (`reinvocation`).
 
 mod action;
 mod always_pull_images;
@@ -117,7 +119,7 @@ pub(crate) async fn admit(state: &State, operation: &mut Operation<'_>, object: 
     validate(Review::new(action, state, operation, None), Some(object)).await
 }
 
-/// Mutates and validates the options with which somebody connects to what runs an object.
+/// Mutates and validates the options of a connection to the process that an object represents.
 ///
 /// # Errors
 /// With the first refusal.
@@ -127,7 +129,7 @@ pub(crate) async fn connect(state: &State, operation: &mut Operation<'_>, option
     validate(Review::new(action, state, operation, None), Some(options)).await
 }
 
-/// Undoes what plugins have done elsewhere for a write that has failed: gives back what quotas counted.
+/// Undoes the effects of plugins elsewhere for a write that has failed: gives back quota usage.
 pub(crate) async fn undo(state: &State, operation: &mut Operation<'_>) {
     if !operation.charges.is_empty() {
         resource_quota::refund(state, operation).await;
@@ -167,7 +169,7 @@ mod tests {
         let (authentication, authorization) = (authn::Options::default(), Authorization::default());
         let plugins = Plugins::default().asked();
         let state = State::new(store, authentication, authorization, plugins, catalog, || Timestamp::UNIX_EPOCH);
-        // No webhook and no policy is registered, so nobody asks for them.
+        // No webhook and no policy is registered, so their plugins are not called.
         let handled = |phase: Phase, action: Action, attributes: &ResourceAttributes<'_>| -> Vec<String> {
             let asked = state.admission.iter().filter(|plugin| is_asked(**plugin, &state, phase, action, attributes));
             asked.map(|plugin| format!("{plugin:?}")).collect()

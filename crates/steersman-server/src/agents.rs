@@ -1,9 +1,9 @@
-//! Nodes whose agents are in the same process: how whoever embeds the server makes them reachable.
+//! The interface by which an embedder makes nodes reachable whose agents run in the same process.
 //!
-//! kube-apiserver connects to the kubelet of a node for the logs of a Pod and for what is done within its containers. This server connects to nothing, but
-//! asks [`Agents`] if it was given some. What they are asked is what a kubelet serves: `/containerLogs/NAMESPACE/POD/CONTAINER`,
-//! `/exec/...`, `/attach/...`, `/portForward/NAMESPACE/POD`; of the query of a client what says which part of a log is wanted is passed on, with
-//! `sinceSeconds` as a `sinceTime`.
+//! kube-apiserver connects to the kubelet of a node for the logs of a Pod and for actions within its containers. This
+//! server makes no connections, but calls [`Agents`] if it was given some. The requests are those that a kubelet
+//! serves: `/containerLogs/NAMESPACE/POD/CONTAINER`, `/exec/...`, `/attach/...`, `/portForward/NAMESPACE/POD`. The
+//! client's query parameters that select a part of a log are passed on, with `sinceSeconds` as a `sinceTime`.
 
 use crate::answer::Answer;
 use crate::state::State;
@@ -20,7 +20,8 @@ pub trait Agents: fmt::Debug + Send + Sync {
     fn ask(&self, node: &str, request: Request<()>) -> Option<BoxFuture<'static, Response<Bytes>>>;
 }
 
-/// Asks the agent of a node; `None` if it has none here. What the agent refuses is an error for the client, in its words.
+/// Sends a request to the agent of a node; `None` if the node has none here. A refusal of the agent is returned to the
+/// client in its words.
 pub(crate) async fn ask(state: &State, node: &str, method: Method, path: String) -> Option<Result<Answer, Failure>> {
     let agents = state.agents.as_ref()?;
     let request = match Request::builder().method(method).uri(path).body(()) {

@@ -1,8 +1,8 @@
-//! Gathers the rules of aggregated ClusterRoles, such as `admin`, `edit` and `view`: those of all ClusterRoles that their
-//! selectors select.
+//! Aggregates ClusterRoles such as `admin`, `edit` and `view`: their rules are those of all ClusterRoles that match
+//! their selectors.
 //!
-//! Upstream this is a loop of kube-controller-manager. Here it is a task of the server, since a server without it would have
-//! roles that grant nothing, and the start waits for its first pass. The rules it writes, and their order, are those of
+//! Upstream this is a loop of kube-controller-manager. Here it is a task of the server, since a server without it would
+//! have roles that grant nothing, and the start waits for its first pass. It writes the same rules in the same order as
 //! upstream's loop, so that both may run at the same time.
 
 use crate::authz::rbac::resource::Resource;
@@ -17,11 +17,11 @@ use std::time::Duration;
 use steersman_machinery::{ObjectKey, Value};
 use tokio::task::JoinHandle;
 
-/// How long after a failure it is tried again.
+/// The pause after a failed pass.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// The most passes at a time. Roles that gather each other's rules need one for each link of the chain.
+/// The most passes in a row. Roles that aggregate each other need one for each link of the chain.
 const PASSES_MAX: usize = 16;
-/// The field manager of the rules, as upstream's loop names it.
+/// The field manager of the rules, the same as that of upstream's loop.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
 /// Starts the task. It ends when the server stops.
@@ -47,15 +47,15 @@ pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
     })
 }
 
-/// Writes the rules of every aggregated ClusterRole that has others than it should.
+/// Writes the rules of every aggregated ClusterRole whose rules are not the wanted ones.
 ///
 /// # Errors
-/// When the store refuses.
+/// When the store refuses a write.
 pub(crate) async fn bring_up_to_date(state: &State) -> Result<(), Failure> {
     for _ in 0..PASSES_MAX {
         let mut has_written = false;
         for name in state.rbac.aggregated() {
-            // Computed for each when its turn comes: the role before may be one that it gathers.
+            // Computed for each role in turn, because it may aggregate the role before it.
             let Some(rules) = state.rbac.gathered(&name) else { continue };
             let rules = serde_json::to_value(rules).map_err(|error| Failure::internal(error.to_string()))?;
             has_written |= write(state, &name, &rules).await?;

@@ -15,16 +15,16 @@ use std::fmt;
 use std::sync::Arc;
 use steersman_machinery::Object;
 
-/// An answer on its way out. The chain adds what every answer carries.
+/// An answer on its way out. The chain adds the headers of every answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) response: Response<Body>,
-    /// What the answer will be, if that is not known yet; then the response is empty. To be waited for without the permit of the
-    /// request.
+    /// A future of the real answer, if it is not known yet; then the response is empty. It is awaited without the
+    /// permit of the request.
     pub(crate) later: Option<Later>,
 }
 
-/// An answer that is still to come.
+/// An answer that is not known yet.
 pub(crate) struct Later(pub(crate) BoxFuture<'static, Result<Answer, Failure>>);
 
 impl fmt::Debug for Later {
@@ -51,7 +51,7 @@ impl Answer {
         Answer::text(404, "404 page not found\n")
     }
 
-    /// An answer that is still to come.
+    /// An answer that is not known yet.
     pub(crate) fn later(answer: BoxFuture<'static, Result<Answer, Failure>>) -> Answer {
         Answer { later: Some(Later(answer)), ..Answer::empty(202) }
     }
@@ -61,13 +61,13 @@ impl Answer {
         Answer::new(code, None, Body::empty())
     }
 
-    /// Any serialisable value.
+    /// An answer with any serialisable value.
     pub(crate) fn value(code: u16, value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Answer {
         let (bytes, encoding) = encoding::encode(value, encoding, is_pretty);
         Answer::bytes(code, encoding.content_type(), bytes)
     }
 
-    /// A `Status`.
+    /// An answer with a `Status`.
     pub(crate) fn status(code: u16, status: &impl Serialize, encoding: Encoding) -> Answer {
         Answer::value(code, status, encoding, false)
     }
@@ -84,10 +84,10 @@ impl Answer {
         answer
     }
 
-    /// One object.
+    /// An answer with one object.
     ///
     /// # Errors
-    /// When it cannot be converted to the version asked for.
+    /// When it cannot be converted to the requested version.
     pub(crate) async fn object(
         code: u16,
         payload: Payload,
@@ -97,10 +97,11 @@ impl Answer {
         Ok(Answer::bytes(code, representation.encoding().content_type(), bytes))
     }
 
-    /// A list. With `reload` the rest of it can be read again, so that a slow client does not keep its objects in memory.
+    /// An answer with a list. With `reload` the rest of it can be read again, so that a slow client does not keep its
+    /// objects in memory.
     ///
     /// # Errors
-    /// When one of the first objects cannot be converted to the version asked for.
+    /// When one of the first objects cannot be converted to the requested version.
     pub(crate) async fn list(
         objects: Vec<Arc<Object>>,
         head: &ListHead,
@@ -112,7 +113,7 @@ impl Answer {
         Ok(Answer::new(200, Some(content_type), body))
     }
 
-    /// A list of objects that were made for it, which is as a whole in memory.
+    /// An answer with a list of objects that were made for it, which is in memory as a whole.
     ///
     /// # Errors
     /// When the serialisation fails.

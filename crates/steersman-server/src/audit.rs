@@ -1,9 +1,9 @@
 //! The audit log: who did what, when, and with which outcome, as events of `audit.k8s.io/v1`.
 //!
-//! A [`Policy`] says which requests are logged and how much of them (`policy`). The chain keeps a `Trail` of each request that
-//! is logged, and hands an [`Event`] to the [`Sink`] at each stage. The sink makes text of it, in its own time (`event`): where
-//! it goes and what happens if that is too slow is up to whoever embeds the server; one that sends events to a webhook is here
-//! (`webhook`). Without a policy nothing of this is done.
+//! A [`Policy`] decides which requests are logged, and in how much detail (`policy`). The chain keeps a `Trail` of each
+//! logged request, and passes an [`Event`] to the [`Sink`] at each stage. The sink formats the event later (`event`):
+//! the embedder decides where events go and what happens if the sink is too slow; a sink that sends events to a webhook
+//! is here (`webhook`). Without a policy nothing is logged.
 
 mod event;
 mod policy;
@@ -20,35 +20,35 @@ pub use crate::audit::event::Event;
 pub use crate::audit::policy::{Policy, PolicyError};
 pub(crate) use crate::audit::trail::{Received, Trail};
 
-/// How much of a request is logged.
+/// The detail in which a request is logged.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum Level {
     /// Nothing.
     None,
-    /// Who, what, when and the outcome.
+    /// The user, the action, the time and the outcome.
     Metadata,
     /// The body of the request as well.
     Request,
-    /// The bodies of request and answer as well.
+    /// The bodies of request and response as well.
     RequestResponse,
 }
 
-/// Where a request is when an event is logged.
+/// The stage of a request at which an event is logged.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum Stage {
-    /// Its sender is known.
+    /// The sender is known.
     RequestReceived,
-    /// The head of the answer is sent, and its end is not in sight: a watch.
+    /// The head of the response is sent, and its end is not foreseeable: a watch.
     ResponseStarted,
-    /// The answer is sent, or was given up.
+    /// The response is sent, or was aborted.
     ResponseComplete,
-    /// The code that handled it panicked.
+    /// The handler panicked.
     Panic,
 }
 
-/// Takes events.
+/// Accepts events.
 pub trait Sink: fmt::Debug + Send + Sync {
-    /// Takes an event without waiting. False if there is no room: the event is lost.
+    /// Accepts an event without waiting. False if there is no room: the event is dropped.
     fn take(&self, event: Event) -> bool;
 
     /// Whether requests wait until their events are written.
@@ -56,22 +56,22 @@ pub trait Sink: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Takes an event, and resolves when it is written. False if it is lost.
+    /// Accepts an event, and resolves when it is written. False if it is dropped.
     fn write(&self, event: Event) -> BoxFuture<'_, bool> {
         Box::pin(future::ready(self.take(event)))
     }
 
-    /// Events that were taken, and could not be written.
+    /// The number of events that were accepted and could not be written.
     fn n_failed(&self) -> u64 {
         0
     }
 }
 
-/// Hands every event to several sinks.
+/// Passes every event to several sinks.
 #[derive(Debug)]
 pub struct Sinks(pub Vec<Arc<dyn Sink>>);
 
-/// What is logged, and where to.
+/// The audit policy with its sink.
 #[derive(Debug)]
 pub struct Audit {
     policy: Policy,
@@ -87,11 +87,11 @@ struct Counts {
     levels: [AtomicU64; 4],
 }
 
-/// What was counted, for metrics.
+/// The counts for metrics.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) events: u64,
-    /// Events that were lost before or after they were taken.
+    /// Events that were dropped before or after they were accepted.
     pub(crate) errors: u64,
     pub(crate) levels: [(&'static str, u64); 4],
 }
@@ -108,7 +108,7 @@ impl Level {
 // === impl Sinks ===
 
 impl Sink for Sinks {
-    /// False if any of them has no room.
+    /// False if any of the sinks has no room.
     fn take(&self, event: Event) -> bool {
         let mut is_taken = true;
         for sink in &self.0 {
@@ -117,7 +117,7 @@ impl Sink for Sinks {
         is_taken
     }
 
-    /// Requests wait for those sinks that want it.
+    /// True if any of the sinks is blocking.
     fn is_blocking(&self) -> bool {
         self.0.iter().any(|sink| sink.is_blocking())
     }
@@ -142,7 +142,7 @@ impl Sink for Sinks {
 // === impl Audit ===
 
 impl Audit {
-    /// Logs what the policy says to the sink.
+    /// Logs to the sink according to the policy.
     pub fn new(policy: Policy, sink: Arc<dyn Sink>) -> Audit {
         Audit { policy, sink, counts: Counts::default() }
     }

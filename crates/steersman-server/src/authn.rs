@@ -1,22 +1,22 @@
-//! Authentication: who sent a request.
+//! Authentication: finds the user who sent a request.
 //!
-//! Authenticators are asked in upstream's order, and the first that knows the sender ends the search:
+//! Authenticators are called in upstream's order, and the first that recognizes the sender ends the search:
 //!
 //! ```text
-//! request_header   of a proxy that has authenticated the user
-//! certificate      of the connection, or the code that calls within the process
+//! request_header   a proxy that has authenticated the user
+//! certificate      the connection's client certificate, or the in-process caller
 //! token_file       static tokens
-//! service_account  signed by this server
-//! bootstrap_token  of a Secret, for new nodes
-//! oidc             signed by another issuer (`configuration` is the file about them)
-//! webhook          known to somebody else
+//! service_account  tokens signed by this server
+//! bootstrap_token  tokens in Secrets, for new nodes
+//! oidc             tokens signed by another issuer (`configuration` is the file about them)
+//! webhook          tokens that a webhook recognizes
 //! anonymous        where it is allowed, and only for a request without credentials
 //! ```
 //!
-//! A request with a credential that nobody knows is refused, a certificate as well as a token, even where anonymous requests are
-//! allowed. To add an
-//! authenticator, write a file here and ask it in `Authenticator::token` or `Authenticator::authenticate`. Certificates and
-//! the token file are answered without waiting; nothing here boxes a future for a request that needs none.
+//! A request with a credential that no authenticator recognizes is refused, a certificate as well as a token, even
+//! where anonymous requests are allowed. To add an authenticator, write a file here and call it in
+//! `Authenticator::token` or `Authenticator::authenticate`. Certificates and the token file are checked without
+//! waiting, and no future is boxed for a request that needs none.
 
 mod bootstrap_token;
 mod certificate;
@@ -55,38 +55,39 @@ use steersman_storage::Store;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The longest token that is looked at.
+/// The length of the longest token that is checked.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// How requests are authenticated, beside the connections that the transport has authenticated.
+/// How requests are authenticated, besides the connections that the transport has authenticated.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Static tokens.
     pub tokens: Tokens,
-    /// Of ServiceAccounts.
+    /// The tokens of ServiceAccounts.
     pub service_accounts: ServiceAccountOptions,
-    /// The audiences of this server: a token for others only is not good here. Empty: the issuers of service account tokens.
+    /// The audiences of this server; a token must be for one of them. Empty: the issuers of service account tokens.
     pub api_audiences: Vec<String>,
-    /// Which requests without credentials are those of `system:anonymous`.
+    /// Which requests without credentials are accepted, as `system:anonymous`.
     pub anonymous: Anonymous,
-    /// Whether the tokens of Secrets for new nodes are taken.
+    /// Whether the bootstrap tokens in Secrets, for new nodes, are accepted.
     pub takes_bootstrap_tokens: bool,
-    /// Which proxies are believed; `None`: no proxy is.
+    /// Which proxies are trusted; `None`: no proxy is.
     pub request_header: Option<RequestHeader>,
-    /// Other issuers whose tokens are taken.
+    /// Other issuers whose tokens are accepted.
     pub issuers: Vec<Oidc>,
-    /// Who is asked about tokens that nobody here knows.
+    /// The webhook that reviews tokens that no other authenticator recognizes.
     pub webhook: Option<Webhook>,
-    /// The certificate, as PEM, of who certifies the clients of the transport. It is published for servers that extend this one.
+    /// The certificate, as PEM, of the authority that signs the clients' certificates. It is published for servers that
+    /// extend this one.
     pub client_ca: Option<String>,
 }
 
-/// Which requests without credentials are answered.
+/// Which requests without credentials are accepted.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Anonymous {
     /// All.
     Always,
-    /// Those for these paths.
+    /// Requests for these paths.
     At(Vec<String>),
     #[default]
     Never,
@@ -106,17 +107,17 @@ pub(crate) struct Authenticator {
     store: Store,
 }
 
-/// Whose token it is, and for which of the audiences that were asked about.
+/// The user of a token, and the requested audiences that it is for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Identity {
     pub(crate) user: Arc<User>,
     pub(crate) audiences: Vec<String>,
 }
 
-/// Why a token is not good, in upstream's words.
+/// Why a token is not valid, in upstream's words.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Rejected {
-    /// Of those who issue tokens of its form.
+    /// The reasons of the authenticators that accept tokens of this form.
     reasons: Vec<String>,
 }
 
@@ -153,8 +154,8 @@ impl Authenticator {
         &self.audiences
     }
 
-    /// The user who sent a request, if known, and what there is to note about the credential. A certificate takes precedence
-    /// over a token.
+    /// The user who sent a request, if known, and the notes about the credential for the audit log. A certificate takes
+    /// precedence over a token.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -188,10 +189,10 @@ impl Authenticator {
         }
     }
 
-    /// Whose token it is, if it is good for one of the audiences, and what there is to note about it.
+    /// The user of a token that is valid for one of the audiences, and the notes about it for the audit log.
     ///
     /// # Errors
-    /// When it is not good.
+    /// When the token is not valid.
     pub(crate) async fn token(
         &self,
         token: &str,
@@ -205,7 +206,7 @@ impl Authenticator {
         }
         let digest = digest_cache::digest(token);
         if let Some(user) = self.tokens.find(&digest) {
-            // Tokens that say nothing of audiences are for this server.
+            // Static tokens have no audiences: they are for this server.
             let audiences = common(audiences, &self.audiences);
             if !audiences.is_empty() || self.audiences.is_empty() {
                 return Ok(Identity { user: user.clone(), audiences });
@@ -219,7 +220,7 @@ impl Authenticator {
             Ok(None) => {}
             Err(reason) => rejected.reasons.push(reason),
         }
-        // They say nothing of audiences either.
+        // Bootstrap tokens have no audiences either.
         let of_bootstrap = common(audiences, own);
         if self.takes_bootstrap_tokens && (!of_bootstrap.is_empty() || own.is_empty()) {
             match bootstrap_token::authenticate(&self.store, token, now).await {
@@ -229,7 +230,7 @@ impl Authenticator {
             }
         }
         if !self.issuers.is_empty() || self.webhook.is_some() {
-            // Boxed, because it is large and few servers have any.
+            // Boxed, because the future is large and few servers have issuers or a webhook.
             return Box::pin(self.foreign_token(token, &digest, audiences, now, rejected)).await;
         }
         Err(rejected)
@@ -237,7 +238,7 @@ impl Authenticator {
 }
 
 impl Authenticator {
-    /// Whose token it is, by those elsewhere who issue tokens or know them.
+    /// The user of a token that other issuers or the webhook recognize.
     async fn foreign_token(
         &self,
         token: &str,
@@ -247,7 +248,8 @@ impl Authenticator {
         mut rejected: Rejected,
     ) -> Result<Identity, Rejected> {
         let own = &self.audiences;
-        // The audience that an issuer's token is for was compared with the issuer's own: what it says is good for this server.
+        // The audience of an issuer's token was compared with the issuer's configuration, so the token is for this
+        // server.
         let in_common = common(audiences, own);
         let is_for_own = !in_common.is_empty() || own.is_empty();
         for issuer in self.issuers.iter().filter(|_| is_for_own) {
@@ -267,7 +269,7 @@ impl Authenticator {
         Err(rejected)
     }
 
-    /// Starts the tasks that keep up with other issuers. They end when the server stops.
+    /// Starts the tasks that fetch the keys of other issuers. They end when the server stops.
     pub(crate) fn start(&self, stopping: &CancellationToken) -> Vec<JoinHandle<()>> {
         self.issuers.iter().map(|issuer| issuer.start(stopping.clone())).collect()
     }
@@ -293,21 +295,21 @@ impl fmt::Display for Rejected {
     }
 }
 
-/// The token of a request. A header of another scheme is no credential, nor is one with more than a blank before the token, as in
-/// kube-apiserver: what stands between might be something else to whoever looks at the header on its way.
+/// The bearer token of a request. A header of another scheme is no credential, nor is one with more than a space before
+/// the token, as in kube-apiserver: an intermediary might read the text in between differently.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let header = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = header.split_at_checked(7)?;
     if !scheme.eq_ignore_ascii_case(b"bearer ") {
         return None;
     }
-    // A token that is no text is one that nobody knows.
+    // A token that is not UTF-8 becomes one that no authenticator recognizes.
     let text = std::str::from_utf8(token).unwrap_or("\u{fffd}");
-    // What follows a space is no part of the token.
+    // The token ends at a space.
     text.split(' ').next().filter(|token| !token.is_empty())
 }
 
-/// The texts of a list that are in another too.
+/// The strings that are in both lists, in the order of the first.
 fn common(of: &[String], others: &[String]) -> Vec<String> {
     of.iter().filter(|text| others.contains(text)).cloned().collect()
 }

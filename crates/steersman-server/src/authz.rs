@@ -1,8 +1,9 @@
 //! Authorization.
 //!
-//! An [`Authorizer`] decides on the attributes of a request: allow, deny or no opinion, with a reason. It also lists what a
-//! user may do. Which ones a server asks, and in which order, is its [`Authorization`]: usually the roles and bindings in its
-//! store (`rbac`), before them the authorizer of nodes (`node`) where there are any, and policies in a file (`abac`). An embedder can pass an authorizer of its own, such as [`Masters`].
+//! An [`Authorizer`] decides on the attributes of a request: allow, deny or no opinion, with a reason. It also lists
+//! the permissions of a user. The authorizers of a server and their order are its [`Authorization`]: usually the roles
+//! and bindings in its store (`rbac`), before them the node authorizer (`node`) where there are nodes, and policies in
+//! a file (`abac`). An embedder can pass its own authorizer, such as [`Masters`].
 
 mod abac;
 mod configuration;
@@ -26,9 +27,9 @@ use steersman_machinery::GroupResource;
 
 pub use crate::operation::{Attributes, ResourceAttributes};
 
-/// Decides whether a user may do what a request asks.
+/// Decides whether a user may make a request.
 pub trait Authorizer: fmt::Debug + Send + Sync {
-    /// The verdict, if it can be given without waiting. An authorizer that never waits answers here and saves a boxed future.
+    /// The verdict, if it needs no waiting. An authorizer that never waits answers here, which saves a boxed future.
     fn authorize_now(&self, user: &User, attributes: &Attributes<'_>) -> Option<Verdict> {
         let _ = (user, attributes);
         None
@@ -37,7 +38,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     /// The verdict. Called where [`Authorizer::authorize_now`] returned none.
     fn authorize<'a>(&'a self, user: &'a User, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Verdict>;
 
-    /// What a user may do in a namespace, and on non-resource paths.
+    /// The permissions of a user in a namespace, and on non-resource paths.
     fn rules_for<'a>(&'a self, user: &'a User, namespace: &'a str) -> BoxFuture<'a, Rules>;
 }
 
@@ -46,22 +47,22 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
 pub struct Verdict {
     /// Whether the request is allowed.
     pub decision: Decision,
-    /// Why, for the client; empty where there is nothing to say.
+    /// The reason for the client; empty if there is none.
     pub reason: Reason,
     /// Why the authorizer could not evaluate all of its rules.
     pub error: Option<String>,
 }
 
-/// Why a request is allowed or not. Printed only where somebody reads it.
+/// Why a request is allowed or not. Formatted only when it is read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reason {
     /// A binding allows it.
     Granted(Grant),
-    /// In words.
+    /// A reason given as text.
     Text(Cow<'static, str>),
 }
 
-/// What authorization said of a request that it refused, in the extensions of the answer.
+/// The reason of a denial, in the extensions of the response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Denied(pub String);
 
@@ -76,12 +77,12 @@ pub enum Decision {
     NoOpinion,
 }
 
-/// What a user may do.
+/// The permissions of a user.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
-    /// On resources.
+    /// Permissions on resources.
     pub resources: Vec<ResourceRule>,
-    /// On other paths.
+    /// Permissions on non-resource paths.
     pub non_resources: Vec<NonResourceRule>,
     /// Whether the list may be incomplete.
     pub is_incomplete: bool,
@@ -89,25 +90,25 @@ pub struct Rules {
     pub error: Option<String>,
 }
 
-/// Verbs that are allowed on resources. `*` stands for all.
+/// Verbs that are allowed on resources. `*` matches all.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ResourceRule {
     pub verbs: Vec<String>,
     pub api_groups: Vec<String>,
     pub resources: Vec<String>,
-    /// Empty: whatever the name.
+    /// The names to which the rule is limited; empty: all names.
     pub resource_names: Vec<String>,
 }
 
-/// Verbs that are allowed on paths. `*` at the end of a path stands for the rest.
+/// Verbs that are allowed on paths. `*` at the end of a path matches the rest.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NonResourceRule {
     pub verbs: Vec<String>,
     pub paths: Vec<String>,
 }
 
-/// Members of `system:masters` may do everything. Every authenticated user may read discovery, health and version, and may
-/// post reviews about themselves.
+/// Members of `system:masters` may do everything. Every authenticated user may read discovery, health and version, and
+/// may post reviews about themselves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Masters;
 
@@ -135,10 +136,10 @@ impl Verdict {
 // === impl Reason ===
 
 impl Reason {
-    /// There is nothing to say.
+    /// No reason.
     pub const NONE: Reason = Reason::Text(Cow::Borrowed(""));
 
-    /// Whether there is nothing to say.
+    /// Whether there is no reason.
     pub fn is_empty(&self) -> bool {
         matches!(self, Reason::Text(text) if text.is_empty())
     }
@@ -207,7 +208,7 @@ impl Authorizer for Masters {
     }
 }
 
-/// The verdict on a request, without waiting if the authorizer can answer at once.
+/// The verdict on a request, without waiting if the authorizer can decide at once.
 pub(crate) async fn verdict(authorizer: &dyn Authorizer, user: &User, attributes: &Attributes<'_>) -> Verdict {
     match authorizer.authorize_now(user, attributes) {
         Some(verdict) => verdict,
@@ -227,10 +228,10 @@ pub(crate) async fn authorize(
     enforce(user, attributes, verdict(authorizer, user, attributes).await)
 }
 
-/// The failure of a request whose verdict is not that it is allowed.
+/// The error of a request whose verdict does not allow it.
 ///
 /// # Errors
-/// As [`authorize`].
+/// Like [`authorize`].
 pub(crate) fn enforce(user: &User, attributes: &Attributes<'_>, verdict: Verdict) -> Result<(), Failure> {
     if verdict.is_allowed() {
         return Ok(());
@@ -304,7 +305,7 @@ mod tests {
         );
     }
 
-    /// Looks something up before it answers.
+    /// An authorizer that waits before it decides.
     #[derive(Debug)]
     struct Slow(Verdict);
 

@@ -1,7 +1,7 @@
 //! The bodies of answers: either complete bytes, or chunks that are made as the client reads them.
 //!
-//! A body made in chunks is never held in memory as a whole. If a later chunk cannot be made the body ends with an error, so
-//! that no client takes a part for the whole.
+//! A body made in chunks is never held in memory as a whole. If a later chunk cannot be made the body ends with an
+//! error, so that no client takes a part for the whole.
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -28,13 +28,13 @@ enum Inner {
     Stream(Option<Box<dyn Chunks>>),
 }
 
-/// Why a body ends before its end.
+/// The reason why a body is incomplete.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A later part cannot be read or converted.
     #[error("the rest of the answer cannot be made: {0}")]
     Broken(String),
-    /// The client took too little for too long.
+    /// The client read too slowly for too long.
     #[error("the client reads too slowly")]
     TooSlow,
 }
@@ -44,24 +44,24 @@ pub(crate) trait Chunks: Send {
     /// The next chunk, never empty; `None` at the end and after an error.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>>;
 
-    /// Takes over the permit that the request holds among those in flight. It is dropped at the end, or as soon as the client
-    /// keeps the server waiting. A body without an end, such as a watch, drops it once its beginning is sent.
+    /// Takes over the permit of the request in flight. It is dropped at the end, or as soon as the client keeps the
+    /// server waiting. An endless body, such as a watch, drops it when its beginning is sent.
     fn hold(&mut self, permit: Box<dyn Send>) {
         drop(permit);
     }
 
-    /// Whether compressing is worthwhile: the body is long and has an end.
+    /// Whether compression is worthwhile: the body is long and has an end.
     fn is_compressible(&self) -> bool {
         false
     }
 }
 
-/// Is told what was sent of a body. It is dropped with the body, after its end or when it is given up.
+/// Observes the bytes that are sent of a body. Dropped with the body, after its end or when it is abandoned.
 pub(crate) trait Observer: Send {
     fn chunk(&mut self, bytes: &Bytes);
 }
 
-/// Another body, and who is told of it.
+/// A body with its observer.
 struct Observed {
     source: Inner,
     observer: Box<dyn Observer>,
@@ -74,7 +74,7 @@ struct Gzip {
 }
 
 impl Body {
-    /// No body.
+    /// An empty body.
     pub fn empty() -> Body {
         Body::full(Bytes::new())
     }
@@ -88,7 +88,7 @@ impl Body {
         Body(Inner::Stream(Some(Box::new(chunks))))
     }
 
-    /// All bytes, where the body is complete and nobody has looked at it yet.
+    /// All bytes, if the body is complete and has no observer or compression yet.
     pub(crate) fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Inner::Full(bytes) => Some(bytes),
@@ -96,13 +96,13 @@ impl Body {
         }
     }
 
-    /// Tells an observer from now on what is sent.
+    /// Adds an observer of the bytes that are sent from now on.
     pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
         let source = std::mem::replace(&mut self.0, Inner::Full(Bytes::new()));
         self.0 = Inner::Observed(Box::new(Observed { source, observer }));
     }
 
-    /// Compresses the body if it is long enough to be worth it; says whether it did.
+    /// Compresses the body if it is long enough; returns whether it did.
     pub(crate) fn compress(&mut self) -> bool {
         let is_worth_it = self.0.is_worth_compressing();
         if is_worth_it {
@@ -113,7 +113,7 @@ impl Body {
         is_worth_it
     }
 
-    /// Hands the permit of a request in flight to the code that makes the rest of the answer.
+    /// Passes the permit of a request in flight to the code that makes the rest of the answer.
     pub(crate) fn hold(&mut self, permit: impl Send + 'static) {
         let mut inner = &mut self.0;
         loop {
@@ -186,7 +186,7 @@ impl Gzip {
             let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
             match ready!(self.source.poll_chunk(cx)) {
                 Some(Ok(chunk)) => {
-                    // Writing into a vector cannot fail.
+                    // Writes to a vector cannot fail.
                     let _ = encoder.write_all(&chunk);
                     if CHUNK_BYTES <= encoder.get_ref().len() {
                         return Poll::Ready(Some(Ok(std::mem::take(encoder.get_mut()).into())));

@@ -1,7 +1,8 @@
-//! The memory of request bodies: bounded for all users together, and for each.
+//! The memory of request bodies: bounded for all users together, and for each user.
 //!
-//! A body is reserved as its bytes arrive, and until its request has ended. What every body has for free is bounded by the number of
-//! requests, so that requests of usual sizes cost nothing here, and are received however much large ones are under way.
+//! Memory is reserved as the bytes of a body arrive, and until its request has ended. The free bytes of each body are
+//! bounded by the number of requests, so requests of usual sizes reserve nothing here, and are received no matter how
+//! many large ones are in flight.
 
 use crate::status::Failure;
 use steersman_kinds::user::User;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 /// The bytes that every body may have without a reservation.
 const FREE_BYTES: usize = 16 * 1024;
-/// The most bytes of the bodies of one user, and of all. The largest body has 3 MiB.
+/// The most bytes of the bodies of one user, and of all users. The largest body has 3 MiB.
 const USER_BYTES_MAX: usize = 64 << 20;
 const BYTES_MAX: usize = 192 << 20;
 
@@ -28,7 +29,7 @@ struct Reserved {
     users: HashMap<String, usize>,
 }
 
-/// The reservation of one body. Dropping it gives the bytes back.
+/// The reservation of one body. Dropping it releases the bytes.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     memory: Arc<BodyMemory>,
@@ -36,7 +37,7 @@ pub(crate) struct Reservation {
     bytes: usize,
 }
 
-/// Why there is no memory for a body.
+/// The reason why there is no memory for a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 enum Full {
     #[error(
@@ -90,7 +91,7 @@ impl Reserved {
 }
 
 impl Reservation {
-    /// To be called when so many bytes of the body have arrived.
+    /// Called when this many bytes of the body have arrived.
     ///
     /// # Errors
     /// 429 if there is no memory for them.

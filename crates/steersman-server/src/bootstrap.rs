@@ -1,5 +1,6 @@
-//! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and the bindings of the system, the
-//! Service by which the server is found, and the server's Lease. What the server itself needs is made again if somebody deletes it.
+//! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and bindings of the
+//! system, the server's own Service, and its Lease. Objects that the server itself needs are made again if somebody
+//! deletes them.
 
 mod access;
 mod lease;
@@ -21,42 +22,43 @@ use steersman_machinery::value::set_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use tokio::task::JoinHandle;
 
-/// How often the server looks whether what it needs is still there. Upstream looks for its Service as often, and for the namespaces each minute.
+/// The interval at which the server checks the objects that it needs. Upstream checks its Service as often, and the
+/// namespaces each minute.
 const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// How clients and other servers find and trust this one.
+/// The facts by which clients and other servers find and trust this one.
 pub(crate) struct Found<'a> {
     /// `host:port` under which clients reach it.
     pub(crate) address: &'a str,
     /// The address at which other machines reach it.
     pub(crate) advertised: Option<IpAddr>,
-    /// The certificate of who certifies its clients.
+    /// The certificate of the CA of its clients.
     pub(crate) client_ca: Option<&'a str>,
 }
 
-/// When the objects of the server are looked at.
+/// The time at which the server's objects are checked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Pass {
     Start,
-    /// Every so often while the server runs.
+    /// At intervals while the server runs.
     Periodic,
 }
 
-/// Creates the namespaces that do not exist yet, in which everything else is made.
+/// Creates the missing namespaces, which all other objects need.
 ///
 /// # Errors
-/// When the store refuses.
+/// When the store refuses a write.
 pub(crate) async fn namespaces(state: &State) -> Result<(), Failure> {
     future::try_join_all(NAMESPACES.map(|name| namespace(state, name))).await.map(|_| ())
 }
 
-/// Creates what else does not exist yet at the same time, so that it shares commits of the store. Nothing is written that is already
-/// there. Returns the task that renews the Lease of the server.
+/// Creates the other missing objects concurrently, so that they share commits of the store. Existing objects are not
+/// written. Returns the task that renews the server's Lease.
 ///
 /// # Errors
-/// When the store refuses.
+/// When the store refuses a write.
 pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinHandle<()>, Failure> {
     let classes = SYSTEM_CLASSES.map(|(name, value, description)| class(state, name, value, description));
     let roles = async {
@@ -74,9 +76,9 @@ pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinH
     Ok(lease)
 }
 
-/// Makes again what the server needs and somebody has deleted or changed, until the server stops: its namespaces, the Service by which it is found,
-/// the range of the Service's address, what is behind the Service, and the certificates that clients are known by. As long as all is as it should be
-/// nothing is written.
+/// Restores the objects that the server needs if they were deleted or changed, until the server stops: its namespaces,
+/// its Service with the range of its address and its endpoints, and the published CA of clients. Nothing is written
+/// while all are as wanted.
 pub(crate) fn keep(state: &Arc<State>, found: &Found<'_>) -> JoinHandle<()> {
     let (state, address, client_ca) = (state.clone(), found.address.to_owned(), found.client_ca.map(str::to_owned));
     let advertised = found.advertised;
@@ -85,7 +87,7 @@ pub(crate) fn keep(state: &Arc<State>, found: &Found<'_>) -> JoinHandle<()> {
         let mut said = Vec::new();
         while tokio::select! { () = state.stopping() => false, () = tokio::time::sleep(KEEP_INTERVAL) => true } {
             let found = Found { address: &address, advertised, client_ca: client_ca.as_deref() };
-            // One that fails does not hold up the others.
+            // A failure does not hold up the others.
             let outcomes = [
                 namespaces(&state).await,
                 own_service::reconcile(&state, &found, Pass::Periodic).await,
@@ -115,7 +117,7 @@ async fn class(state: &State, name: &str, value: i64, description: &str) -> Resu
     create(state, &classes, &ObjectKey::cluster(name), class).await
 }
 
-/// The role by which whoever may view a namespace may see what its Pods use, as metrics-server's manifest has it.
+/// The role that lets viewers of a namespace read the usage of its Pods, as in metrics-server's manifest.
 async fn metrics_reader(state: &State) -> Result<(), Failure> {
     if state.resource_metrics.is_none() {
         return Ok(());
@@ -136,7 +138,7 @@ async fn metrics_reader(state: &State) -> Result<(), Failure> {
     create(state, &roles, &ObjectKey::cluster(name), role).await
 }
 
-/// Says for servers that extend this one who certifies clients, so that they trust the same.
+/// Publishes the CA of clients for servers that extend this one, so that they trust the same clients.
 async fn publish_client_ca(state: &State, client_ca: Option<&str>) -> Result<(), Failure> {
     let Some(client_ca) = client_ca else { return Ok(()) };
     let configs = GroupResource::new("", "configmaps");

@@ -1,5 +1,5 @@
-//! What every request passes on its way in, in this order: audit id, authentication, impersonation, classification for priority
-//! and fairness, authorization, its body, its turn; and the headers that every answer gets on its way out.
+//! The stages that every request passes, in this order: audit id, authentication, impersonation, classification for
+//! priority and fairness, authorization, its body, its turn; and the headers of every answer.
 
 mod impersonation;
 mod labels;
@@ -46,13 +46,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-/// A request may wait for its turn for a quarter of the time that it may take.
+/// The part of its time limit that a request may wait for its turn: a quarter.
 const QUEUE_WAIT_PART: u32 = 4;
-/// The answer to a review that comes back to the server that has sent it.
+/// The answer to a review that the server has sent to itself.
 const OWN_REVIEW: &str =
     "this server sent this request itself, to a webhook: the URL of the webhook leads back to the server";
 
-/// What every request passes.
+/// The stages that every request passes.
 pub(crate) struct Chain {
     router: Router,
     limits: Arc<Limits>,
@@ -61,7 +61,7 @@ pub(crate) struct Chain {
     writing: TaskTracker,
 }
 
-/// What becomes known of a request on its way in, for its answer and the audit log.
+/// Facts about a request, found on its way in, for its answer and the audit log.
 #[derive(Default)]
 struct Known {
     notes: Notes,
@@ -77,11 +77,11 @@ struct Head {
     query: Query,
 }
 
-/// A request that is let in.
+/// A request that has been admitted.
 struct Entered {
     user: Arc<User>,
     body: Bytes,
-    /// Reserved for the body until the request has ended.
+    /// The memory reserved for the body until the request has ended.
     _memory: Reservation,
     deadline: Instant,
     load: Load,
@@ -154,7 +154,7 @@ impl Chain {
                     trail.answered(&mut answer.response, failure.as_ref(), has_panicked).await;
                 }
                 None if sender.is_none() => Trail::unauthenticated(received, &notes.audit_annotations).await,
-                // The policy does not want it.
+                // The audit policy excludes the request.
                 None => {}
             }
         }
@@ -233,11 +233,11 @@ impl Chain {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
             let mut memory = self.limits.reserve(&user);
             let body = if is_read {
-                // A GET is described by its path and query alone, so a body is not waited for.
+                // A GET is fully described by its path and query, so no body is awaited.
                 Bytes::new()
             } else {
-                // A write permit is taken only once the body is here: a client that sends slowly holds one of the far more
-                // numerous permits for receiving instead.
+                // A write permit is taken only when the body has arrived: a client that sends slowly holds one of the
+                // far more numerous permits for receiving instead.
                 let _receiving = self.limits.try_receive().ok_or_else(busy)?;
                 body.read(&mut memory).await?
             };
@@ -251,10 +251,10 @@ impl Chain {
                 state.metrics.reject();
                 return Ok(too_many());
             };
-            // A write that has begun is finished even if its client disconnects: only at its end is it known whether what it
-            // reserved, such as a cluster IP, was stored.
+            // A write that has begun is finished even if its client disconnects: only at its end is it known whether
+            // the values that it reserved, such as a cluster IP, were stored.
             let is_write = info.target.is_some() && !is_read;
-            // A deletion of a collection is many writes: no further ones are begun after its client has disconnected.
+            // A deletion of a collection is many writes: no further ones begin after its client has disconnected.
             let abandoned = (info.verb == "deletecollection").then(CancellationToken::new);
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
             if deadline <= Instant::now() {
@@ -264,11 +264,11 @@ impl Chain {
                 parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
             let load = Load::of_request(compute::body_bytes(content_type, &body), interrupt.clone());
             let job = Job { user: user.clone(), deadline, load };
-            // A dry run changes nothing, so it ends when its client has gone. What only reads is dropped.
+            // A dry run changes nothing, so it ends when its client disconnects. The future of a read is dropped then.
             let _interrupts = query.first("dryRun").map(|_| job.load.clone().interrupting());
             let entered = Entered { user, body, _memory: memory, deadline, load: job.load.clone(), permit, abandoned };
-            // In a box, because it is large: a task, which begins at a cache line, costs the allocator more the larger it is,
-            // and what holds it is moved several times before it starts.
+            // In a box, because the future is large: a task is aligned to a cache line and costs the allocator more the
+            // larger it is, and its future is moved several times before it starts.
             let done = Box::pin(self.clone().carry_out(head.clone(), entered).in_current_span());
             let compute = state.compute.clone();
             let done = async move { compute.carry_out(job, done).await };
@@ -278,7 +278,7 @@ impl Chain {
                 return Err(compute::too_late());
             }
             match outcome {
-                // Its permit and its task are done: it only waits.
+                // The permit and the task have been released: the answer is only waited for.
                 Ok(Answer { later: Some(later), .. }) => later.0.await,
                 outcome => outcome,
             }
@@ -292,7 +292,7 @@ impl Chain {
         }
     }
 
-    /// Carries out a request, and holds its permit until then.
+    /// Carries out a request, and holds its permit while it does so.
     async fn carry_out(self: Arc<Chain>, head: Arc<Head>, entered: Entered) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
         let Entered { user, body, _memory, deadline, load, permit, abandoned } = entered;
@@ -301,13 +301,13 @@ impl Chain {
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
         if let Ok(answer) = &mut outcome {
-            // The rest of a streamed list is work too, so its body goes on holding the permit.
+            // The rest of a streamed list is work too, so its body keeps the permit.
             answer.response.body_mut().hold(permit);
         }
         (outcome, notes)
     }
 
-    /// What a request does, as far as its seats depend on it.
+    /// The properties of a request that determine its seats.
     fn work<'a>(&self, head: &'a Head) -> Kind<'a> {
         let Head { info, query, .. } = head;
         let state = &self.router.state;
@@ -317,7 +317,7 @@ impl Chain {
             "create" | "delete" | "patch" | "update" => {
                 Kind::Write { n_watchers: state.metrics.open_watches(group, version, resource) }
             }
-            // One with a name reads a single object.
+            // With a name it reads a single object.
             "list" | "watch" if target.name.is_some() => Kind::Other,
             "watch" if !query.is_true("sendInitialEvents") => Kind::Other,
             "list" | "watch" => {
@@ -330,7 +330,7 @@ impl Chain {
     }
 }
 
-/// The result of a task. If it panicked, the panic goes on in the caller.
+/// The result of a task. If the task panicked, the panic continues in the caller.
 async fn joined<T>(task: JoinHandle<T>) -> Result<T, Failure> {
     match task.await.map_err(JoinError::try_into_panic) {
         Ok(done) => Ok(done),
@@ -340,7 +340,7 @@ async fn joined<T>(task: JoinHandle<T>) -> Result<T, Failure> {
     }
 }
 
-/// How long the request may take. Starting a watch is limited like any request; its stream is not.
+/// The time limit of the request. The start of a watch is limited like any request; its stream is not.
 fn request_timeout(query: &Query, info: &RequestInfo, max: Duration) -> Result<Duration, Failure> {
     match query.non_empty("timeout").filter(|_| info.verb != "watch") {
         None => Ok(max),
@@ -359,7 +359,8 @@ fn is_apply(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/apply-patch"))
 }
 
-/// The answer to a request that priority and fairness, or the limit of those in flight, turns away: in plain text, as upstream.
+/// The answer to a request that is rejected by priority and fairness, or by the limit of requests in flight: plain
+/// text, as upstream.
 fn too_many() -> Answer {
     let mut answer = Answer::text(429, "Too many requests, please try again later.\n");
     answer.set(RETRY_AFTER.as_str(), "1");
@@ -370,7 +371,7 @@ fn busy() -> Failure {
     Failure::too_many_requests("Too many requests, please try again later.", 1)
 }
 
-/// The id of a request: the one it came with, or a new one.
+/// The id of a request: that of its header, or a new one.
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     let given = headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
     let made = || HeaderValue::from_str(&uid::random()).unwrap_or(HeaderValue::from_static("unknown"));

@@ -1,7 +1,7 @@
-//! Bodies of requests: bytes to trees, from JSON or YAML. What goes out is written by `representation`.
+//! Parses request bodies from JSON or YAML into trees. `representation` writes answers.
 //!
-//! Bodies are read without a schema here; [`steersman_schema::decode`] reads JSON against one. Duplicate keys are reported, for
-//! strict field validation. Numbers come out as Go prints them.
+//! Bodies are parsed without a schema here; [`steersman_schema::decode`] decodes JSON with one. Duplicate keys are
+//! reported, for strict field validation. Numbers are normalized to Go's form.
 
 mod yaml;
 
@@ -24,25 +24,25 @@ pub(crate) enum Error {
     Yaml(String),
 }
 
-/// A body read without a schema.
+/// A body parsed without a schema.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) value: Value,
     pub(crate) faults: Faults,
 }
 
-/// Faults of a body as a document, which strict validation refuses: above all duplicate keys. The last value of a key counts.
+/// Errors of a body as a document, which strict validation reports: above all duplicate keys. The last value of a key
+/// counts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Faults {
-    /// Each with its path, as `duplicate field "spec.a"`.
+    /// Each error with its path, as `duplicate field "spec.a"`.
     Json(Vec<String>),
     #[default]
     None,
-    /// Each with its line, as `line 6: key "a" already set in map`.
+    /// Each error with its line, as `line 6: key "a" already set in map`.
     Yaml(Vec<String>),
 }
 
-/// Reads a JSON body.
 pub(crate) fn decode_json(body: &[u8], budget: &Budget) -> Result<Parsed, Error> {
     let decoded = decode::document(body, budget).map_err(|error| match error {
         decode::Error::Budget(error) => Error::Budget(error),
@@ -52,16 +52,16 @@ pub(crate) fn decode_json(body: &[u8], budget: &Budget) -> Result<Parsed, Error>
     Ok(Parsed { value: decoded.value, faults: Faults::of_json(&decoded.faults) })
 }
 
-/// Reads a YAML body; of several documents the first.
+/// Parses a YAML body; of several documents the first.
 ///
-/// JSON is YAML, and what most clients send under its name: read as JSON it costs a tenth.
+/// JSON is YAML, and most clients send JSON as YAML: parsing it as JSON costs a tenth.
 pub(crate) fn decode_yaml(body: &[u8], budget: &Budget) -> Result<Parsed, Error> {
     if let Some(value) = plain_json(body, budget)? {
         return Ok(Parsed { value, faults: Faults::None });
     }
     let text = std::str::from_utf8(body).map_err(|error| Error::Yaml(error.to_string()))?;
     let parsed = yaml::parse(first_document(text), budget);
-    // The parser knows its own errors only.
+    // The parser only reports its own errors.
     budget.check()?;
     let (mut value, lines) = parsed.map_err(Error::Yaml)?;
     value::normalize_numbers(&mut value);
@@ -69,7 +69,8 @@ pub(crate) fn decode_yaml(body: &[u8], budget: &Budget) -> Result<Parsed, Error>
     Ok(Parsed { value, faults: if lines.is_empty() { Faults::None } else { Faults::Yaml(lines) } })
 }
 
-/// The object that a body is in JSON, if nothing is wrong with it: faults are told in the words of the format asked for.
+/// The object of a body that is valid JSON; otherwise none, so that errors are reported in the words of the requested
+/// format.
 fn plain_json(body: &[u8], budget: &Budget) -> Result<Option<Value>, budget::Error> {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Ok(None);
@@ -81,7 +82,7 @@ fn plain_json(body: &[u8], budget: &Budget) -> Result<Option<Value>, budget::Err
     }
 }
 
-/// Refuses a body nested so deeply that, with the fields that the server adds, it could not be read back.
+/// Refuses a body nested so deep that, with the fields that the server adds, it could not be parsed again.
 fn bound(value: &Value) -> Result<(), Error> {
     fn depth(value: &Value) -> usize {
         match value {
@@ -103,7 +104,8 @@ impl Faults {
         }
     }
 
-    /// The parts of the message of a strict refusal. Faults of YAML are one part of several lines, as go-yaml reports them.
+    /// The parts of the message under strict validation. Errors of YAML are one part of several lines, as go-yaml
+    /// reports them.
     pub(crate) fn errors(&self) -> Vec<String> {
         match self {
             Faults::Json(faults) => faults.clone(),
@@ -112,7 +114,7 @@ impl Faults {
         }
     }
 
-    /// As warnings, one for each key.
+    /// The errors as warnings, one for each key.
     pub(crate) fn warnings(&self) -> &[String] {
         match self {
             Faults::Json(lines) | Faults::Yaml(lines) => lines,
@@ -190,7 +192,7 @@ mod tests {
             );
             assert_eq!((yaml.value, yaml.faults), (json.value, Faults::None), "{body}");
         }
-        // What JSON's reader has something against is YAML's to tell.
+        // Bodies that the JSON parser refuses are left to the YAML parser.
         assert_eq!(decode_yaml(b"{\"a\": 1}\n---\n{\"a\": 2}", &Budget::unlimited()).unwrap().value, json!({"a": 1}));
         assert_eq!(decode_yaml(b"{a: on}", &Budget::unlimited()).unwrap().value, json!({"a": true}));
         let parsed = decode_yaml(br#"{"a": 1, "a": 2}"#, &Budget::unlimited()).unwrap();

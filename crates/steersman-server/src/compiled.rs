@@ -1,11 +1,12 @@
-//! Whether what is compiled from the store is as new as what clients can read of it.
+//! Keeps requests from being decided on compiled forms that are older than what clients can read.
 //!
-//! Whoever has seen a role, a policy, a webhook, a definition or a FlowSchema, by a GET, a LIST or a WATCH, may count on it, whoever
-//! wrote it: a request waits first until the compiled forms that it depends on have every change that could be read when it came in.
-//! Reads are answered from the store's cache alone, and the cache tells for each resource which of its changes is the newest
-//! ([`Newest`]). While nothing changes, a request costs a comparison of two numbers for each resource.
+//! Once a client has read a role, a policy, a webhook, a definition or a FlowSchema, by a GET, a LIST or a WATCH, it
+//! may rely on it, whoever wrote it: a request first waits until the compiled forms that it depends on have every
+//! change that could be read when it arrived. Reads are answered from the store's cache alone, which publishes the
+//! newest change of each resource ([`Newest`]). While nothing changes, a request costs a comparison of two numbers for
+//! each resource.
 //!
-//! Writers wait for their own changes by themselves ([`crate::state::State::written`]).
+//! Writers wait for their own changes ([`crate::state::State::written`]).
 
 use steersman_kinds::catalog::Catalog;
 use crate::follower::Progress;
@@ -13,17 +14,17 @@ use crate::request_info::RequestInfo;
 use steersman_machinery::GroupResource;
 use steersman_storage::{Newest, Store};
 
-/// Which requests depend on what a resource is compiled to.
+/// The requests that depend on the compiled form of a resource.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Dependents {
-    /// Requests that admission is asked about.
+    /// Requests that pass admission.
     Admitted,
     All,
     /// Requests for custom resources, and for discovery and OpenAPI.
     OnDefinitions,
 }
 
-/// The resources that are compiled to something.
+/// The resources that have a compiled form.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled(Vec<Part>);
 
@@ -46,7 +47,7 @@ impl Needs {
         let Some(target) = &info.target else { return Needs { is_admitted: false, is_on_definitions: true } };
         let served = catalog.find(&target.group, &target.version, &target.resource);
         Needs {
-            // Connecting to a Pod is admitted whatever its method is.
+            // A connection to a Pod passes admission whatever its method is.
             is_admitted: !matches!(info.verb, "get" | "list" | "watch") || target.subresource.is_some(),
             is_on_definitions: served.is_none_or(|served| served.resource.is_custom()),
         }
@@ -67,13 +68,13 @@ impl Compiled {
         self.0.push(Part { dependents, newest: store.newest(resource), progress: progress.clone() });
     }
 
-    /// Whether a change could be read before now that is not in force yet.
+    /// Whether a change can be read that is not in force yet.
     pub(crate) fn is_behind(&self, needs: Needs) -> bool {
         self.behind(needs).next().is_some()
     }
 
-    /// Waits until everything is in force that could be read before now. What no longer comes into force, because the server stops,
-    /// is not waited for.
+    /// Waits until every change that can be read now is in force. Changes that will not come into force, because the
+    /// server stops, are not waited for.
     pub(crate) async fn catch_up(&self, needs: Needs) {
         for part in self.behind(needs) {
             part.progress.wait_for(part.newest.revision()).await;

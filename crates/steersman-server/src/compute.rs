@@ -1,12 +1,12 @@
-//! Heavy requests: their work is done on threads of its own, a bounded number at a time, so that small requests stay fast.
+//! Heavy requests: they are computed on separate threads, a bounded number at a time, so that small requests stay fast.
 //!
-//! A request begins on the worker that polls it. Before it computes for long it says so ([`Load::expect`]); from then on its
-//! future is polled on a blocking thread, and holds one of few slots while it is being polled. While it waits for a webhook or the
-//! store it holds neither. Slots are given out fairly between users ([`queue`]), after priority and fairness has let the request in:
-//! its seat is charged for the time in which it waits here.
+//! A request begins on the worker that polls it. Before a long computation it announces it ([`Load::expect`]); from
+//! then on its future is polled on a blocking thread, and holds one of few slots during each poll. While it waits for a
+//! webhook or the store it holds neither. Slots are shared fairly between users ([`queue`]), after priority and
+//! fairness has admitted the request: its seat is charged for the time that it waits here.
 //!
-//! Blocking threads of the runtime keep a paused clock from advancing while they compute, so tests with one see a request take no
-//! time. The binary has a runtime for this alone, whose threads yield to all others.
+//! Blocking threads of the runtime keep a paused clock from advancing while they compute, so tests with a paused clock
+//! see a request take no time. The binary has a separate runtime for this, whose threads yield to all others.
 
 mod exposition;
 mod load;
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 pub(crate) use crate::compute::load::{Load, body_bytes};
 
-/// How heavy requests are computed.
+/// The options of heavy requests.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Compute {
@@ -41,20 +41,20 @@ pub struct Compute {
     freed: Option<fn()>,
 }
 
-/// Where heavy requests are computed.
+/// The executor of heavy requests.
 pub(crate) struct Pool {
     queue: Mutex<Queue<oneshot::Sender<()>>>,
     options: Compute,
-    /// Requests that were refused because too many were waiting.
+    /// The number of requests refused because too many were waiting.
     refused: AtomicU64,
-    /// Requests whose time was over before they were done.
+    /// The number of requests whose deadline passed before they were done.
     interrupted: AtomicU64,
 }
 
 /// A request that may become heavy.
 pub(crate) struct Job {
     pub(crate) user: Arc<User>,
-    /// When it is to be answered.
+    /// The deadline of the request.
     pub(crate) deadline: Instant,
     pub(crate) load: Load,
 }
@@ -65,17 +65,18 @@ struct Place {
     id: u64,
 }
 
-/// A slot that a request has, or waits for.
+/// A slot that a request has or waits for.
 struct Slot(Arc<Place>);
 
-/// Wakes a request that waits for something.
+/// Wakes a waiting request.
 #[derive(Default)]
 struct Woken {
     is_woken: AtomicBool,
     waker: AtomicWaker,
 }
 
-/// A request between two polls. One that has begun may have much memory: if it is given up, that is freed on a thread of the pool.
+/// A request between two polls. Once it has begun it may hold much memory: if it is dropped, that is freed on a thread
+/// of the pool.
 struct Parked<F: Send + 'static> {
     future: Option<Pin<Box<F>>>,
     place: Arc<Place>,
@@ -85,20 +86,21 @@ struct Parked<F: Send + 'static> {
 // === impl Compute ===
 
 impl Compute {
-    /// Uses the blocking threads of this runtime, and not of the one that calls the service.
+    /// Uses the blocking threads of this runtime instead of those of the runtime that calls the service.
     #[must_use]
     pub fn on(self, runtime: Handle) -> Compute {
         Compute { runtime: Some(runtime), ..self }
     }
 
-    /// Limits how many requests compute at a time. Without it one processor is left to small requests, and at least one request computes.
+    /// Limits how many requests compute at a time. By default one processor is left to small requests, and at least one
+    /// request computes.
     #[must_use]
     pub fn slots(self, slots: NonZeroUsize) -> Compute {
         Compute { slots: Some(slots), ..self }
     }
 
-    /// Calls this on the thread of a heavy request when the request has ended and its memory is free: the allocator may give it
-    /// back to the system.
+    /// Calls this on the thread of a heavy request when the request has ended and its memory is freed: the allocator
+    /// may return it to the system.
     #[must_use]
     pub fn freed(self, freed: fn()) -> Compute {
         Compute { freed: Some(freed), ..self }
@@ -118,14 +120,14 @@ impl Pool {
         Pool { queue, options, refused: AtomicU64::new(0), interrupted: AtomicU64::new(0) }
     }
 
-    /// Carries out a request: where the future is polled, and on threads of the pool from when it is heavy.
+    /// Carries out a request: on the calling task, and once it is heavy on threads of the pool.
     ///
     /// # Errors
-    /// 429 if too many heavy requests are waiting, 504 if the deadline passes before one has its first slot. One that has begun ends
-    /// by itself: its load says when it is to.
+    /// 429 if too many heavy requests are waiting, 504 if the deadline passes before one has its first slot. One that
+    /// has begun ends by itself when its load is interrupted.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the request at its next `await`, and interrupts what it computes.
+    /// Dropping the future abandons the request at its next `await`, and interrupts its computation.
     pub(crate) async fn carry_out<F>(self: &Arc<Pool>, job: Job, mut future: Pin<Box<F>>) -> Result<F::Output, Failure>
     where
         F: Future + Send + 'static,
@@ -180,7 +182,7 @@ impl Pool {
             parked.has_begun = true;
             let Some(future) = parked.future.take() else { return Err(ended()) };
             let mut polled = pin!(self.poll(future, slot, woken.clone()));
-            // Both arms are cancel-safe: the timer may be asked again, and `polled` is kept.
+            // Both arms are cancel-safe: the timer can be polled again, and `polled` is kept.
             let polled = tokio::select! {
                 polled = &mut polled => polled,
                 () = tokio::time::sleep_until(job.deadline) => {
@@ -198,7 +200,7 @@ impl Pool {
         }
     }
 
-    /// Polls a request once, on a thread of the pool. Its output, or the request if it waits for something.
+    /// Polls a request once, on a thread of the pool. Returns its output, or the request if it is still pending.
     async fn poll<F>(
         self: &Arc<Pool>,
         mut future: Pin<Box<F>>,
@@ -212,7 +214,7 @@ impl Pool {
         let (caller, freed) = (Handle::current(), self.options.freed);
         let compute = move || {
             let slot = slot;
-            // Timers and tasks that the request makes belong to the runtime of the caller.
+            // Timers and tasks of the request belong to the caller's runtime.
             let _entered = caller.enter();
             let waker = Waker::from(woken);
             let polled =
@@ -237,7 +239,7 @@ impl Pool {
         match self.runtime().spawn_blocking(compute).await {
             Ok(Ok(polled)) => Ok(polled),
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            // Only a runtime that is shutting down drops what it was given.
+            // Only a runtime that is shutting down drops its tasks.
             Err(_) => Err(ended()),
         }
     }
@@ -247,7 +249,7 @@ impl Pool {
         self.options.runtime.clone().unwrap_or_else(Handle::current)
     }
 
-    /// The deadline of a request has passed.
+    /// Interrupts a request whose deadline has passed.
     fn late(&self, load: &Load) -> Failure {
         if load.interrupt() {
             self.interrupted.fetch_add(1, Ordering::Relaxed);
@@ -262,7 +264,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// The answer to a request whose time is over.
+/// The answer to a request whose deadline has passed.
 pub(crate) fn too_late() -> Failure {
     Failure::timeout("Timeout: request did not complete within the allotted timeout")
 }
@@ -289,13 +291,13 @@ impl Slot {
     /// Waits for a slot.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the wait; the place stays.
+    /// Dropping the future ends the wait; the place stays.
     async fn of(place: &Arc<Place>) -> Slot {
         let (sender, receiver) = oneshot::channel();
         let slot = Slot(place.clone());
         let granted = place.pool.queue.lock().wait(place.id, sender);
         granted.into_iter().for_each(wake);
-        // The sender is dropped only together with the queue, which the place keeps.
+        // The sender is dropped only together with the queue, which the place keeps alive.
         let _granted = receiver.await;
         slot
     }
@@ -315,7 +317,7 @@ impl Drop for Place {
     }
 }
 
-/// Tells a request that it has a slot. If it has gone in the meantime, it gives the slot back itself.
+/// Notifies a request of its slot. If the request is gone, it returns the slot itself.
 fn wake(sender: oneshot::Sender<()>) {
     let _ = sender.send(());
 }
@@ -326,7 +328,7 @@ impl Woken {
     /// Waits until the request has been woken since the last call.
     async fn wait(&self) {
         poll_fn(|cx| {
-            // Registered before looking, so that a wake-up in between is not lost.
+            // Registered before the check, so that a wake-up in between is not lost.
             self.waker.register(cx.waker());
             if self.is_woken.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
         })

@@ -1,10 +1,10 @@
-//! Reads the YAML of a configuration file that whoever starts the server names. Its errors are one line, which says where the
-//! mistake is, and quote nothing of the file: the lines around a mistake may hold a password or a token.
+//! Reads the YAML of a configuration file that a flag names. Its errors are one line with the position of the mistake,
+//! and quote nothing of the file: the lines around a mistake may hold a password or a token.
 
 use serde::de::DeserializeOwned;
 
 /// # Errors
-/// Naming the line and the column.
+/// With the line and the column.
 pub(crate) fn parse<T: DeserializeOwned>(yaml: &str) -> Result<T, String> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {

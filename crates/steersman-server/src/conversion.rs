@@ -1,8 +1,9 @@
 //! Converts objects between the stored, the internal and the requested form.
 //!
-//! Every conversion goes through here, for many objects at once; it is async and may fail. Most are a pure function of the
-//! kind's strategy. Where a definition has a conversion webhook, objects that are in another version than the one wanted are
-//! sent to it in that version, pruned and defaulted by its schema; what comes back is pruned and defaulted by the other one.
+//! Every conversion goes through here, for many objects at once; it is async and may fail. Most are a pure function of
+//! the kind's strategy. Where a definition has a conversion webhook, objects in another version are sent to it in that
+//! version, pruned and defaulted by its schema; the results are pruned and defaulted by the schema of the requested
+//! version.
 
 use steersman_kinds::catalog::{Resource, Served, Version};
 use steersman_kinds::converter::{Converter, Source};
@@ -13,7 +14,7 @@ use steersman_machinery::budget;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{Object, Value};
 
-/// Stored objects in the requested form.
+/// Converts stored objects to the requested form.
 ///
 /// # Errors
 /// When they cannot be converted to that version now.
@@ -23,7 +24,7 @@ pub(crate) async fn to_requested(served: &Served, stored: Vec<Value>) -> Result<
     Ok(internal.into_iter().map(|internal| strategy.present(version, internal)).collect())
 }
 
-/// A stored object in the internal form.
+/// Converts a stored object to the internal form.
 ///
 /// # Errors
 /// When it cannot be converted to that version now.
@@ -31,7 +32,7 @@ pub(crate) async fn to_internal(served: &Served, stored: Value) -> Result<Value,
     one(load(&served.resource, served.version(), vec![stored]).await?)
 }
 
-/// An object of the internal form as it is to be stored.
+/// Converts an object of the internal form to the stored form.
 ///
 /// # Errors
 /// When it cannot be converted to the storage version now.
@@ -39,7 +40,8 @@ pub(crate) async fn to_stored(served: &Served, internal: Value) -> Result<Value,
     store(&served.resource, served.version(), internal).await
 }
 
-/// An object of the internal form of one resource and version, in the requested form of another view of the same objects.
+/// Converts an object from the internal form of one resource and version to the requested form of another resource with
+/// the same objects.
 ///
 /// # Errors
 /// When it cannot be converted to that version now.
@@ -48,8 +50,8 @@ pub(crate) async fn from_internal(from: &Served, to: &Served, internal: Value) -
     one(to_requested(to, vec![stored]).await?)
 }
 
-/// Conversions by a webhook for a function that does no IO and asks for them one after another: it is run again until it has
-/// all of them.
+/// Conversions by a webhook for a function that does no IO and needs them one after another: it is run again until all
+/// of them are known.
 #[derive(Debug, Default)]
 pub(crate) struct OnDemand(Mutex<Conversions>);
 
@@ -59,7 +61,7 @@ struct Conversions {
     wanted: Vec<Question>,
 }
 
-/// An object in the requested form, and the name of the version that is wanted of it.
+/// A conversion: an object in the requested form, and the name of the version to convert to.
 #[derive(Clone, Debug, PartialEq)]
 struct Question {
     object: Value,
@@ -67,10 +69,10 @@ struct Question {
 }
 
 impl OnDemand {
-    /// The conversion of an object. If it is not known yet it fails, and is known in the next run.
+    /// The conversion of an object. If it is not known yet, it fails now and is known in the next run.
     ///
     /// # Errors
-    /// When it is not known, or could not be done.
+    /// When it is not known yet, or has failed.
     pub(crate) fn find(&self, object: &Value, to: &str) -> Result<Value, String> {
         let mut conversions = self.0.lock();
         let is_same = |question: &Question| question.to == to && question.object == *object;
@@ -81,7 +83,7 @@ impl OnDemand {
         Err(format!("not converted to {to} yet"))
     }
 
-    /// Converts what was asked for. True if there was something: the function is to be run again.
+    /// Converts the requested objects. True if there were any: the function must run again.
     pub(crate) async fn supply(&self, resource: &Resource) -> bool {
         let wanted = mem::take(&mut self.0.lock().wanted);
         for question in &wanted {
@@ -111,7 +113,7 @@ pub(crate) fn parse(object: &Object) -> Result<Value, Failure> {
     })
 }
 
-/// Stored objects as they would be stored if they were written now.
+/// Converts stored objects to the form in which they would be stored now.
 ///
 /// # Errors
 /// When one cannot be converted to the storage version now.
@@ -121,7 +123,7 @@ pub(crate) async fn to_stored_again(resource: &Resource, stored: Vec<Value>) -> 
     internal.into_iter().map(|internal| Ok(resource.strategy.store(resource, version, internal)?)).collect()
 }
 
-/// An object in the requested form of one version, in that of another version of the same kind.
+/// Converts an object in the requested form of one version to another version of the same kind.
 ///
 /// # Errors
 /// When it cannot be converted to that version now.
@@ -134,10 +136,10 @@ async fn between(resource: &Resource, from: &Version, to: &Version, requested: V
     Ok(strategy.settle(to, one(converted)?)?)
 }
 
-/// The same where no webhook stands between the versions.
+/// The same where no webhook is needed between the versions.
 ///
 /// # Errors
-/// When the object becomes too large by defaults.
+/// When the object's defaults make it too large.
 pub(crate) fn without_webhook(
     resource: &Resource,
     from: &Version,
@@ -149,7 +151,7 @@ pub(crate) fn without_webhook(
     Ok(strategy.present(to, strategy.load(resource, to, stored)?))
 }
 
-/// Stored objects in the internal form.
+/// Converts stored objects to the internal form.
 async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
     let strategy = &resource.strategy;
     let Some(webhook) = strategy.converter() else {
@@ -166,7 +168,7 @@ async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Res
         let own = resource.versions.iter().find(|own| written == Some(&*own.name));
         waiting.push(match own {
             Some(own) => strategy.load(resource, own, stored)?,
-            // The version is no longer defined: what was stored in it is sent as it is.
+            // The version is no longer defined: an object that was stored in it is sent unchanged.
             None => stored,
         });
         places.push(place);

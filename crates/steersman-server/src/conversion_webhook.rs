@@ -1,11 +1,11 @@
 //! The webhook that converts the objects of a definition between its versions.
 //!
-//! [`Webhook::convert`] sends many objects in one call, and refuses answers that are not what was asked for (`review`). What it
-//! has converted lately is kept for a few seconds (`recent`), so that the many watches of a kind, and a list after an event,
-//! cost one call for each stored object. A failure concerns those only who need a conversion: it says of which kind, of
-//! which object, and which webhook failed.
+//! [`Webhook::convert`] sends many objects in one call, and refuses invalid answers (`review`). Recent conversions are
+//! cached for a few seconds (`recent`), so that the many watches of a kind, and a list after an event, cost one call
+//! for each stored object. A failure affects only requests that need a conversion; its error names the kind, the
+//! object, and the webhook that failed.
 //!
-//! Which objects need it, and what becomes of them before and behind it, is `conversion`'s.
+//! The module `conversion` decides which objects are converted, and processes them before and after.
 
 mod durations;
 mod recent;
@@ -24,14 +24,14 @@ use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 use tokio::time::Instant;
 
-/// How long a call may take, as upstream has it.
+/// The timeout of a call, as upstream.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The most objects in a call, and the most bytes of them unless one alone is larger: the answer, which may be larger than
-/// what was sent, has a limit too.
+/// The maximum number of objects in a call, and of their bytes unless one alone is larger: the answer, which may be
+/// larger than the request, has a limit too.
 const BATCH_OBJECTS: usize = 256;
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// What conversions are called with: connections, and the record of how long they took.
+/// The connections that conversions use, and the record of their durations.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) clients: Arc<Clients>,
@@ -48,16 +48,30 @@ impl Caller {
 #[derive(Debug)]
 pub struct Webhook {
     definition: Box<str>,
-    /// The error says why it cannot be called.
+    /// The error says why the webhook cannot be called.
     config: Result<ClientConfig, String>,
     review: Option<ReviewVersion>,
     caller: Arc<Caller>,
     recent: Recent,
 }
 
+/// Whether the converted object is stored in exactly this form, so that other conversions of it have the same result.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Source {
+    /// The object is being written.
+    Draft,
+    Stored,
+}
+
+/// Why objects could not be converted. The text names the kind, an object and the webhook.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConversionError(Arc<str>);
+
 impl Webhook {
-    /// The webhook of a definition in the internal form; none if its versions need no webhook.
-    pub(crate) fn of(definition: &Value, caller: Arc<Caller>) -> Option<Webhook> {
+    /// The webhook of a definition in the internal form; none if it needs none. Without a caller nothing can be
+    /// converted, which is for code that reads definitions without serving them.
+    pub(crate) fn of(definition: &Value, caller: Option<Arc<Caller>>) -> Option<Webhook> {
         let conversion = at(definition, &["spec", "conversion"])?;
         if str_at(conversion, &["strategy"]) != Some("Webhook") {
             return None;
@@ -75,8 +89,29 @@ impl Webhook {
         })
     }
 
-    /// Converts those that have no result yet: alone, or by waiting for somebody who is at it. Some may be left when
-    /// somebody has given up.
+    /// Converts objects to a version, given as `group/version`, which none of them has yet. Their order is kept.
+    ///
+    /// # Errors
+    /// When one of them could not be converted.
+    pub(crate) async fn convert(
+        &self,
+        objects: Vec<Value>,
+        api_version: &str,
+        source: Source,
+    ) -> Result<Vec<Value>, ConversionError> {
+        if source == Source::Draft {
+            let objects: Vec<&Value> = objects.iter().collect();
+            return self.call_for_all(&objects, api_version).await;
+        }
+        let mut results: Vec<Option<Value>> = vec![None; objects.len()];
+        while results.iter().any(Option::is_none) {
+            self.convert_stored(&objects, api_version, &mut results).await?;
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    /// Converts the objects that have no result yet, by a call or by waiting for another request that converts them.
+    /// Some may be left over when the other request was canceled.
     async fn convert_stored(
         &self,
         objects: &[Value],
@@ -94,7 +129,8 @@ impl Webhook {
                 Claim::Yours(promise) => own.push((place, promise)),
             }
         }
-        // What is ours goes first: others may wait for it, for whom we wait in turn.
+        // The own objects are converted first, because other requests may wait for them while this one waits for
+        // others.
         if !own.is_empty() {
             let mine: Vec<&Value> = own.iter().map(|(place, _)| &objects[*place]).collect();
             match self.call_for_all(&mine, api_version).await {
@@ -111,7 +147,7 @@ impl Webhook {
             }
         }
         for (place, mut receiver) in waiting {
-            // An error means that who was at it has given up.
+            // An error means that the other request was canceled.
             if let Ok(outcome) = receiver.wait_for(Option::is_some).await {
                 match &*outcome {
                     Some(Ok(value)) => results[place] = Some(Value::clone(value)),
@@ -165,23 +201,8 @@ impl Webhook {
     }
 }
 
-impl Converter for Webhook {
-    fn convert<'a>(&'a self, objects: Vec<Value>, api_version: &'a str, source: Source) -> Converting<'a> {
-        Box::pin(async move {
-            if source == Source::Draft {
-                let objects: Vec<&Value> = objects.iter().collect();
-                return self.call_for_all(&objects, api_version).await;
-            }
-            let mut results: Vec<Option<Value>> = vec![None; objects.len()];
-            while results.iter().any(Option::is_none) {
-                self.convert_stored(&objects, api_version, &mut results).await?;
-            }
-            Ok(results.into_iter().flatten().collect())
-        })
-    }
-}
-
-/// The text of a failure: `conversion webhook for example.com/v1, Kind=Hat failed: why: converting default/a and 3 more`.
+/// The message of a failure: `conversion webhook for example.com/v1, Kind=Hat failed: why: converting default/a and 3
+/// more`.
 fn failure(batch: &[&Value], what: &str) -> String {
     let Some(first) = batch.first() else { return format!("conversion webhook {what}") };
     let said = |path: &[&str]| str_at(first, path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Keeps what is served in step with the CustomResourceDefinitions in the store.
+//! Keeps the served catalog up to date with the CustomResourceDefinitions in the store.
 //!
 //! One task, the [`follower`], reads every change of a definition once: it writes the definition's status and swaps in a
 //! catalog with its resource. It keeps a summary of each definition, so that the cost of a change does not grow with the number
@@ -27,13 +27,14 @@ use steersman_machinery::{GroupResource, Object, ObjectKey, Value, value};
 use steersman_storage::WriteError;
 use tokio::task::JoinHandle;
 
-/// The catalog of the built-in kinds, as it is unless it is configured.
+/// The default catalog of the built-in kinds.
 #[cfg(test)]
 pub(crate) fn built_in() -> Catalog {
     configured(&RuntimeConfig::default())
 }
 
-/// The catalog of the built-in kinds that are wanted. Definitions are always served: they are what is kept in step.
+/// The catalog of the enabled built-in kinds. CustomResourceDefinitions are always served, because the follower depends
+/// on them.
 pub(crate) fn configured(config: &RuntimeConfig) -> Catalog {
     Catalog::new(steersman_kinds::builtin::resources(config).into_iter().chain([crd::resource()]))
 }

@@ -1,4 +1,4 @@
-//! What is known of texts that were seen lately, such as tokens and the questions to webhooks, by the digest of the text.
+//! A cache of facts about texts, such as tokens and requests to webhooks, by the digest of the text.
 //!
 //! Bounded by number and bytes: there are two halves, new entries go into the younger, and when that is full it becomes the
 //! older, whose entries are dropped. An entry that is read moves to the younger half, so what is in use stays.
@@ -49,7 +49,7 @@ impl<T: Clone> DigestCache<T> {
         Some(value)
     }
 
-    /// Remembers a value that takes so many bytes. One that takes more than half of all is not remembered.
+    /// Caches a value that takes this many bytes, unless it takes more than half of all.
     pub(crate) fn insert(&self, digest: Digest, value: T, bytes: usize) {
         if bytes <= self.bytes_max / 2 {
             self.put(&mut self.halves.lock(), digest, Entry { value, bytes });

@@ -1,4 +1,4 @@
-//! Discovery: what groups, versions and resources there are, in the classic and in the aggregated form.
+//! Discovery: the served groups, versions and resources, in the classic and in the aggregated form.
 //!
 //! A [`Discovery`] belongs to one [`Catalog`]. Documents are rendered at the first request. The entry of a group in the two
 //! lists of groups is reused until the group changes, so that a list after a change costs the groups that changed; the lists
@@ -28,7 +28,7 @@ pub struct Discovery {
     aggregated_groups: OnceLock<Aggregated>,
 }
 
-/// A group as it stands in the lists of groups.
+/// A group's entries in the lists of groups.
 #[derive(Debug, Default)]
 struct Entries {
     classic: OnceLock<Bytes>,
@@ -44,7 +44,7 @@ pub struct Aggregated {
     pub etag: Box<str>,
 }
 
-/// Which of the two roots an aggregated document describes.
+/// The root that an aggregated document describes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Root {
     /// `/api`: the core group.
@@ -85,7 +85,7 @@ impl Discovery {
         groups
     }
 
-    /// `GET /api`: the versions of the core group, and at which address (`host:port`) clients reach this server.
+    /// `GET /api`: the versions of the core group, and the address (`host:port`) at which clients reach this server.
     pub fn core_versions(&self, server_address: &str) -> Bytes {
         classic::core_versions(&self.catalog, server_address)
     }
@@ -110,7 +110,7 @@ impl Discovery {
         self.catalog.group(group)?.version(version).map(|version| classic::resources(version))
     }
 
-    /// All of a root in one document.
+    /// All groups of a root in one document.
     pub fn aggregated(&self, root: Root) -> &Aggregated {
         let cell = match root {
             Root::Core => &self.aggregated_core,
@@ -124,7 +124,7 @@ impl Discovery {
         })
     }
 
-    /// `GET /`: the paths that lead further, sorted: those of the groups and the given others.
+    /// `GET /`: the paths below it, sorted: those of the groups and the given others.
     pub fn root_paths(&self, others: &[&str]) -> Bytes {
         classic::root_paths(&self.catalog, others)
     }

@@ -1,9 +1,10 @@
 //! Requests on resources: turns a request into an operation, has it carried out, and makes the answer.
 //!
-//! The catalog's row of a resource or subresource says which of five it is: *stored*, a kind whose objects are kept, with the
-//! subresources that are parts of them; *virtual*, a review, which is answered and not kept; *connect*, a subresource that takes
-//! an object of another kind and acts on the object in the path, such as a Binding; *stream*, a subresource that leads to what
-//! runs the object, such as its logs; *computed*, a kind whose objects are made when they are read.
+//! The catalog's row of a resource or subresource has one of five kinds of handling: *stored*, a kind whose objects are
+//! kept, with the subresources that are parts of them; *virtual*, a review, which is answered and not kept; *connect*,
+//! a subresource that takes an object of another kind and acts on the object in the path, such as a Binding; *stream*,
+//! a subresource that leads to what runs the object, such as its logs; *computed*, a kind whose objects are made when
+//! they are read.
 
 mod component_statuses;
 mod connect;
@@ -26,7 +27,7 @@ use http::Method;
 /// # Errors
 /// With the answer for the client.
 pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -> Result<Answer, Failure> {
-    // What follows a proxy in the path belongs to what is behind it.
+    // A path after a proxy belongs to the proxied server.
     if cx.target.has_rest && cx.target.subresource.as_deref() != Some("proxy") {
         return Err(Failure::unknown_resource());
     }
@@ -57,7 +58,7 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     }
 }
 
-/// Why a name cannot be a segment of a path.
+/// The reason why a name cannot be a segment of a path.
 fn path_fault(name: &str) -> Option<String> {
     let fault = steersman_machinery::name::path_segment(name).into_iter().next()?;
     Some(format!("Name parameter invalid: {name:?}: {fault}"))

@@ -1,6 +1,6 @@
-//! Deletes Events some time after they happened, an hour unless told otherwise: nobody else deletes them.
+//! Deletes Events some time after they happened, an hour by default: no other component deletes them.
 //!
-//! Upstream attaches an etcd lease to each Event; here one task looks through all of them every few minutes. An Event whose
+//! Upstream attaches an etcd lease to each Event; here one task examines all Events every few minutes. An Event whose
 //! count goes on rising is kept for as long as it does.
 
 use crate::state::State;
@@ -12,17 +12,17 @@ use steersman_machinery::{GroupResource, Value, value};
 use steersman_storage::{At, Page, Scope, WriteError};
 use tokio::task::JoinHandle;
 
-/// How long an Event stays after it happened last, if nobody says otherwise.
+/// The default lifetime of an Event after its last occurrence.
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
-/// How often the Events are looked through: so many times while one of them stays, within these bounds.
+/// The Events are examined this many times during their lifetime, within these bounds.
 const LOOKS: u32 = 12;
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 const INTERVAL_MAX: Duration = Duration::from_secs(300);
-/// Where an Event says when it happened; the latest counts.
+/// The times of an Event; the latest counts.
 const TIMES: [&[&str]; 4] =
     [&["lastTimestamp"], &["eventTime"], &["series", "lastObservedTime"], &["metadata", "creationTimestamp"]];
 
-/// Starts the task. It ends when the server stops, and at once if Events stay for ever.
+/// Starts the task. It ends when the server stops, or at once if Events are kept for ever.
 pub(crate) fn start(state: &Arc<State>, ttl: Duration) -> JoinHandle<()> {
     let state = state.clone();
     let interval = (ttl / LOOKS).clamp(INTERVAL_MIN, INTERVAL_MAX);
@@ -37,7 +37,7 @@ pub(crate) fn start(state: &Arc<State>, ttl: Duration) -> JoinHandle<()> {
     })
 }
 
-/// Deletes the Events that last happened longer ago than this.
+/// Deletes the Events whose last occurrence is older than `ttl`.
 async fn expire(state: &State, ttl: Duration) {
     let events = GroupResource::new("", "events");
     let now = state.now();
@@ -50,7 +50,7 @@ async fn expire(state: &State, ttl: Duration) {
             return;
         }
         match state.store.delete(&events, &event.key, event.revision).await {
-            // A conflict means that the Event was written in between: it has happened again and is kept.
+            // A conflict means that the Event was written in the meantime: it has happened again and is kept.
             Ok(_) | Err(WriteError::Conflict { .. }) => {}
             Err(error) => {
                 tracing::warn!(%error, "old Events could not be deleted; it is tried again later");
@@ -60,7 +60,7 @@ async fn expire(state: &State, ttl: Duration) {
     }
 }
 
-/// Whether an Event last happened longer ago than this. An Event without a time is kept.
+/// Whether an Event's last occurrence is older than `ttl`. An Event without a time is kept.
 fn is_over(event: &Value, now: Timestamp, ttl: Duration) -> bool {
     let times = TIMES.iter().filter_map(|path| times::parse(value::str_at(event, path)?));
     times.max().is_some_and(|last| {

@@ -1,11 +1,11 @@
-//! Priority and fairness: which requests go first when there are more than the server can carry out at a time.
+//! Priority and fairness: the order of requests when there are more than the server can carry out at a time.
 //!
-//! FlowSchemas sort requests into priority levels, by user and by what is asked for ([`table`]). A level has a number of seats,
-//! and its flows wait for them in queues that are served fairly ([`queues`], [`level`]). Levels lend each other what they do not
-//! use ([`concurrency`]). The schemas and levels are objects in the store; one task follows them and keeps the status of the
-//! schemas ([`follower`]). Follows KEP-1040 and apiserver's `util/flowcontrol`.
+//! FlowSchemas sort requests into priority levels, by user and by attributes ([`table`]). A level has a number of
+//! seats, and its flows wait for them in queues that are served fairly ([`queues`], [`level`]). Levels lend each other
+//! unused seats ([`concurrency`]). The schemas and levels are objects in the store; one task follows them and maintains
+//! the status of the schemas ([`follower`]). Follows KEP-1040 and apiserver's `util/flowcontrol`.
 //!
-//! A request that finds a free seat costs some lookups in a table that nobody locks, one short lock of its level when it
+//! A request that finds a free seat costs some lookups in a table without locks, one short lock of its level when it
 //! begins and one when it ends: some hundred nanoseconds. Nothing is allocated unless it waits.
 
 mod concurrency;
@@ -42,7 +42,7 @@ pub(crate) use crate::flowcontrol::level::Seat;
 pub(crate) use crate::flowcontrol::table::Schema;
 pub(crate) use crate::flowcontrol::work::{Kind, Work};
 
-/// The headers of every answer that say how its request was classified.
+/// The headers of every answer with the classification of its request.
 const SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
@@ -52,14 +52,14 @@ pub(crate) struct FlowControl {
     table: ArcSwap<Table>,
     /// The seats of the server.
     total: u32,
-    /// Makes a hash of a flow. Its keys are random, so that nobody can choose names whose flows share queues.
+    /// Hashes flows. Its keys are random, so that nobody can choose names whose flows share queues.
     hasher: RandomState,
     /// Changed by the follower only.
     configured: Mutex<Configured>,
     progress: Progress,
 }
 
-/// What the follower has made of the objects in the store.
+/// The levels and counts in force, made by the follower from the objects in the store.
 #[derive(Debug, Default)]
 struct Configured {
     levels: BTreeMap<Box<str>, (Tracked, Bounds, Policy)>,
@@ -70,7 +70,7 @@ struct Configured {
 // === impl FlowControl ===
 
 impl FlowControl {
-    /// With the mandatory levels and schemas, for a server that carries out so many requests at a time.
+    /// The mandatory levels and schemas, for a server with this many seats.
     pub(crate) fn new(total: u32) -> FlowControl {
         let mut configured = Configured::default();
         let table = configured.apply(total, spec::Level::mandatory().into(), spec::Schema::mandatory().into());
@@ -83,7 +83,7 @@ impl FlowControl {
         }
     }
 
-    /// How far the schemas and levels in the store are in force.
+    /// Up to which revision the schemas and levels in the store are in force.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -93,7 +93,7 @@ impl FlowControl {
         self.table.load().find(user, attributes).clone()
     }
 
-    /// Lets a request in when it is its turn, after `wait_max` at the latest. None if it is rejected.
+    /// Admits a request when it is its turn, after `wait_max` at the latest. `None` if it is rejected.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
@@ -116,13 +116,13 @@ impl FlowControl {
         admitted.inspect_err(|reason| tracing::debug!(?reason, schema = %schema.name, "a request is rejected")).ok()
     }
 
-    /// Puts other levels and schemas in force, in addition to the mandatory ones. Requests under way stay where they are.
+    /// Puts levels and schemas in force, in addition to the mandatory ones. Requests in flight stay at their levels.
     fn apply(&self, levels: Vec<spec::Level>, schemas: Vec<spec::Schema>) {
         let table = self.configured.lock().apply(self.total, levels, schemas);
         self.table.store(Arc::new(table));
     }
 
-    /// Divides the seats anew, by the demand since the last call.
+    /// Divides the seats again, by the demand since the last call.
     fn divide(&self) {
         let mut configured = self.configured.lock();
         let mut needs = Vec::with_capacity(configured.levels.len());
@@ -137,7 +137,7 @@ impl FlowControl {
         }
     }
 
-    /// The metrics, as Prometheus reads them.
+    /// The metrics in Prometheus' text format.
     pub(crate) fn exposition(&self) -> String {
         let configured = self.configured.lock();
         let mut levels = Vec::with_capacity(configured.levels.len());
@@ -161,7 +161,7 @@ impl FlowControl {
         exposition::text(&schemas, &levels)
     }
 
-    /// The levels, as apiserver's `/debug/api_priority_and_fairness/dump_priority_levels` lists them.
+    /// The levels in the form of apiserver's `/debug/api_priority_and_fairness/dump_priority_levels`.
     pub(crate) fn dump_levels(&self) -> String {
         let mut text = "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, ExecutingRequests, \
                         DispatchedRequests, RejectedRequests, TimedoutRequests, CancelledRequests\n"
@@ -191,7 +191,7 @@ impl FlowControl {
 }
 
 impl Schema {
-    /// Says in the headers of an answer how its request was classified.
+    /// Sets the headers of an answer with the classification of its request.
     pub(crate) fn label(&self, headers: &mut HeaderMap) {
         let ids: [(HeaderName, &Option<HeaderValue>); 2] =
             [(SCHEMA_HEADER, &self.uid), (LEVEL_HEADER, &self.level_uid)];
@@ -206,7 +206,7 @@ impl Schema {
 // === impl Configured ===
 
 impl Configured {
-    /// Brings the levels in line with the specifications, and makes a table of the schemas. Levels that are gone take no new
+    /// Updates the levels from their specifications, and compiles a table of the schemas. Removed levels take no new
     /// requests, but go on with those that they have. Schemas whose level does not exist are left out.
     fn apply(&mut self, total: u32, mut levels: Vec<spec::Level>, mut schemas: Vec<spec::Schema>) -> Table {
         for mandatory in spec::Level::mandatory() {
@@ -249,7 +249,7 @@ impl Configured {
         }
         let last =
             compiled.iter().rev().find(|(schema, _)| &*schema.name == CATCH_ALL).map(|(schema, _)| schema.clone());
-        // A stored catch-all that names a level which does not exist is left out like any other.
+        // A stored catch-all whose level does not exist is left out like any other.
         let last = last.unwrap_or_else(|| {
             let [_, catch_all] = spec::Schema::mandatory();
             self.schema(&catch_all, &uids).expect("invariant: the level catch-all was added above")

@@ -1,9 +1,9 @@
-//! Keeps what is compiled from a resource up with the store: a task that reads the whole resource, follows its changes, and reads it
-//! again when it has fallen behind or the store could not be read.
+//! Keeps the compiled form of a resource up to date with the store: a task reads the whole resource, follows its
+//! changes, and reads it again when it has fallen behind or the store could not be read.
 //!
-//! What comes of the objects is up to a [`Followed`]: roles and bindings (`authz/rbac`), what belongs to which node (`authz/node`), policies
-//! (`admission/policy`), webhooks (`admission/webhooks`), initializers (`initializers/configured`). Whoever writes one of them and needs it
-//! in force waits for the [`Progress`].
+//! A [`Followed`] compiles the objects: roles and bindings (`authz/rbac`), the objects that belong to each node
+//! (`authz/node`), policies (`admission/policy`), webhooks (`admission/webhooks`), initializers
+//! (`initializers/configured`). A writer who needs such an object in force waits for the [`Progress`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,31 +13,31 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The most changes that are handed on at a time.
+/// The most changes that are passed on at a time.
 const BATCH_MAX: usize = 256;
-/// How long after a failure the resource is read again.
+/// The pause after a failure before the resource is read again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What is kept up with a resource. It is dropped when its task ends, even by a panic.
+/// The compiled form of a resource. It is dropped when its task ends, even by a panic.
 pub(crate) trait Followed: Send + Sync + 'static {
     /// The resource that it is compiled from.
     fn resource(&self) -> GroupResource;
 
-    /// Takes the objects that there are at a revision, and forgets all others.
+    /// Takes all objects at a revision, and forgets all others.
     fn replace(&self, objects: &[Arc<Object>], revision: Revision);
 
-    /// Takes some changes, one at least, in the order in which they were made.
+    /// Takes changes, at least one, in the order in which they were made.
     fn change(&self, events: &[Arc<Event>]);
 }
 
-/// How far a resource has been followed, for those who wait until what they wrote is in force.
+/// The revision up to which a resource has been followed, for writers who wait until their change is in force.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<watch::Sender<Reached>>);
 
-/// What [`Progress`] says.
+/// The state of a [`Progress`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reached {
-    /// Everything up to here is in force.
+    /// Everything up to this revision is in force.
     revision: Revision,
     /// The task has ended, so nothing more comes into force.
     has_ended: bool,
@@ -66,17 +66,17 @@ pub(crate) fn start(
 }
 
 impl Progress {
-    /// Everything up to a revision is in force.
+    /// Records that everything up to a revision is in force.
     pub(crate) fn report(&self, revision: Revision) {
         self.0.send_modify(|reached| reached.revision = reached.revision.max(revision));
     }
 
-    /// Nothing more will come into force.
+    /// Records that nothing more will come into force.
     pub(crate) fn end(&self) {
         self.0.send_modify(|reached| reached.has_ended = true);
     }
 
-    /// Notified of every change that comes into force.
+    /// A receiver that is notified of every change that comes into force.
     pub(crate) fn changes(&self) -> watch::Receiver<Reached> {
         self.0.subscribe()
     }
@@ -86,7 +86,7 @@ impl Progress {
         revision <= self.0.borrow().revision
     }
 
-    /// Waits until what was written at a revision is in force. False if it never will be.
+    /// Waits until everything up to a revision is in force. False if it never will be.
     pub(crate) async fn wait_for(&self, revision: Revision) -> bool {
         let mut reached = self.0.subscribe();
         let reached = reached.wait_for(|reached| reached.revision >= revision || reached.has_ended).await;
@@ -95,7 +95,7 @@ impl Progress {
 }
 
 impl Follower {
-    /// Hands on what there is. Returns the revision of the list.
+    /// Passes on all current objects. Returns the revision of the list.
     fn read_all(&self) -> Result<Revision, ReadError> {
         let list = self.store.list(&self.resource, &Scope::All, At::Latest, Page::ALL)?;
         self.followed.replace(&list.objects, list.revision);
@@ -125,7 +125,7 @@ impl Follower {
         }
     }
 
-    /// Hands on changes as they come, until the watch or the server ends.
+    /// Passes on changes as they come, until the watch or the server ends.
     async fn follow(&self, mut watcher: Watcher) -> WatchError {
         loop {
             // Both arms are cancel-safe: a batch that is not returned is not consumed.

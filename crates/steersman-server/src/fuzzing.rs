@@ -1,7 +1,7 @@
-//! Entries for the fuzz targets in `fuzz/`, which read what clients send through items that are private otherwise.
+//! Entries for the fuzz targets in `fuzz/`, which read clients' input through items that are otherwise private.
 //!
-//! Only with the feature `fuzzing`, and no part of the interface. Each function is the private one and nothing more; what must
-//! hold of it is asserted by the targets.
+//! Only with the feature `fuzzing`, and no part of the interface. Each function only calls the private one; the targets
+//! assert its properties.
 
 use crate::authn::PublicKey;
 use crate::authn::jws::Jws;
@@ -17,7 +17,7 @@ use std::path::Path;
 use steersman_machinery::budget::Budget;
 use steersman_machinery::{GroupVersionKind, Value};
 
-/// Reads a YAML body: its tree, and how many keys it repeats.
+/// Reads a YAML body: its tree, and the number of repeated keys.
 pub fn decode_yaml(body: &[u8]) -> Result<(Value, usize), String> {
     codec::decode_yaml(body, &Budget::unlimited())
         .map(|parsed| (parsed.value, parsed.faults.warnings().len()))
@@ -49,12 +49,12 @@ pub fn has_protobuf(kind: &GroupVersionKind) -> bool {
     protobuf::has_form(kind)
 }
 
-/// Reads the options of a list; its continue token, as the server writes it.
+/// Reads the options of a list, and returns its continue token in the server's form.
 pub fn list_options(query: &Query) -> Option<Option<String>> {
     continue_token(options::List::parse(query, false).ok()?)
 }
 
-/// The same for a watch.
+/// Reads the options of a watch, and returns its continue token in the server's form.
 pub fn watch_options(query: &Query) -> Option<Option<String>> {
     continue_token(options::List::parse(query, true).ok()?)
 }
@@ -78,7 +78,7 @@ pub fn takes_gzip(headers: &HeaderMap) -> bool {
     negotiate::takes_gzip(headers)
 }
 
-/// Reads a signed token; whether one of the keys signed it.
+/// Reads a signed token, and returns whether one of the keys signed it.
 pub fn is_token_signed(token: &str, keys: &[PublicKey]) -> Option<bool> {
     let token = Jws::parse(token)?;
     let _ = (token.key_id(), token.algorithm());
@@ -100,12 +100,12 @@ pub fn compare_versions(a: &str, b: &str) -> Ordering {
     version_order::compare(a, b)
 }
 
-/// Reads the answer of a webhook; its patch.
+/// Reads the answer of a webhook, and returns its patch.
 pub fn webhook_answer(json: &[u8]) -> Option<Vec<u8>> {
     admission::patch_of_answer(json)
 }
 
-/// Whether a text is a kubeconfig that a webhook can be called by.
+/// Whether a text is a kubeconfig with which a webhook can be called.
 pub fn is_kubeconfig(text: &str) -> bool {
     webhook::parse_kubeconfig(text, Path::new("")).is_ok()
 }

@@ -1,7 +1,7 @@
-//! `/healthz`, `/livez` and `/readyz`: whether the server lives, and whether it takes requests.
+//! `/healthz`, `/livez` and `/readyz`: whether the server is alive, and whether it accepts requests.
 //!
-//! Stored entries that are damaged do not fail a check, since everything else is served and no restart would help. They are named beside
-//! `storage-integrity`: by resource and revision, not by name, as anybody may ask.
+//! Damaged stored entries do not fail a check, since everything else is served and no restart would help. They are
+//! listed beside `storage-integrity`: by resource and revision, not by name, because the check is public.
 
 use crate::answer::Answer;
 use crate::query::Query;
@@ -9,11 +9,11 @@ use crate::state::State;
 use std::fmt::Write as _;
 use steersman_storage::Unreadable;
 
-/// One thing that must be well.
+/// A single health check.
 struct Check {
     name: &'static str,
     is_well: fn(&State) -> bool,
-    /// A remark beside a check that is well.
+    /// A remark beside a successful check.
     note: fn(&State) -> Option<String>,
 }
 
@@ -22,10 +22,10 @@ const STORE: Check = Check { name: "store", is_well: |state| state.store.health(
 const INTEGRITY: Check = Check { name: "storage-integrity", is_well: |_| true, note: damage };
 const SHUTDOWN: Check = Check { name: "shutdown", is_well: |state| !state.is_withdrawn(), note: |_| None };
 
-/// The most damaged entries that are named.
+/// The most damaged entries that are listed.
 const NAMED_MAX: usize = 20;
 
-/// Answers for one of the roots, or for a single check of it.
+/// Answers a request for one of the roots, or for a single check of it.
 pub(crate) fn answer(state: &State, root: &str, check: &[&str], query: &Query) -> Answer {
     let checks: &[Check] = if root == "readyz" { &[PING, STORE, INTEGRITY, SHUTDOWN] } else { &[PING, STORE] };
     match check {

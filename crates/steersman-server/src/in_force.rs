@@ -1,5 +1,5 @@
-//! Tracks how far the definitions in the store are in force, so that a write of one is answered only when the next request can
-//! use it.
+//! Tracks up to which revision the stored definitions are in force, so that a write of one is answered only when the
+//! next request can use it.
 //!
 //! The task that follows the definitions reports its progress here, and writes of definitions wait for it here.
 
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// The most failures that are remembered for writers that wait; the oldest are forgotten first.
 const FAILURES_MAX: usize = 1024;
 
-/// How far the definitions in the store are in force.
+/// Up to which revision the stored definitions are in force.
 #[derive(Debug, Default)]
 pub(crate) struct InForce {
     reported: watch::Sender<Reported>,
@@ -21,12 +21,12 @@ pub(crate) struct InForce {
     compiled: AtomicU64,
 }
 
-/// What the follower has done since it started. The cost of one change does not depend on the number of definitions.
+/// The work of the follower since it started. The cost of one change does not depend on the number of definitions.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Work {
-    /// Schemas of versions compiled.
+    /// The number of schemas compiled.
     pub compiled: u64,
-    /// Definitions parsed.
+    /// The number of definitions parsed.
     pub parsed: u64,
 }
 
@@ -34,9 +34,9 @@ pub struct Work {
 struct Reported {
     /// All writes up to this revision have been processed.
     applied: Revision,
-    /// Writes that were processed but could not be put in force yet.
+    /// Writes that were processed but are not in force, because that failed.
     failures: Vec<NotInForce>,
-    /// The follower has ended.
+    /// Whether the follower has ended.
     has_ended: bool,
 }
 
@@ -74,7 +74,7 @@ impl InForce {
         }
     }
 
-    /// How far the definitions were processed, whether they could be put in force or not.
+    /// Up to which revision definitions were processed, in force or not.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }

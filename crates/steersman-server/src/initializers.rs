@@ -1,16 +1,17 @@
-//! Initializers, as Kubernetes 1.7 to 1.13 had them: programs that must have seen a new object before anybody else does.
+//! Initializers, as in Kubernetes 1.7 to 1.13: programs that process a new object before other clients can see it.
 //!
-//! A server has them if it was started so; otherwise neither the kind InitializerConfiguration nor the field
-//! `metadata.initializers` exists, and nothing here runs. The parts:
+//! They are on only if the server was started with them; otherwise neither the kind InitializerConfiguration nor the
+//! field `metadata.initializers` exists, and nothing here runs. The parts:
 //!
-//! - what InitializerConfigurations say ([`Configured`]), compiled, in force when their write is answered;
-//! - the field of an object, and which changes of it are allowed ([`field`]);
+//! - the compiled InitializerConfigurations ([`Configured`]), in force when their write is answered;
+//! - the field of an object, and its allowed changes ([`field`]);
 //! - `admission/initializers` puts the names on new objects, and judges updates;
-//! - `endpoint/stored/creation` lets a creation wait, and the storage crate hides what waits;
-//! - `upkeep/initializers` ends the wait when its time is over.
+//! - `endpoint/stored/creation` lets a creation wait, and the storage crate hides waiting objects;
+//! - `upkeep/initializers` ends the wait when its time has passed.
 //!
-//! An initializer cares about an object if *any* of its rules matches, as the documentation of the API said. The code of Kubernetes
-//! asked for all of them, so that an initializer with two rules for two resources never ran; nobody can depend on that.
+//! An initializer applies to an object if *any* of its rules matches, as the documentation of the API said. The code of
+//! Kubernetes required all of them, so that an initializer with two rules for two resources never ran; nobody can
+//! depend on that.
 
 pub(crate) mod field;
 pub(crate) mod figures;
@@ -20,11 +21,22 @@ mod configured;
 pub(crate) use self::configured::{Configured, OnTimeout, follow, resource};
 
 
-/// The time of an initializer for which nothing else is said. It is shorter than the minute that a request may take, so that a
-/// creation is told what became of it.
+/// The longest timeout of an initializer.
+pub(crate) const TIMEOUT_SECONDS_MAX: i64 = 3600;
+/// The default timeout of an initializer. It is shorter than the minute that a request may take, so that the answer to
+/// a creation has its outcome.
 const TIMEOUT_SECONDS: i64 = 30;
-/// An annotation of an object that asks for an initializer by its name, whatever its rules say: with `envoy` behind the slash, for
-/// `envoy.initializer.kubernetes.io`.
+/// The prefix of annotations with which an object requests an initializer by its name, whatever its rules are: with
+/// `envoy` after the slash, `envoy.initializer.kubernetes.io`.
 const ASKS: &str = "initializer.kubernetes.io/";
-/// What the rest of such an annotation is completed with to the name of the initializer.
+/// The suffix that completes the rest of such an annotation to the name of the initializer.
 const ASKED_DOMAIN: &str = ".initializer.kubernetes.io";
+
+/// The validation errors of an initializer's name.
+pub(crate) fn name_faults(given: &str) -> Vec<String> {
+    let faults = name::dns1123_subdomain(given);
+    if faults.is_empty() && given.split('.').count() < 3 {
+        return vec!["should be a domain with at least three segments separated by dots".to_owned()];
+    }
+    faults
+}

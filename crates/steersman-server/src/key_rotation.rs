@@ -1,11 +1,11 @@
-//! Makes the keys of service account tokens anew when they are old, and removes those whose tokens are over.
+//! Renews old keys of service account tokens, and removes keys whose tokens have expired.
 
 use crate::state::State;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How often the keys are looked at. They are good for months.
+/// The interval at which the keys are checked. They are valid for months.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Starts the task. It ends when the server stops.

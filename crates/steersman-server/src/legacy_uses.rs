@@ -1,7 +1,8 @@
-//! Records at each Secret with a ServiceAccount's token on which day the token was last used.
+//! Records in each Secret with a ServiceAccount's token the day on which the token was last used.
 //!
-//! The control loop that cleans up old tokens goes by it. The authenticator notes uses (`authn/service_account/legacy`); one task
-//! writes them here, so that no request waits for it. A use that cannot be written is forgotten: the next one is noted again.
+//! The control loop that cleans up old tokens depends on it. The authenticator notes uses
+//! (`authn/service_account/legacy`); one task writes them here, so that no request waits for it. A use that cannot be
+//! written is dropped: the next one is noted again.
 
 use crate::authn::service_account::legacy::{LAST_USED, Use};
 use steersman_kinds::catalog::Verb;
@@ -28,7 +29,7 @@ pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
             for (secret, used) in taken {
                 match record(&state, &secret, &used).await {
                     Ok(()) => {}
-                    // It is gone, or another has its name now.
+                    // The Secret is gone, or another one now has its name.
                     Err(failure) if matches!(failure.code(), 404 | 409) => {}
                     Err(failure) => {
                         let message = &failure.status.message;

@@ -1,13 +1,13 @@
 //! A Kubernetes-compatible API server: bytes in, bytes out.
 //!
-//! [`Server`] holds the store and the catalog of what is served; [`Server::service`] is a `tower::Service`, the same for a
-//! TLS socket, a test in the same process and the built-in controllers. There is no other way in.
+//! [`Server`] holds the store and the served catalog; [`Server::service`] is a `tower::Service`, the same for a TLS
+//! socket, a test in the same process and the built-in controllers. There is no other way in.
 //!
 //! ```text
-//! chain      -> who asks, may they, how many at a time, the body
+//! chain      -> authentication, authorization, limits of requests in flight, the body
 //! route      -> discovery, OpenAPI, health, version | a resource of the catalog
 //! endpoint   -> the request as an operation, and the outcome as an answer
-//! registry   -> one loop of all writes for all kinds; what is particular about one is asked of its strategy
+//! registry   -> one loop for all writes of all kinds; the rules of a kind are in its strategy
 //! ```
 //!
 //! Deliberately not here: sockets, command lines, process state (`steersman-cli`), and the control loops

@@ -1,5 +1,5 @@
-//! How many requests are carried out at a time: by priority and fairness or, without it, by a limit for reads and one for
-//! writes. Requests beyond that get 429.
+//! Limits the requests in flight: by priority and fairness or, without it, by a limit for reads and one for writes.
+//! Requests beyond that get 429.
 
 use crate::body_memory::{BodyMemory, Reservation};
 use crate::flowcontrol::{FlowControl, Kind, Schema, Seat};
@@ -13,14 +13,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 /// The most requests whose bodies are being received.
 const RECEIVING_MAX: usize = 1000;
 
-/// How many requests a server carries out at a time.
+/// The limits of requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Concurrency {
-    /// Whether priority levels share the sum of both limits. Otherwise each limit counts by itself, whoever asks.
+    /// Whether priority levels share the sum of both limits. Otherwise each limit applies on its own, to all users
+    /// together.
     pub has_priority_and_fairness: bool,
-    /// Requests that change nothing.
+    /// The limit of requests that change nothing.
     pub reads_max: u32,
-    /// Requests that change something.
+    /// The limit of requests that change something.
     pub writes_max: u32,
 }
 
@@ -40,7 +41,7 @@ enum Gate {
     InFlight { reads: Arc<Semaphore>, writes: Arc<Semaphore> },
 }
 
-/// What a request holds while it is carried out.
+/// Held by a request while it is carried out.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _held: Held,
@@ -54,14 +55,15 @@ enum Held {
     Seat { _seat: Seat },
 }
 
-/// A request that is to be carried out.
+/// A request to be admitted.
 pub(crate) struct Asked<'a> {
     pub(crate) access: Access,
-    /// What it is about. Without priority and fairness, watches and what is not about resources are let in at once.
+    /// The attributes of the request. Without priority and fairness, watches and non-resource requests are admitted at
+    /// once.
     pub(crate) attributes: &'a Attributes<'a>,
     pub(crate) user: &'a User,
     pub(crate) work: Kind<'a>,
-    /// How long it may wait.
+    /// The longest that it may wait.
     pub(crate) wait_max: Duration,
 }
 
@@ -83,7 +85,7 @@ impl Default for Concurrency {
 impl Limits {
     pub(crate) fn new(concurrency: Concurrency) -> Limits {
         let Concurrency { has_priority_and_fairness, reads_max, writes_max } = concurrency;
-        // A cast of 32 bits to a size loses nothing.
+        // A cast of 32 bits to a `usize` loses nothing.
         let semaphore = |n: u32| Arc::new(Semaphore::new((n as usize).min(Semaphore::MAX_PERMITS)));
         let gate = match has_priority_and_fairness {
             true => Gate::Fairness(Arc::new(FlowControl::new(reads_max.saturating_add(writes_max)))),
@@ -101,7 +103,7 @@ impl Limits {
         }
     }
 
-    /// Lets a request in, with the schema that priority and fairness has for it. None if there are too many.
+    /// Admits a request under the flow schema that priority and fairness has chosen. `None` if there are too many.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
@@ -121,7 +123,7 @@ impl Limits {
                     Attributes::Resource(of) if of.verb != "watch" => {
                         Held::Place { _place: places.clone().try_acquire_owned().ok()? }
                     }
-                    // Watches are cheap, and last long.
+                    // Watches are cheap and long-lived.
                     Attributes::NonResource { .. } | Attributes::Resource(_) => Held::Nothing,
                 }
             }
@@ -139,7 +141,7 @@ impl Limits {
         self.receiving.try_acquire().ok()
     }
 
-    /// The memory of a body that is about to arrive.
+    /// Reserves memory for a body that is about to arrive.
     pub(crate) fn reserve(&self, user: &Arc<User>) -> Reservation {
         self.bodies.reserve(user)
     }

@@ -1,9 +1,9 @@
 //! The server's metrics for Prometheus at `/metrics`, under the names of kube-apiserver.
 //!
 //! The chain reports each request once, when its answer begins ([`Metrics::request`]), and each watch while it lasts
-//! ([`Metrics::begin_watch`]). Values that other parts of the server know are not counted but read at a scrape (`exposition`).
-//! Labels come from what is served, never from what a client sends, so that definitions bound their number; beyond
-//! [`SERIES_MAX`] a request is counted under empty labels.
+//! ([`Metrics::begin_watch`]). Values that other parts of the server have are not counted but read at a scrape
+//! (`exposition`). Labels come from the catalog, never from what a client sends, so that definitions bound their
+//! number; beyond [`SERIES_MAX`] a request is counted under empty labels.
 
 mod exposition;
 pub(crate) mod histogram;
@@ -30,7 +30,7 @@ const SERIES_MAX: usize = 20_000;
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     series: RwLock<HashMap<OwnedLabels, Arc<Series>>>,
-    /// How to read what the process takes; nothing is reported without.
+    /// Reads the usage of the process; without it none is reported.
     process: OnceLock<ReadProcess>,
     /// Requests refused because too many of their kind were in flight.
     rejected: AtomicU64,
@@ -41,7 +41,7 @@ pub(crate) struct Metrics {
     pub(crate) webhooks: webhooks::Webhooks,
 }
 
-/// The labels that a request is counted under. Follows apiserver's `endpoints/metrics`.
+/// The labels of a request. Follows apiserver's `endpoints/metrics`.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Labels<'a> {
     /// In upper case; `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION` are distinguished.
@@ -49,7 +49,7 @@ pub(crate) struct Labels<'a> {
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
     pub(crate) resource: &'a str,
-    /// For a non-resource path, the path.
+    /// For a non-resource request, its path.
     pub(crate) subresource: &'a str,
     /// `cluster`, `namespace`, `resource`, or empty for a non-resource path.
     pub(crate) scope: &'static str,
@@ -110,9 +110,9 @@ impl Metrics {
         OpenWatch(series)
     }
 
-    /// From now on what the process takes is reported as well.
+    /// Adds the usage of the process to the reported metrics.
     pub(crate) fn report_process(&self, read: ReadProcess) {
-        // The first one is as good as any other.
+        // Only the first reader is kept; all are equivalent.
         let _known = self.process.set(read);
     }
 
@@ -126,7 +126,7 @@ impl Metrics {
         usize::try_from(open.iter().sum::<i64>()).unwrap_or(0)
     }
 
-    /// Counts a request that was refused because too many were under way.
+    /// Counts a request that was refused because too many were in flight.
     pub(crate) fn reject(&self) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }

@@ -27,19 +27,19 @@ pub enum Form {
     Object,
     /// Only kind, apiVersion and metadata.
     PartialMetadata,
-    /// As the rows of a table.
+    /// The objects as the rows of a table.
     Table,
 }
 
-/// The version of `meta.k8s.io` in which a table, or metadata only, is sent. The two differ by their names alone.
+/// The version of `meta.k8s.io` in which a table, or partial metadata, is sent. The two differ only in their names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MetaVersion {
     V1,
-    /// Older clients still ask for it.
+    /// Requested by older clients.
     V1beta1,
 }
 
-/// The kind of answer, which decides the possible forms.
+/// The kind of answer, on which the possible forms depend.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shape {
     /// A list.
@@ -54,12 +54,12 @@ pub enum Shape {
     Stream,
 }
 
-/// The outcome.
+/// The negotiated form of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Negotiated {
     pub encoding: Encoding,
     pub form: Form,
-    /// It changes nothing about objects as they are.
+    /// Without effect if the form is the object itself.
     pub meta_version: MetaVersion,
 }
 
@@ -75,7 +75,7 @@ impl Entry<'_> {
     }
 }
 
-/// The entries of the `Accept` header in the order in which they are to be tried; none if it is absent.
+/// The entries of the `Accept` header in the order in which they are tried; empty without the header.
 pub(crate) fn entries(headers: &HeaderMap) -> Vec<Entry<'_>> {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let entries = accept.split(',').map(str::trim).filter(|entry| !entry.is_empty());
@@ -96,19 +96,19 @@ fn entry(text: &str) -> (f32, Entry<'_>) {
     (quality, Entry { media_type, parameters })
 }
 
-/// Decides the form of an answer that has all of them, such as a built-in kind or a Status.
+/// Decides the form of an answer that can have all of them, such as a built-in kind or a Status.
 ///
 /// # Errors
-/// 406, in one of upstream's two texts.
+/// 406, with one of upstream's two messages.
 pub fn negotiate(headers: &HeaderMap, shape: Shape) -> Result<Negotiated, Failure> {
     negotiate_for(headers, shape, || true)
 }
 
-/// Decides the form of an answer. `has_protobuf` says whether there is a protobuf form of the objects themselves, which custom
-/// resources lack; of metadata there is one always, and of tables never.
+/// Decides the form of an answer. `has_protobuf` says whether the objects themselves have a protobuf form, which custom
+/// resources lack; partial metadata always have one, and tables never.
 ///
 /// # Errors
-/// 406, in one of upstream's two texts.
+/// 406, with one of upstream's two messages.
 pub fn negotiate_for(
     headers: &HeaderMap,
     shape: Shape,
@@ -147,7 +147,7 @@ pub fn error_encoding(headers: &HeaderMap) -> Encoding {
     entries(headers).iter().find_map(|entry| encoding(entry.media_type)).unwrap_or(Encoding::Json)
 }
 
-/// Whether an answer may go out compressed with gzip.
+/// Whether the client accepts an answer compressed with gzip.
 pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
     accepted.split(',').map(|one| entry(one.trim())).any(|(quality, entry)| entry.media_type == "gzip" && quality > 0.0)
@@ -186,7 +186,7 @@ impl Negotiated {
 }
 
 impl MetaVersion {
-    /// As a path or a kind names it.
+    /// The name of the version.
     pub fn name(self) -> &'static str {
         match self {
             MetaVersion::V1 => "v1",
@@ -194,7 +194,7 @@ impl MetaVersion {
         }
     }
 
-    /// With the group.
+    /// The version with its group.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -204,7 +204,7 @@ impl MetaVersion {
 }
 
 impl Encoding {
-    /// The `Content-Type`.
+    /// The `Content-Type` of an answer.
     pub fn content_type(self) -> &'static str {
         match self {
             Encoding::Json => "application/json",
@@ -293,7 +293,7 @@ mod tests {
             headers.insert(ACCEPT, accept.parse().unwrap());
             assert_eq!(negotiated(&headers, shape), Ok((Encoding::Protobuf, Form::PartialMetadata)));
         }
-        // Cells may be anything, so a table has no protobuf form whatever it is a table of.
+        // Cells may be anything, so no table has a protobuf form.
         let table = "as=Table;g=meta.k8s.io;v=v1";
         let accept = format!("application/vnd.kubernetes.protobuf;{table},application/json;{table}");
         check(&accept, Shape::List, Ok((Encoding::Json, Form::Table)));

@@ -1,12 +1,12 @@
-//! OpenAPI: what the server serves, in the form that kubectl and other clients read.
+//! OpenAPI: the served API, in the form that kubectl and other clients read.
 //!
-//! Version 3 is a document for every group version and an index with their hashes; version 2 is one document of all.
-//! An [`OpenApi`] belongs to one [`Catalog`]. Documents are rendered at the first request: the index renders each once for its
-//! hash and drops it, a requested document is kept. Version 2 is composed of one part for each group version, which are kept
-//! too. [`OpenApi::after`] reuses the documents that a change of the catalog does not affect, so that the next document of
-//! version 2 renders only the changed parts.
+//! Version 3 is a document for every group version and an index with their hashes; version 2 is one document of all. An
+//! [`OpenApi`] belongs to one [`Catalog`]. Documents are rendered at the first request: the index renders each once for
+//! its hash and drops it, a requested document is kept. Version 2 is composed of one part for each group version; the
+//! parts are kept too. [`OpenApi::after`] reuses the documents that a change of the catalog does not affect, so that
+//! the next document of version 2 renders only the changed parts.
 //!
-//! Deliberately not here: what is in a schema, and what it says in words (`steersman_schema::openapi`).
+//! Deliberately not here: the content and the descriptions of schemas (`steersman_schema::openapi`).
 
 mod answers;
 mod operations;
@@ -30,19 +30,20 @@ use std::sync::{Arc, OnceLock};
 /// The OpenAPI documents of one catalog.
 #[derive(Debug)]
 pub struct OpenApi {
-    /// Of `/version`, `/api` and `/apis`.
+    /// The documents of `/version`, `/api` and `/apis`.
     roots: Arc<[Entry; 3]>,
     groups: PerGroup<Entries>,
     index: OnceLock<Bytes>,
     v2: OnceLock<Document>,
-    /// Built-in definitions as version 2 has them, rendered when first referred to. Bounded by the table of built-in ones.
+    /// Built-in definitions in the form of version 2, rendered at the first reference. Bounded by the table of built-in
+    /// definitions.
     built_in_v2: Arc<Mutex<BTreeMap<String, Bytes>>>,
 }
 
-/// The documents about one group.
+/// The documents of one group.
 #[derive(Debug)]
 struct Entries {
-    /// Of the group itself, if it has built-in resources.
+    /// The document of the group itself, if it has built-in resources.
     group: Option<Entry>,
     versions: Vec<Arc<Entry>>,
 }
@@ -78,7 +79,7 @@ impl OpenApi {
         }
     }
 
-    /// The documents of the next catalog, which reuse those of group versions that have not changed.
+    /// The documents of the next catalog. Those of unchanged group versions are reused.
     #[must_use]
     pub fn after(&self, catalog: &Catalog) -> OpenApi {
         OpenApi {
@@ -90,7 +91,7 @@ impl OpenApi {
         }
     }
 
-    /// `GET /openapi/v3`: where the document of each group version is, with its hash.
+    /// `GET /openapi/v3`: the path of each group version's document, with its hash.
     pub fn index(&self) -> Bytes {
         let render = || {
             let path = |entry: &Entry| {
@@ -104,7 +105,7 @@ impl OpenApi {
         self.index.get_or_init(render).clone()
     }
 
-    /// `GET /openapi/v3/PATH`, where the path is one of the index: `api/v1`, `apis/apps/v1`.
+    /// `GET /openapi/v3/PATH`, where PATH is a path of the index, such as `api/v1` or `apis/apps/v1`.
     pub fn document(&self, path: &str) -> Option<Document> {
         let steps: Vec<&str> = path.split('/').collect();
         let version = |group: &str, version: &str| {
@@ -145,7 +146,7 @@ impl OpenApi {
 // === impl Entries ===
 
 impl Entries {
-    /// Those of a group, which take over the documents of versions that are the same as before.
+    /// The documents of a group. Those of unchanged versions are taken from `before`.
     fn new(group: &Group, before: Option<&Entries>) -> Entries {
         let versions = group.served().iter().map(|version| {
             let mut known = before.into_iter().flat_map(|before| &before.versions);

@@ -1,4 +1,4 @@
-//! What a request asks for, in the types that authorization, admission, reviews and the registry share.
+//! The types of a request on a resource, shared by authorization, admission, reviews and the registry.
 //!
 //! [`Attributes`] are what an authorizer decides on. An [`Operation`] is a request on a resource that has been authorized: its
 //! attributes, its user, its options, and the warnings for the client. It contains nothing of HTTP, so the server's own writes
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 /// The most bytes of warnings in one answer.
 pub(crate) const WARNINGS_BYTES_MAX: usize = 4096;
 
-/// What is asked for.
+/// The attributes of a request, on which an authorizer decides.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Attributes<'a> {
     /// A non-resource path.
@@ -39,7 +39,7 @@ pub enum Attributes<'a> {
     Resource(ResourceAttributes<'a>),
 }
 
-/// What is asked for of a resource.
+/// The attributes of a request on a resource.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ResourceAttributes<'a> {
     /// The verb, such as `get` or `deletecollection`.
@@ -52,13 +52,13 @@ pub struct ResourceAttributes<'a> {
     pub resource: &'a str,
     /// The subresource.
     pub subresource: Option<&'a str>,
-    /// The namespace; of a request on a Namespace its own name.
+    /// The namespace; for a request on a Namespace its own name.
     pub namespace: Option<&'a str>,
     /// The object.
     pub name: Option<&'a str>,
-    /// What a list, a watch or the deletion of a collection is narrowed to by its fields.
+    /// The field selector of a list, a watch or the deletion of a collection.
     pub field_selector: Option<&'a selector::Fields>,
-    /// The same by its labels.
+    /// The label selector of a list, a watch or the deletion of a collection.
     pub label_selector: Option<&'a selector::Labels>,
 }
 
@@ -71,39 +71,39 @@ pub(crate) struct Operation<'a> {
     /// The field manager: recorded as the owner of the fields that a write changes.
     pub(crate) manager: Cow<'a, str>,
     pub(crate) options: Options,
-    /// Which of the options the client has sent.
+    /// The options that the client has sent.
     pub(crate) given: Given,
     /// Whether it deletes one object of a collection.
     pub(crate) is_of_collection: bool,
-    /// Admission has accepted it already, or has accepted what it is a part of.
+    /// Whether admission has already accepted it, or the operation that it is a part of.
     pub(crate) is_admitted: bool,
     pub(crate) now: Timestamp,
-    /// Other objects that a creation depends on: it is not stored if they have changed in the meantime.
+    /// Other objects that a creation depends on: it fails if they have changed in the meantime.
     pub(crate) guards: Vec<Guard>,
-    /// What was added to the quotas for this write.
+    /// The amounts added to quotas for this write.
     pub(crate) charges: Vec<Charge>,
     /// Warnings for the client, without duplicates.
     pub(crate) warnings: Vec<String>,
     /// Conversions that `managedFields` need, if a webhook does them.
     pub(crate) conversions: Option<Arc<OnDemand>>,
-    /// Annotations for the audit log.
+    /// Its annotations for the audit log.
     pub(crate) audit_annotations: Vec<Annotation>,
-    /// When the request is answered at the latest; none for the server's own.
+    /// The time by which the request must be answered; `None` for the server's own.
     pub(crate) deadline: Option<Instant>,
-    /// The budget of the request. Nothing is charged after the commit, where it is too late to refuse.
+    /// The budget of the request. Nothing is charged after the commit, when it is too late to refuse.
     pub(crate) budget: Budget,
-    /// The work that the request announces.
+    /// The estimate of the request's work.
     pub(crate) load: Load,
-    /// The cost that is left for expressions of policies and webhooks.
+    /// The cost that is left for the expressions of policies and webhooks.
     pub(crate) expressions: Allowance,
 }
 
-/// Warnings and annotations of a request, whether it succeeded or not.
+/// Warnings and annotations of a request, kept whether or not it succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// For the client.
+    /// Warnings for the client.
     pub(crate) warnings: Vec<String>,
-    /// For the audit log.
+    /// Annotations for the audit log.
     pub(crate) audit_annotations: Vec<Annotation>,
 }
 
@@ -112,11 +112,11 @@ pub(crate) struct Notes {
 pub(crate) struct Annotation {
     pub(crate) key: Cow<'static, str>,
     pub(crate) value: String,
-    /// It says what is in objects, so it belongs where these are logged too.
+    /// Whether the value comes from an object, so that it is logged only where objects are.
     pub(crate) is_of_body: bool,
 }
 
-/// What was added to a quota for a write that is not stored yet.
+/// An amount added to a quota for a write that is not stored yet.
 #[derive(Debug)]
 pub(crate) struct Charge {
     pub(crate) quota: ObjectKey,
@@ -124,17 +124,17 @@ pub(crate) struct Charge {
     pub(crate) used: BTreeMap<String, Quantity>,
 }
 
-/// The options of a write that are not about its object.
+/// The options of a write that do not concern its object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Dry run: everything is done except the commit.
+    /// Whether it is a dry run: everything is done except the commit.
     pub(crate) is_dry_run: bool,
     pub(crate) field_validation: FieldValidation,
-    /// For an apply: whether conflicting fields are taken from their owners.
+    /// Whether an apply takes conflicting fields from their owners.
     pub(crate) is_forced: bool,
 }
 
-/// Which options a client has sent. The others have values that the server chose.
+/// The options that a client has sent. For the others the server chose a value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
     pub(crate) field_validation: bool,
@@ -160,7 +160,7 @@ impl<'a> ResourceAttributes<'a> {
         }
     }
 
-    /// Whether they are about a resource, whatever its version and subresource.
+    /// Whether the request concerns a resource, in any version and with any subresource.
     pub(crate) fn is_about(&self, group: &str, resource: &str) -> bool {
         self.group == group && self.resource == resource
     }
@@ -174,7 +174,7 @@ impl Notes {
         self.audit_annotations.push(Annotation { key: Cow::Borrowed(key), value, is_of_body: false });
     }
 
-    /// Adds those of a later stage of the request.
+    /// Adds the notes of a later stage of the request.
     pub(crate) fn append(&mut self, later: Notes) {
         self.warnings.extend(later.warnings);
         self.audit_annotations.extend(later.audit_annotations);
@@ -212,7 +212,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// An operation of the server itself. It goes through the registry like every other.
+    /// An operation of the server itself. It passes through the registry like any other.
     pub(crate) fn of_system(served: &'a Served, verb: Verb, now: Timestamp) -> Operation<'a> {
         let attributes = ResourceAttributes::of(served, verb);
         Operation {
@@ -222,7 +222,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Whether the server itself carries it out.
+    /// Whether the server itself is the user.
     pub(crate) fn is_of_system(&self) -> bool {
         std::ptr::eq(self.user, &*SYSTEM)
     }
@@ -254,12 +254,12 @@ impl<'a> Operation<'a> {
         &*self.served.resource.strategy
     }
 
-    /// The resource as errors name it.
+    /// The resource in the form in which errors name it.
     pub(crate) fn group_resource(&self) -> GroupResource {
         self.resource().group_resource()
     }
 
-    /// Where its objects are stored.
+    /// The resource under which its objects are stored.
     pub(crate) fn storage(&self) -> &'a GroupResource {
         &self.resource().storage
     }
@@ -272,7 +272,7 @@ impl<'a> Operation<'a> {
         self.resource().verbs.contains(&verb)
     }
 
-    /// Where a write comes in.
+    /// The endpoint of a write.
     pub(crate) fn endpoint(&self) -> Endpoint {
         match self.attributes.subresource {
             // A write of the scale changes the object itself.
@@ -307,28 +307,28 @@ impl<'a> Operation<'a> {
             .map_or(steersman_storage::Scope::All, |namespace| steersman_storage::Scope::Namespace(namespace.into()))
     }
 
-    /// The time of the request as objects carry it: UTC, to the second.
+    /// The time of the request in the form of object metadata: UTC, to the second.
     pub(crate) fn now_text(&self) -> String {
         seconds(self.now)
     }
 
-    /// To be called where long work begins, or begins anew.
+    /// Called where long work begins or begins again.
     ///
     /// # Errors
-    /// 504 when the time of the request is over, or nobody waits for its answer any more.
+    /// 504 when the time of the request is over, or when nobody waits for its answer any more.
     pub(crate) fn check_time(&self) -> Result<(), Failure> {
         let is_over = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
         if is_over || self.load.is_interrupted() { Err(compute::too_late()) } else { Ok(()) }
     }
 
-    /// Fails with 422 and all faults of an object, if there are any.
+    /// Fails with 422 and the validation errors of an object, if it has any.
     pub(crate) fn refuse(&self, name: &str, faults: &[field::Error]) -> Result<(), Failure> {
         if faults.is_empty() { Ok(()) } else { Err(Failure::invalid(&self.resource().group_kind(), name, faults)) }
     }
 
     pub(crate) fn warn(&mut self, text: String) {
-        // Warnings beyond the limit would not be sent, and comparing each with all others would be quadratic for a body full of
-        // faults.
+        // Warnings beyond the limit would not be sent, and comparing each with all others would be quadratic for a body
+        // with many invalid fields.
         let bytes: usize = self.warnings.iter().map(String::len).sum();
         if bytes <= WARNINGS_BYTES_MAX && !self.warnings.contains(&text) {
             self.warnings.push(text);
@@ -341,7 +341,7 @@ impl<'a> Operation<'a> {
         self.audit_annotations.push(Annotation { key, value, is_of_body: false });
     }
 
-    /// Adds an annotation for the audit log, for where it has the bodies of requests.
+    /// Adds an annotation that is logged only where the policy logs the bodies of requests.
     pub(crate) fn annotate_body(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         let (key, value) = (key.into(), value.into());
         self.audit_annotations.push(Annotation { key, value, is_of_body: true });
@@ -354,7 +354,7 @@ impl Default for Options {
     }
 }
 
-/// A time to the second, in the form that objects carry.
+/// A time to the second, in the form of object metadata.
 pub(crate) fn seconds(time: Timestamp) -> String {
     let time = Offset::UTC.to_datetime(time);
     let (date, time) = (time.date(), time.time());

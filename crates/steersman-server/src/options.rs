@@ -1,4 +1,4 @@
-//! The options of a request as its query (and for deletions its body) gives them, checked as apimachinery checks them.
+//! The options of a request from its query (and for deletions from its body), checked as apimachinery checks them.
 
 use crate::query::Query;
 use crate::status::Failure;
@@ -10,7 +10,7 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::selector::{Fields, Labels};
 use steersman_machinery::{GroupKind, Revision, Value};
 
-/// How a list's or watch's version is meant.
+/// The meaning of the resourceVersion of a list or watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Match {
     Exact,
@@ -24,30 +24,30 @@ pub(crate) struct List {
     pub(crate) fields: Fields,
     pub(crate) limit: Option<usize>,
     pub(crate) token: Option<Token>,
-    /// As the client sent it; empty is none.
+    /// As the client sent it; `None` if it is empty.
     pub(crate) version: Option<String>,
     pub(crate) version_match: Option<Match>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) wants_bookmarks: bool,
-    /// Whether objects that wait for initializers are wanted too.
+    /// Whether objects that wait for initializers are included.
     pub(crate) includes_uninitialized: bool,
     pub(crate) sends_initial_events: Option<bool>,
 }
 
-/// Where a list goes on.
+/// The continue token of a list.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Token {
     #[serde(rename = "v")]
     format: String,
-    /// The version that all pages show; below zero: whatever is there now.
+    /// The version that all pages show; below zero for the newest state.
     #[serde(rename = "rv")]
     pub(crate) version: i64,
-    /// The last key of the page before, and a zero byte.
+    /// The last key of the previous page and a zero byte.
     #[serde(rename = "start")]
     start: String,
 }
 
-/// What to do about fields that do not exist.
+/// The treatment of unknown fields.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -60,7 +60,7 @@ pub(crate) enum FieldValidation {
 pub(crate) struct Write {
     pub(crate) is_dry_run: bool,
     pub(crate) field_validation: FieldValidation,
-    /// Whether the client has said it.
+    /// Whether the client has set `field_validation`.
     pub(crate) is_field_validation_given: bool,
     pub(crate) field_manager: Option<String>,
     pub(crate) is_forced: Option<bool>,
@@ -79,11 +79,11 @@ pub(crate) struct Delete {
     ignores_read_error: Option<bool>,
 }
 
-/// The option of deletions that removes what is stored though it cannot be read.
+/// The option of deletions that removes a stored object that cannot be read.
 pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl Delete {
-    /// The options of the second half of a deletion, whose first half has stored the object at this revision.
+    /// The options of the second half of a deletion. The first half has stored the object at this revision.
     pub(crate) fn after(&self, revision: Revision) -> Delete {
         let mut options = self.clone();
         if let Some(version) = &mut options.preconditions.resource_version {
@@ -93,7 +93,7 @@ impl Delete {
     }
 }
 
-/// What must hold of an object that is to be deleted.
+/// The conditions that an object must meet to be deleted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Preconditions {
@@ -101,7 +101,7 @@ pub(crate) struct Preconditions {
     pub(crate) resource_version: Option<String>,
 }
 
-/// How long a watch can last at the most.
+/// The longest duration of a watch.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 const TOKEN_FORMAT: &str = "meta.k8s.io/v1";
 const MANAGER_BYTES_MAX: usize = 128;
@@ -112,7 +112,7 @@ impl List {
     /// Reads the options of a list or watch.
     ///
     /// # Errors
-    /// 400 for what cannot be read, 422 for what does not go together.
+    /// 400 for options that cannot be read, 422 for options that exclude each other.
     pub(crate) fn parse(query: &Query, is_watch: bool) -> Result<List, Failure> {
         let number = |name: &str| -> Result<Option<i64>, Failure> {
             let Some(text) = query.non_empty(name) else { return Ok(None) };
@@ -194,7 +194,7 @@ impl List {
         Ok(())
     }
 
-    /// The version, where it is a number above zero.
+    /// The version if it is a number above zero.
     ///
     /// # Errors
     /// When it is no number.
@@ -203,7 +203,7 @@ impl List {
         Revision::parse(text).map(|revision| Some(revision).filter(|revision| *revision > Revision::ZERO))
     }
 
-    /// Whether the client takes whatever is at hand (version `0`).
+    /// Whether the client accepts any version (version `0`).
     pub(crate) fn takes_any(&self) -> bool {
         self.version.as_deref() == Some("0")
     }
@@ -212,18 +212,18 @@ impl List {
 // === impl Token ===
 
 impl Token {
-    /// A token that goes on behind a key, showing a version.
+    /// A token that continues after a key, at a version.
     pub(crate) fn after(key: &str, revision: Revision) -> Token {
         let version = i64::try_from(revision.0).unwrap_or(i64::MAX);
         Token { format: TOKEN_FORMAT.to_owned(), version, start: format!("{key}\0") }
     }
 
-    /// The same place in whatever is there now, for a client whose version is gone.
+    /// A token for the same position in the newest state, for a client whose version is gone.
     pub(crate) fn at_any_version(&self) -> Token {
         Token { version: -1, ..self.clone() }
     }
 
-    /// The key behind which to go on.
+    /// The key after which the list continues.
     pub(crate) fn key(&self) -> &str {
         self.start.trim_end_matches('\0')
     }
@@ -235,7 +235,7 @@ impl Token {
     fn decode(text: &str) -> Result<Token, Failure> {
         let bad = |why: &str| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
-            // Go counts a last letter that stands alone as the wrong one.
+            // Go counts a last letter that stands alone as the invalid one.
             let offset = match error {
                 base64::DecodeError::InvalidByte(offset, _) | base64::DecodeError::InvalidLastSymbol(offset, _) => {
                     offset
@@ -255,7 +255,8 @@ impl Token {
         if token.key().is_empty() {
             return Err(bad(&format!("encoded start key empty (version {TOKEN_FORMAT})")));
         }
-        // Lists stay within their namespace whatever the key is. A token with such a key was not made here.
+        // A list stays within its namespace whatever the key is, so this check is not for safety: no token of this
+        // server has such a key.
         if token.key().split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(bad("its start is a path and no key"));
         }
@@ -266,10 +267,10 @@ impl Token {
 // === impl Write ===
 
 impl Write {
-    /// Reads the options; `kind` is that of the options, such as `CreateOptions`.
+    /// Reads the options; `kind` is the kind of the options, such as `CreateOptions`.
     ///
     /// # Errors
-    /// 422 with every fault.
+    /// 422 with all validation errors.
     pub(crate) fn parse(query: &Query, kind: &str, is_apply: bool) -> Result<Write, Failure> {
         let mut errors = Vec::new();
         let is_dry_run = dry_run(&query.all("dryRun").map(str::to_owned).collect::<Vec<_>>(), &mut errors);
@@ -317,7 +318,7 @@ impl Write {
 // === impl FieldValidation ===
 
 impl FieldValidation {
-    /// The word of the parameter.
+    /// The value of the query parameter.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             FieldValidation::Ignore => "Ignore",
@@ -330,7 +331,7 @@ impl FieldValidation {
 // === impl Delete ===
 
 impl Delete {
-    /// Writes the options into an object, as `DeleteOptions` has them; not whether it is a dry run.
+    /// Writes the options into an object in the form of `DeleteOptions`, except for the dry run.
     pub(crate) fn describe(&self, out: &mut Value) {
         if let Some(seconds) = self.grace_period_seconds {
             out["gracePeriodSeconds"] = seconds.into();
@@ -349,10 +350,11 @@ impl Delete {
         }
     }
 
-    /// Reads the options from the body if there is one, else from the query: a body replaces the parameters, as upstream has it.
+    /// Reads the options from the body if there is one, else from the query: as upstream, a body replaces the query
+    /// parameters.
     ///
     /// # Errors
-    /// 400 for what cannot be read, 422 for what does not go together.
+    /// 400 for options that cannot be read, 422 for options that exclude each other.
     pub(crate) fn parse(query: &Query, body: Option<Value>) -> Result<Delete, Failure> {
         let delete = match body {
             Some(body) => Delete::of_body(body)?,
@@ -365,7 +367,7 @@ impl Delete {
     fn of_body(mut body: Value) -> Result<Delete, Failure> {
         let fail = |why: String| Failure::bad_request(format!("the body is no DeleteOptions: {why}"));
         if let Some(fields) = body.as_object_mut() {
-            // Serde would read a list as the fields of a struct in their order.
+            // Serde would accept a list as the fields of the struct in their order.
             if fields
                 .get("preconditions")
                 .is_some_and(|preconditions| !preconditions.is_object() && !preconditions.is_null())
@@ -418,12 +420,12 @@ impl Delete {
         !self.dry_run.is_empty()
     }
 
-    /// Whether what is stored is to be removed because it cannot be read.
+    /// Whether a stored object that cannot be read is to be removed.
     pub(crate) fn ignores_read_error(&self) -> bool {
         self.ignores_read_error == Some(true)
     }
 
-    /// Refuses options that would have to be compared with, or kept in, an object that cannot be read.
+    /// Refuses options that would have to be compared with, or stored in, an object that cannot be read.
     fn check_read_error(&self, errors: &mut Vec<Error>) {
         let Preconditions { uid, resource_version } = &self.preconditions;
         let others = [

@@ -6,14 +6,14 @@ use steersman_machinery::{Object, Value};
 /// An object to be sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// The stored bytes.
+    /// The object in its stored form.
     Stored(Arc<Object>),
-    /// In the requested form.
+    /// The object in the requested form.
     Tree(Value),
 }
 
 impl Payload {
-    /// The bytes that are read to send it; none are counted for a tree.
+    /// The bytes that are read to send it; zero for a tree.
     pub(crate) fn stored_bytes(&self) -> usize {
         match self {
             Payload::Stored(object) => object.json().len(),
@@ -21,3 +21,8 @@ impl Payload {
         }
     }
 }
+
+/// The error of an object that is not JSON, although all stored objects are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the object is not readable as JSON")]
+pub(crate) struct NotJson;

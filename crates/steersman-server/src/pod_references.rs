@@ -1,4 +1,4 @@
-//! The objects that a pod refers to: what its node must be able to read to run it. Follows kubernetes' `pkg/api/v1/pod/util.go`.
+//! The objects that a pod refers to, which its node must be able to read. Follows kubernetes' `pkg/api/v1/pod/util.go`.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -15,7 +15,7 @@ pub(crate) enum Referred {
     ServiceAccount,
 }
 
-/// Where a volume names a secret.
+/// The paths in volumes that name a secret.
 const SECRETS_OF_VOLUMES: [&[&str]; 10] = [
     &["azureFile", "secretName"],
     &["cephfs", "secretRef", "name"],
@@ -29,15 +29,15 @@ const SECRETS_OF_VOLUMES: [&[&str]; 10] = [
     &["storageos", "secretRef", "name"],
 ];
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
-/// Marks a pod that a node made known and runs without being told to.
+/// The annotation of a mirror pod: a node runs it from a file of its own, and created the object to make it known.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether a node made a pod known that it runs from a file of its own.
+/// Whether a pod is a mirror pod.
 pub(crate) fn is_mirror(pod: &Value) -> bool {
     at(pod, &["metadata", "annotations", MIRROR]).is_some()
 }
 
-/// The annotation of such a pod.
+/// The annotation of mirror pods.
 pub(crate) fn mirror_annotation() -> &'static str {
     MIRROR
 }
@@ -82,7 +82,7 @@ pub(crate) fn of(pod: &Value) -> BTreeSet<(Referred, String)> {
     found
 }
 
-/// The name of the claim of a volume, which may be one that is made for the pod.
+/// The name of a volume's claim, which may be one that is made for the pod.
 pub(crate) fn claim_of(pod: &Value, volume: &Value) -> Option<String> {
     if let Some(name) = str_at(volume, &["persistentVolumeClaim", "claimName"]) {
         return Some(name.to_owned());
@@ -92,7 +92,7 @@ pub(crate) fn claim_of(pod: &Value, volume: &Value) -> Option<String> {
     Some(format!("{pod}-{volume}"))
 }
 
-/// The name of a claim of devices: given, or made from a template and then in the status.
+/// The name of a device claim: given, or made from a template and then recorded in the status.
 fn resource_claim_of<'a>(pod: &'a Value, claim: &'a Value) -> Option<&'a str> {
     if let Some(name) = str_at(claim, &["resourceClaimName"]) {
         return Some(name);
@@ -103,7 +103,7 @@ fn resource_claim_of<'a>(pod: &'a Value, claim: &'a Value) -> Option<&'a str> {
     made.and_then(|status| str_at(status, &["resourceClaimName"]))
 }
 
-/// What kinds of objects of the API a pod refers to, in upstream's words; `None` if it can run without the API.
+/// The first kind of API object that a pod refers to, in upstream's words; `None` if it can run without the API.
 pub(crate) fn first_kind(pod: &Value) -> Option<&'static str> {
     let references = of(pod);
     let has = |kind: Referred| references.iter().any(|(found, _)| *found == kind);
@@ -145,7 +145,7 @@ pub(crate) fn first_kind(pod: &Value) -> Option<&'static str> {
     })
 }
 
-/// The items of a list in an object; none if it is absent.
+/// The items of a list in an object; empty if it is absent.
 pub(crate) fn items<'a>(object: &'a Value, path: &[&str]) -> slice::Iter<'a, Value> {
     at(object, path).and_then(Value::as_array).map_or(&[][..], Vec::as_slice).iter()
 }

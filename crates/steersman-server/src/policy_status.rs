@@ -1,8 +1,9 @@
-//! Keeps the status of ValidatingAdmissionPolicies: whether their expressions fit the kinds that they are about.
+//! Maintains the status of ValidatingAdmissionPolicies, which says whether their expressions fit the kinds that they
+//! match.
 //!
-//! Upstream this is the loop `validatingadmissionpolicy-status` of kube-controller-manager, whose field manager it uses. It is
-//! here because it needs the schemas of all kinds and the compiler of expressions. A server that is told to runs it; admission
-//! does not wait for it.
+//! Upstream this is the loop `validatingadmissionpolicy-status` of kube-controller-manager, whose field manager it
+//! uses. It is here because it needs the schemas of all kinds and the compiler of expressions. A server runs it only on
+//! request; admission does not wait for it.
 
 use crate::admission::policy::type_checking;
 use steersman_kinds::catalog::Verb;
@@ -26,7 +27,7 @@ use tokio::task::JoinHandle;
 const GROUP: &str = "admissionregistration.k8s.io";
 const PLURAL: &str = "validatingadmissionpolicies";
 const MANAGER: &str = "validatingadmissionpolicy-status";
-/// How long after a failure it is tried again.
+/// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Starts the task. It ends when the server stops.
@@ -34,7 +35,7 @@ pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
     let state = state.clone();
     tokio::spawn(async move {
         let mut changes = state.policies.changes();
-        // The revisions at which policies were found to have a status, by name.
+        // The revisions at which policies have a current status, by name.
         let mut checked = HashMap::new();
         loop {
             changes.mark_unchanged();
@@ -47,7 +48,7 @@ pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
                     () = tokio::time::sleep(RETRY_INTERVAL) => {}
                 }
             }
-            // Both arms are cancel-safe: a change that is not seen stays.
+            // Both arms are cancel-safe: an unseen change is kept.
             tokio::select! {
                 () = state.stopping() => return,
                 changed = changes.changed() => if changed.is_err() { return },
@@ -56,7 +57,7 @@ pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
     })
 }
 
-/// Writes the status of every policy that has changed since it was written.
+/// Writes the status of every policy that has changed since its status was written.
 async fn pass(state: &State, checked: &mut HashMap<Box<str>, Revision>) -> Result<(), Failure> {
     let found = state.store.list(&GroupResource::new(GROUP, PLURAL), &Scope::All, At::Latest, Page::ALL);
     let objects = found.map_err(|error| Failure::of_read(&error))?.objects;
@@ -72,7 +73,7 @@ async fn pass(state: &State, checked: &mut HashMap<Box<str>, Revision>) -> Resul
     Ok(())
 }
 
-/// Writes the status of a policy, if it has none for what is in its spec. The revision at which it has one.
+/// Writes the status of a policy, unless it is current. Returns the revision at which it is.
 async fn check(state: &State, object: &Arc<Object>) -> Result<Revision, Failure> {
     let policy = conversion::parse(object)?;
     let number = |path: &[&str]| at(&policy, path).and_then(Value::as_i64).unwrap_or(0);
@@ -97,9 +98,9 @@ async fn check(state: &State, object: &Arc<Object>) -> Result<Revision, Failure>
     operation.manager = Cow::Borrowed(MANAGER);
     operation.options.is_forced = true;
     match registry::write(state, &mut operation, &Change::Patch(&patch)).await {
-        // What the next pass finds at a later revision was changed by somebody else, or is this write.
+        // If the next pass finds a later revision, it is this write, or another client's.
         Ok(Outcome::Created(_) | Outcome::Deleted(_) | Outcome::Updated(_)) => Ok(object.revision),
-        // It was deleted in the meantime.
+        // The policy was deleted in the meantime.
         Err(failure) if failure.code() == 404 => Ok(object.revision),
         Err(failure) => Err(failure),
     }

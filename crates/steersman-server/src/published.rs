@@ -1,7 +1,7 @@
-//! The documents about what is served: discovery and OpenAPI.
+//! The documents that describe the served API: discovery and OpenAPI.
 //!
-//! They belong to one catalog. At the first request after a change of the catalog they are made anew, reusing the documents of
-//! groups that have not changed.
+//! They belong to one catalog. At the first request after a change of the catalog they are made again, with the
+//! documents of unchanged groups reused.
 
 use steersman_kinds::catalog::Catalog;
 use crate::discovery::Discovery;

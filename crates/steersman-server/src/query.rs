@@ -1,4 +1,4 @@
-//! The query of a request: names and values, of which the first of a name counts.
+//! The query of a request: names and values. Usually only the first value of a name is used.
 
 /// A parsed query string.
 #[derive(Clone, Debug, Default)]
@@ -7,7 +7,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads a query string. What cannot be decoded stays as it is.
+    /// Parses a query string. Escapes that cannot be decoded stay unchanged.
     pub fn parse(raw: &str) -> Query {
         let pairs = raw.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -31,13 +31,14 @@ impl Query {
         self.pairs.iter().filter(move |(one, _)| one == name).map(|(_, value)| value.as_str())
     }
 
-    /// A truth value as the API reads it: there, and neither `false` nor `0`.
+    /// A boolean as the API reads it: present, and neither `false` nor `0`.
     pub fn is_true(&self, name: &str) -> bool {
         self.first(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 }
 
-/// Resolves percent escapes; with `plus`, a plus sign is a blank. Bytes that are no UTF-8 become replacement characters.
+/// Decodes percent escapes; with `plus`, a plus sign is a space. Bytes that are not UTF-8 become replacement
+/// characters.
 pub fn percent_decode(text: &str, plus: bool) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();

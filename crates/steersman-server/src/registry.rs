@@ -1,8 +1,8 @@
 //! Writes of every kind: one loop that computes the new object from the current one and stores it.
 //!
-//! The stages of a write and the forms of an object in them are described in [`steersman_kinds::strategy`]. Rules of a single kind are in
-//! its [`Strategy`](steersman_kinds::strategy::Strategy), never here. Nothing here depends on HTTP: an endpoint reads the request, and
-//! makes an answer of the [`Outcome`].
+//! [`crate::strategy`] describes the stages of a write and the forms of an object in them. Rules of a single kind are
+//! in its [`Strategy`](crate::strategy::Strategy), never here. Nothing here depends on HTTP: an endpoint reads the
+//! request, and turns the [`Outcome`] into an answer.
 
 mod addresses;
 mod allocation;

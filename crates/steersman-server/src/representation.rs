@@ -1,8 +1,8 @@
-//! How objects are sent: in which version, form and serialisation.
+//! The representation of objects in answers: version, form and serialisation.
 //!
-//! One [`Representation`] serves an object, the items of a list and the events of a watch alike. It works on the stored bytes,
-//! and parses an object only if the requested form differs from the stored one. Each form has a file (`metadata`, `table`; the
-//! object itself needs none), serialisations are in `encoding`.
+//! One [`Representation`] is used for an object, the items of a list and the events of a watch alike. It works on the
+//! stored bytes, and parses an object only if the requested form differs from the stored one. Each form has a file
+//! (`metadata`, `table`; the object itself needs none), serialisations are in `encoding`.
 //!
 //! Independent of requests and operations.
 
@@ -31,7 +31,7 @@ pub(crate) use self::event::{Word, error_frame};
 pub(crate) use self::list::{ListHead, Reload, list};
 pub(crate) use self::table::Columns;
 
-/// How objects are sent.
+/// The version, form and serialisation in which objects are sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Representation {
     served: Served,
@@ -39,7 +39,7 @@ pub(crate) struct Representation {
     form: Form,
     meta_version: MetaVersion,
     is_pretty: bool,
-    /// Present where the encoding is protobuf.
+    /// `Some` where the encoding is protobuf.
     protobuf: Option<Arc<Protobuf>>,
     included: Included,
     now: Timestamp,
@@ -47,11 +47,11 @@ pub(crate) struct Representation {
     is_stored_form: bool,
     /// The prefix of the stored bytes of a built-in kind; empty for custom resources.
     prefix: Box<[u8]>,
-    /// The fields that the cells of a table are made of.
+    /// The fields from which the cells of a table are computed.
     cells_read: Option<Arc<Projection>>,
 }
 
-/// How much of its object a row of a table includes.
+/// The part of its object that a row of a table includes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Included {
     Metadata,
@@ -64,7 +64,7 @@ enum Included {
 pub(crate) struct Wishes<'a> {
     pub(crate) negotiated: Negotiated,
     pub(crate) is_pretty: bool,
-    /// `includeObject`, if it is given.
+    /// The parameter `includeObject`, if it is given.
     pub(crate) include_object: Option<&'a str>,
     pub(crate) now: Timestamp,
 }
@@ -117,7 +117,7 @@ impl Representation {
         &self.served
     }
 
-    /// Sets the time as of which ages are shown.
+    /// Sets the time for which ages are computed.
     pub(crate) fn set_now(&mut self, now: Timestamp) {
         self.now = now;
     }
@@ -141,7 +141,7 @@ impl Representation {
     /// Converts stored objects to the requested version, if it is not the stored one.
     ///
     /// # Errors
-    /// When one cannot be read, or cannot be converted to the version asked for.
+    /// When one cannot be read or converted to the requested version.
     pub(crate) async fn convert(&self, objects: Vec<Arc<Object>>) -> Result<Vec<Payload>, Failure> {
         if self.is_stored_form {
             return Ok(objects.into_iter().map(Payload::Stored).collect());
@@ -154,7 +154,7 @@ impl Representation {
     /// One object as the whole answer.
     ///
     /// # Errors
-    /// When it cannot be read, or cannot be converted to the version asked for.
+    /// When it cannot be read or converted to the requested version.
     pub(crate) async fn one(&self, payload: Payload) -> Result<Bytes, Failure> {
         let payload = match payload {
             Payload::Stored(object) if !self.is_stored_form => {
@@ -219,7 +219,7 @@ fn messages(served: &Served, form: Form, meta_version: MetaVersion) -> Result<Pr
         Form::Object | Form::Table => served.resource.list_kind.to_string(),
         Form::PartialMetadata => format!("{}List", kind.kind),
     };
-    // A kind that is never listed has no list; what is in its place is not used.
+    // A kind that is never listed has no list; the message in its place is not used.
     let one = protobuf::Envelope::of(&kind);
     let list = protobuf::Envelope::of(&kind.group_version().kind(list_kind)).or_else(|| one.clone());
     let (Some(one), Some(list)) = (one, list) else { return Err(Failure::not_acceptable(&MEDIA_TYPES)) };
@@ -234,7 +234,7 @@ fn write_item(mut tree: Value, out: &mut Vec<u8>) {
 
 /// Writes a value as JSON.
 fn write(value: &impl Serialize, out: &mut Vec<u8>) {
-    // Trees and strings always serialise, and writing to a vector cannot fail.
+    // Trees and strings always serialise, and writes to a vector cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
 

@@ -1,5 +1,5 @@
-//! What a request is about, read from its method, path and query alone: the attributes that authorization, routing and
-//! audit share. Follows apiserver's `endpoints/request/requestinfo.go`.
+//! The attributes of a request, read from its method, path and query alone, for authorization, routing and audit.
+//! Follows apiserver's `endpoints/request/requestinfo.go`.
 
 use crate::operation::{Attributes, ResourceAttributes};
 use crate::query::Query;
@@ -11,9 +11,9 @@ use steersman_machinery::selector::{Fields, Labels};
 pub struct RequestInfo {
     /// The path with escapes resolved.
     pub path: String,
-    /// The verb: for resources one of authorization's words, else the method in lower case.
+    /// The verb: for resources one of authorization's verbs, else the method in lower case.
     pub verb: &'static str,
-    /// What it names, if it is below `/api/VERSION` or `/apis/GROUP/VERSION`.
+    /// The resource, if the path is below `/api/VERSION` or `/apis/GROUP/VERSION`.
     pub target: Option<Target>,
 }
 
@@ -28,29 +28,29 @@ pub struct Target {
     pub namespace: Option<String>,
     /// The plural.
     pub resource: String,
-    /// The object, also where a list or watch is narrowed to one name.
+    /// The object, also for a list or watch whose field selector names it.
     pub name: Option<String>,
-    /// Whether the path itself ends at an object (or below it).
+    /// Whether the path itself names an object.
     pub has_name_in_path: bool,
-    /// Whether the path itself says the namespace.
+    /// Whether the path itself names a namespace.
     pub has_namespace_in_path: bool,
     /// The subresource.
     pub subresource: Option<String>,
-    /// Whether the path is one of the old `/watch/` ones, which take nothing but reads.
+    /// Whether the path is one of the old `/watch/` paths, which only accept reads.
     pub is_old_watch: bool,
-    /// Whether there is more in the path than an API knows.
+    /// Whether the path continues after all parts that an API defines.
     pub has_rest: bool,
-    /// The field selector, where there is one that can be read.
+    /// The field selector, if there is a valid one.
     pub field_selector: Option<Fields>,
-    /// The label selector, where there is one that can be read.
+    /// The label selector, if there is a valid one.
     pub label_selector: Option<Labels>,
 }
 
-/// Path segments below a namespace's name that are its own and no resources in it.
+/// Path segments after a namespace's name that are its subresources and not resources in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["finalize", "status"];
 
 impl RequestInfo {
-    /// Reads a request. `raw_path` is the path as it was sent.
+    /// Reads the attributes of a request. `raw_path` is the path as it was sent.
     pub fn new(method: &Method, raw_path: &str, query: &Query) -> RequestInfo {
         let path = crate::query::percent_decode(raw_path, false);
         let target = target(&path);
@@ -76,7 +76,7 @@ impl RequestInfo {
         RequestInfo { path, verb, target: Some(target) }
     }
 
-    /// The attributes by which it is authorized.
+    /// The attributes on which authorization decides.
     pub fn attributes(&self) -> Attributes<'_> {
         match &self.target {
             None => Attributes::NonResource { verb: self.verb, path: &self.path },
@@ -86,7 +86,7 @@ impl RequestInfo {
 }
 
 impl Target {
-    /// Reads the selectors. A request for just one name is authorized like one for that object.
+    /// Reads the selectors. A request for a single name is authorized like one for that object.
     fn select(&mut self, query: &Query) {
         self.field_selector = query.non_empty("fieldSelector").and_then(|text| Fields::parse(text).ok());
         self.label_selector = query.non_empty("labelSelector").and_then(|text| Labels::parse(text).ok());
@@ -96,7 +96,7 @@ impl Target {
         }
     }
 
-    /// The attributes of a verb on what it names.
+    /// The attributes of a verb on the target.
     pub(crate) fn attributes<'a>(&'a self, verb: &'a str) -> ResourceAttributes<'a> {
         ResourceAttributes {
             verb,

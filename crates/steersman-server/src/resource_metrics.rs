@@ -1,8 +1,10 @@
-//! Resource metrics: what nodes and containers use, as `metrics.k8s.io` says it, where whoever embeds the server knows it.
+//! Resource metrics: the usage of nodes and containers, served as `metrics.k8s.io` where the embedder provides a
+//! source.
 //!
-//! In other clusters metrics-server answers for this group, behind an APIService. Here the server does so itself, of what it asks
-//! [`ResourceMetrics`] at each request (`endpoint::resource_metrics`); without one the group is not there. While the APIService
-//! `v1beta1.metrics.k8s.io` names a Service, another server is said to answer, and the group is not served (`upkeep::api_services`).
+//! In other clusters metrics-server serves this group, behind an APIService. Here the server itself does so, with the
+//! values that it reads from [`ResourceMetrics`] at each request (`endpoint::resource_metrics`); without a source the
+//! group does not exist. While the APIService `v1beta1.metrics.k8s.io` names a Service, another server is responsible
+//! for the group, and this one does not serve it (`upkeep::api_services`).
 
 use steersman_kinds::builtin;
 use steersman_kinds::catalog::{Catalog, Resource};
@@ -13,32 +15,33 @@ use std::sync::Arc;
 
 pub use steersman_machinery::usage::{NodeUsage, PodUsage, Usage};
 
-/// Knows what nodes and the containers of Pods use. Asked at each request: nothing is kept of the answers.
+/// The usage of nodes and of the containers of Pods. Read at each request: answers are not cached.
 pub trait ResourceMetrics: fmt::Debug + Send + Sync {
-    /// What a node uses as a whole, as of a time; `None` if that is not known.
+    /// The usage of a whole node at a time; `None` if it is unknown.
     fn of_node(&self, name: &str, now: Timestamp) -> Option<NodeUsage>;
 
-    /// What the containers of a Pod use that run, as of a time; `None` if that is not known, or none runs.
+    /// The usage of the running containers of a Pod at a time; `None` if it is unknown, or if none runs.
     fn of_pod(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodUsage>;
 }
 
-/// The group, as a server has it.
+/// The source of a server, with the resources of the group.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) source: Arc<dyn ResourceMetrics>,
-    /// What is served, unless another server answers.
+    /// The resources that are served, unless another server serves the group.
     resources: Vec<Arc<Resource>>,
 }
 
 impl Offer {
-    /// What of the group the configuration wants.
+    /// The resources of the group that the configuration enables.
     pub(crate) fn new(source: Arc<dyn ResourceMetrics>, config: &RuntimeConfig) -> Offer {
         let mut resources = builtin::resource_metrics(config);
         resources.retain(|resource| resource.versions.iter().any(|version| version.served));
         Offer { source, resources }
     }
 
-    /// The catalog that should follow one, given whether another server answers; `None` if that is as it should be.
+    /// The catalog that must replace this one, given whether another server serves the group; `None` if it need not be
+    /// replaced.
     pub(crate) fn next(&self, catalog: &Catalog, is_elsewhere: bool) -> Option<Catalog> {
         if is_elsewhere {
             let is_served = |resource: &Arc<Resource>| {

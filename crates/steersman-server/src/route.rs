@@ -30,7 +30,7 @@ use steersman_machinery::budget::{Budget, Limits as BudgetLimits};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Paths beside those of groups that `GET /` names.
+/// The paths that `GET /` lists beside those of groups.
 const ROOT_PATHS: [&str; 16] = [
     CONFIGURATION_PATH,
     "/healthz",
@@ -67,7 +67,7 @@ pub(crate) struct Request<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) user: &'a User,
     pub(crate) body: Bytes,
-    /// When it is answered at the latest.
+    /// The time by which it must be answered.
     pub(crate) deadline: Instant,
     pub(crate) load: Load,
     /// For a request that can end early: cancelled when its client has disconnected.
@@ -117,7 +117,7 @@ async fn resource(
     }
     let is_across_namespaces = served.resource.scope == ResourceScope::Namespaced && !target.has_namespace_in_path;
     if is_across_namespaces && !matches!(request.info.verb, "list" | "watch") {
-        // Such a path has no object. All objects of a built-in kind can be listed there, so that only the method is wrong.
+        // Such a path has no object. If all objects of a built-in kind can be listed there, only the method is wrong.
         let is_list =
             !target.has_name_in_path && !served.resource.is_custom() && served.resource.verbs.contains(&Verb::List);
         return Err(if is_list { Failure::method_not_allowed() } else { Failure::unknown_resource() });
@@ -138,7 +138,7 @@ async fn resource(
     outcome
 }
 
-/// The documents about the issuer of service accounts' tokens.
+/// The discovery documents of the issuer of service account tokens.
 async fn token_issuer(router: &Router, request: &Request<'_>) -> Result<Answer, Failure> {
     const MAX_AGE: &str = "public, max-age=3600";
     let Router { state, address, .. } = router;
@@ -192,7 +192,7 @@ fn scrape(router: &Router) -> String {
     let Router { state, limits, audit, .. } = router;
     let in_flight = InFlight { mutating: limits.under_way(Access::Write), read_only: limits.under_way(Access::Read) };
     let catalog = state.catalog();
-    // A set of storage names: an object that is served in several versions or groups is counted once.
+    // A set of storage names, so that an object served in several versions or groups is counted once.
     let versions = catalog.groups().iter().flat_map(|group| group.served());
     let resources = versions.flat_map(|version| &version.resources).map(|served| &*served.resource);
     let stored = resources.filter(|resource| resource.handling() == Handling::Stored);
@@ -219,7 +219,7 @@ fn scrape(router: &Router) -> String {
     text
 }
 
-/// The resources of a version. For an unknown version of a built-in group the 404 is a Status, as upstream has it.
+/// The resources of a version. As upstream, the 404 for an unknown version of a built-in group is a Status.
 fn group_version(documents: &Documents, request: &Request<'_>, group: &str, version: &str) -> Result<Answer, Failure> {
     match documents.discovery.resources(group, version) {
         Some(document) => found(request, Some(document)),
@@ -237,9 +237,9 @@ fn found(request: &Request<'_>, document: Option<Bytes>) -> Result<Answer, Failu
     }
 }
 
-/// A rendered document in the encoding that was asked for.
+/// A rendered document in the requested encoding.
 fn json(request: &Request<'_>, document: Bytes) -> Result<Answer, Failure> {
-    // Discovery has one text for every form that is not served.
+    // Discovery has one message for every form that is not served.
     let negotiated = negotiate(&request.parts.headers, Shape::Plain)
         .map_err(|_| Failure::not_acceptable(&negotiate::MEDIA_TYPES))?;
     let is_pretty = is_pretty_for(request.query, &request.parts.headers);

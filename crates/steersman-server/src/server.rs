@@ -35,46 +35,49 @@ use tokio::task::JoinHandle;
 pub struct Options {
     /// The store of the objects.
     pub store: Store,
-    /// How requests are authenticated.
+    /// Authenticates requests.
     pub authentication: authn::Options,
     /// Authorizes requests.
     pub authorization: Authorization,
-    /// Which admission plugins change or refuse writes.
+    /// The admission plugins that are on.
     pub admission: Plugins,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
-    /// The address at which other machines reach the server, which the Service `kubernetes` leads to. Without one, or with one that
-    /// only this machine knows, it leads nowhere.
+    /// The address at which other machines reach the server; the Service `kubernetes` leads to it. Without an address,
+    /// or with one that only this machine knows, the Service has no endpoints.
     pub advertised: Option<IpAddr>,
-    /// What is logged of requests, and where to; usually nothing.
+    /// The audit policy and the sink of its events; usually none.
     pub audit: Option<Audit>,
-    /// Out of what Services get addresses and ports.
+    /// The ranges from which Services get addresses and ports.
     pub service_ranges: Ranges,
-    /// Where the Services of admission and conversion webhooks are called, if not at their addresses; usually nothing.
+    /// The addresses at which the Services of admission and conversion webhooks are called instead of their own;
+    /// usually none.
     pub webhook_services: webhook::Services,
-    /// Which of the built-in groups, versions and resources are served.
+    /// The built-in groups, versions and resources that are served.
     pub runtime_config: RuntimeConfig,
-    /// How many requests are carried out at a time.
+    /// The limits of requests in flight.
     pub concurrency: Concurrency,
-    /// How large requests are computed; usually on the blocking threads of the runtime, all but one processor of which they take.
+    /// The executor of heavy requests; usually the blocking threads of the runtime, which may take all processors but
+    /// one.
     pub compute: Compute,
-    /// How long requests may take.
+    /// The time limits of requests.
     pub timeouts: Timeouts,
-    /// How long an Event stays after it happened last, usually [`EVENT_TTL`](crate::EVENT_TTL); with zero it stays for ever.
+    /// The lifetime of an Event after its last occurrence, usually [`EVENT_TTL`](crate::EVENT_TTL); with zero Events
+    /// are kept for ever.
     pub event_ttl: Duration,
-    /// What answers say to browsers; usually nothing.
+    /// The headers of answers that are meant for browsers; usually none.
     pub web: Web,
-    /// The agents of nodes that are in this process; usually none.
+    /// The agents of nodes that run in this process; usually none.
     pub agents: Option<Arc<dyn Agents>>,
-    /// Knows what nodes and Pods use, so that `metrics.k8s.io` is served; usually nobody does.
+    /// The usage of nodes and Pods, from which `metrics.k8s.io` is served; usually none.
     pub resource_metrics: Option<Arc<dyn ResourceMetrics>>,
     /// The clock; [`Timestamp::now`] outside of tests.
     pub clock: fn() -> Timestamp,
 }
 
 impl Options {
-    /// What the flags of `steersman up` are without being given: requests are authenticated, authorized and admitted as usual, and
-    /// the address is `localhost:6443`.
+    /// The defaults of `steersman up`: requests are authenticated, authorized and admitted as usual, and the address is
+    /// `localhost:6443`.
     pub fn new(store: Store) -> Options {
         Options {
             store,
@@ -106,7 +109,7 @@ pub struct Server {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// Why a server did not start.
+/// The error of a server that did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store cannot be read or written.
@@ -125,7 +128,7 @@ impl Server {
         Server::prepare(options).await
     }
 
-    /// Boxed, so that the crate of the caller does not compile it once more.
+    /// Boxed, so that the caller's crate does not compile it again.
     fn prepare(options: Options) -> BoxFuture<'static, Result<Server, StartError>> {
         Box::pin(Server::begin(options))
     }
@@ -151,14 +154,14 @@ impl Server {
         let flow =
             limits.flow_control().map(|control| flowcontrol::resources().map(|one| (one, control.progress().clone())));
         let state = Arc::new(state.catching_up(flow.into_iter().flatten().collect()));
-        // A start that fails, or is given up, ends the tasks that it has begun.
+        // Tasks that have begun end if the start fails or is dropped.
         let ends_if_dropped = state.stopping_token().clone().drop_guard();
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
-        // The store may have been written to before the server was started, and its cache may be behind.
+        // The store may have been written before the server started, and its cache may lag behind.
         state.sync().await.map_err(fail)?;
         crate::upkeep::api_services::offer_resource_metrics(&state);
         crate::registry::observe(&state).await.map_err(fail)?;
-        // Before the first role is written, whose writer waits until it is in force.
+        // These run before the first role is written, because its writer waits until the role is in force.
         let followers = crate::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
         let mut tasks = followers.map_err(|error| fail(Failure::of_read(&error)))?;
         if let Some(nodes) = &state.nodes {
@@ -177,7 +180,7 @@ impl Server {
         }
         let found = crate::bootstrap::Found { address: &address, advertised, client_ca: client_ca.as_deref() };
         crate::bootstrap::namespaces(&state).await.map_err(fail)?;
-        // What does not need each other is written at the same time, so that it shares commits of the store.
+        // Independent writes run concurrently, so that they share commits of the store.
         let (lease, definitions, kept) = future::try_join3(
             Box::pin(crate::bootstrap::start(&state, &found)),
             Box::pin(crate::definitions::start(&state)),
@@ -187,7 +190,7 @@ impl Server {
         .map_err(fail)?;
         tasks.extend([lease, definitions, crate::expiry::start(&state, event_ttl), crate::aggregation::start(&state)]);
         tasks.extend(kept);
-        // After the namespaces.
+        // These need the namespaces.
         tasks.push(crate::upkeep::start_tracking(&state).await.map_err(fail)?);
         tasks.push(crate::bootstrap::keep(&state, &found));
         tasks.push(crate::key_rotation::start(&state));
@@ -201,8 +204,9 @@ impl Server {
         Ok(Server { state, chain, tasks })
     }
 
-    /// Begins to keep the status of ValidatingAdmissionPolicies: whether their expressions fit the kinds that they are about.
-    /// Upstream this is a loop of kube-controller-manager, so a server that such a loop runs beside does not do it.
+    /// Starts the task that keeps the status of ValidatingAdmissionPolicies, which says whether their expressions fit
+    /// the kinds that they match. Upstream this is a loop of kube-controller-manager, so a server beside which that
+    /// loop runs does not start it.
     pub fn check_policies(&mut self) {
         self.tasks.push(crate::policy_status::start(&self.state));
     }
@@ -217,22 +221,22 @@ impl Server {
         Service::new(self.chain.clone(), Some(Peer::new(user)))
     }
 
-    /// Who decides on the requests of this server.
+    /// The authorizer of this server's requests.
     pub fn authorizer(&self) -> Arc<dyn Authorizer> {
         self.state.authorizer.clone()
     }
 
-    /// How much work putting definitions in force has taken since the start.
+    /// The work that putting definitions in force has taken since the start.
     pub fn definition_work(&self) -> Work {
         self.state.definitions.work()
     }
 
-    /// Has `/metrics` say what the process takes, as `read` finds it at each scrape.
+    /// Makes `/metrics` report the resources of the process, which `read` returns at each scrape.
     pub fn report_process(&self, read: ReadProcess) {
         self.state.metrics.report_process(read);
     }
 
-    /// Makes `/readyz` fail from now on. Everything else is still answered.
+    /// Makes `/readyz` fail from now on. All other requests are still answered.
     pub fn withdraw(&self) {
         self.state.withdraw();
     }
@@ -243,8 +247,8 @@ impl Server {
         self.state.begin_stop();
     }
 
-    /// Stops the server's own tasks, after the writes that have begun. Waiting for other requests under way is up to the
-    /// transport, closing the store up to the caller.
+    /// Stops the server's own tasks, after the writes that have begun. The transport waits for other requests in
+    /// flight, and the caller closes the store.
     pub async fn stop(self) {
         self.begin_stop();
         self.chain.finish_writes().await;
@@ -256,7 +260,8 @@ impl Server {
     }
 }
 
-/// Makes the flow schemas, the priority levels and the APIServices, puts the former in force, and starts the tasks that go on with it.
+/// Creates the flow schemas, priority levels and APIServices, puts the first two in force, and starts the tasks that
+/// keep all of them.
 async fn keep(state: &Arc<State>, limits: &Limits) -> Result<Vec<JoinHandle<()>>, Failure> {
     let mut tasks = Vec::from(crate::upkeep::start(state).await?);
     if let Some(control) = limits.flow_control() {

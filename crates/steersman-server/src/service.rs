@@ -53,7 +53,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        // Only the transport says who the peer is: a `Peer` that came with the request is removed.
+        // Only the transport may set the peer: a `Peer` that came with the request is removed.
         request.extensions_mut().remove::<Peer>();
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(peer.clone());

@@ -1,4 +1,4 @@
-//! What all operations share: the store, the catalog of what is served, the authenticator, the authorizer, the clock.
+//! The state that all operations share: the store, the catalog, the authenticator, the authorizer, the clock.
 //!
 //! Independent of requests, answers and the stages of a write.
 
@@ -38,40 +38,40 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a read waits for a resourceVersion that the cache has not reached yet.
+/// The longest that a read waits for a resourceVersion that the cache has not reached yet.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 
-/// What operations share.
+/// The state that operations share.
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
-    /// Which plugins change or refuse writes.
+    /// The admission plugins that are on.
     pub(crate) admission: Vec<&'static dyn Plugin>,
-    /// The roles and bindings in force. Whoever writes one may not grant more than he has, whatever the authorizer is.
+    /// The roles and bindings in force. A writer of one may grant no more than he has, whatever the authorizer is.
     pub(crate) rbac: Arc<Rbac>,
     /// The admission policies in force.
     pub(crate) policies: Arc<Policies>,
-    /// What belongs to which node; `None` where nobody asks.
+    /// The objects that belong to each node; `None` if no authorizer needs them.
     pub(crate) nodes: Option<Arc<Nodes>>,
     /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
     /// The resources that are compiled; a request waits until their compiled form is as new as what could be read.
     pub(crate) compiled: Compiled,
-    /// `None`: there are no initializers.
+    /// `None` if the server runs without initializers.
     pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
-    /// Where heavy requests are computed.
+    /// The executor of heavy requests.
     pub(crate) compute: Arc<Pool>,
-    /// Of nodes within the process.
+    /// The agents of nodes within the process.
     pub(crate) agents: Option<Arc<dyn Agents>>,
-    /// Knows what nodes and Pods use; `None`: nobody does, and there is no such group.
+    /// The usage of nodes and Pods; `None` if there is no source, and then the group is not served.
     pub(crate) resource_metrics: Option<Offer>,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
-    /// Calls conversion webhooks, and knows how long that took.
+    /// Calls conversion webhooks, and measures their durations.
     pub(crate) conversions: Arc<Caller>,
     /// The admission webhooks in force.
     pub(crate) admission_webhooks: Arc<Webhooks>,
@@ -124,21 +124,21 @@ impl State {
         }
     }
 
-    /// Allocates out of these ranges. To be called before anything is read or written.
+    /// Allocates from these ranges. Must be called before anything is read or written.
     #[must_use]
     pub(crate) fn with_services(self, ranges: Ranges) -> State {
         State { services: Allocator::new(ranges), ..self }
     }
 
-    /// Calls the webhooks behind these Services where they are mapped to. To be called before anything is written.
+    /// Calls the webhooks behind these Services at their mapped addresses. Must be called before anything is written.
     #[must_use]
     pub(crate) fn with_webhook_services(self, services: Services) -> State {
         let webhooks = Arc::new(Clients::new(self.store.clone(), services));
         State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, ..self }
     }
 
-    /// Has requests wait until what can be read is in force, flow schemas and priority levels (`flow`) included. To be called before the
-    /// followers are started.
+    /// Makes requests wait until everything that could be read is in force, flow schemas and priority levels (`flow`)
+    /// included. Must be called before the followers start.
     #[must_use]
     pub(crate) fn catching_up(mut self, flow: Vec<(GroupResource, Progress)>) -> State {
         let (store, compiled) = (&self.store, &mut self.compiled);
@@ -169,7 +169,8 @@ impl State {
         self.catalog.load_full()
     }
 
-    /// Serves the catalog that follows the one that is served, from now on. If that is another one by then, `next` is asked again.
+    /// Replaces the served catalog by its successor. `next` is called again if another catalog was served in the
+    /// meantime.
     pub(crate) fn serve_next(&self, next: impl Fn(&Catalog) -> Catalog) {
         self.catalog.rcu(|catalog| next(catalog));
         self.catalog_changed.send_replace(());
@@ -217,12 +218,12 @@ impl State {
         self.withdrawn.store(true, Ordering::Relaxed);
     }
 
-    /// An object as it is now, by a linearizable read.
+    /// The current object, by a linearizable read.
     pub(crate) async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, Failure> {
         self.store.get(resource, key).await.map_err(|error| Failure::of_read(&error))
     }
 
-    /// An object that the server itself makes: if it cannot be read it is removed, and is to be made anew.
+    /// An object that the server itself maintains: an unreadable one is removed, so that the caller makes it anew.
     pub(crate) async fn get_own(
         &self,
         resource: &GroupResource,
@@ -253,8 +254,8 @@ impl State {
         }
     }
 
-    /// Called after every write. If it was a definition, a role, a policy, a binding, a webhook configuration or an
-    /// InitializerConfiguration, waits until that is in force.
+    /// Called after every write. Waits until a definition, role, policy, binding, webhook configuration or
+    /// InitializerConfiguration is in force.
     ///
     /// # Errors
     /// When it was stored but could not be put in force.
@@ -272,7 +273,7 @@ impl State {
                 }
             },
         };
-        // A server that stops decides on no further request.
+        // A stopping server serves no further request under the change.
         if is_in_force || self.is_stopping() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! The one place where errors become the `Status` that a client sees, with upstream's reasons, codes and words.
+//! Turns errors into the `Status` for the client, in this one place, with upstream's reasons, codes and messages.
 //!
-//! Everything below the handlers fails with errors of its own or with a [`Failure`] made here. Texts follow apimachinery's
+//! Code below the handlers fails with errors of its own or with a [`Failure`] made here. Messages follow apimachinery's
 //! `api/errors` as recorded from a real server.
 
 mod budget;
@@ -11,25 +11,25 @@ use std::time::Duration;
 use steersman_machinery::status::{Cause, Details, Status};
 use steersman_machinery::{GroupKind, GroupResource, field};
 
-/// The most faults reported for one object. A body may have as many as it has fields.
+/// The most validation errors reported for one object. A body may have as many as it has fields.
 const CAUSES_MAX: usize = 1000;
 
 /// A failed request, with the answer for its client.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What is sent. Boxed: it travels through every `Result` of the write path.
+    /// The Status to send. Boxed, because every `Result` of the write path may hold it.
     pub status: Box<Status>,
     /// Whether authorization refused the request.
     pub(crate) is_denial: bool,
 }
 
 impl Failure {
-    /// A failure with no more than code, reason and text.
+    /// A failure with only code, reason and message.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Failure {
         Failure { status: Box::new(Status::failure(code, Some(reason), message)), is_denial: false }
     }
 
-    /// A failure that somebody else has put into words.
+    /// A failure whose Status was made elsewhere.
     pub(crate) fn of_status(status: Status) -> Failure {
         Failure { status: Box::new(status), is_denial: false }
     }
@@ -44,30 +44,30 @@ impl Failure {
         self.status.code.unwrap_or(500)
     }
 
-    /// Whether the object was there already.
+    /// Whether the object already existed.
     pub fn is_already_exists(&self) -> bool {
         self.status.reason.as_deref() == Some("AlreadyExists")
     }
 
-    /// After how long a retry may help, for the `Retry-After` header.
+    /// The time after which a retry may help, for the `Retry-After` header.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.status.details.as_ref()?.retry_after_seconds?;
         Some(Duration::from_secs(seconds.into()))
     }
 
-    // === faults of the client ===
+    // === errors of the client ===
 
-    /// 400.
+    /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Failure {
         Failure::new(400, "BadRequest", message)
     }
 
-    /// 401.
+    /// 401: the client is not authenticated.
     pub fn unauthorized() -> Failure {
         Failure::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 for a resource; the message is what follows `x "name" is forbidden: `.
+    /// 403 for a resource; `why` follows `x "name" is forbidden: `.
     pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Failure {
         let message = match name {
             "" => format!("{resource} is forbidden: {why}"),
@@ -76,7 +76,7 @@ impl Failure {
         Failure::about(403, "Forbidden", message, details(resource, name))
     }
 
-    /// 422, 403 or 413 of a policy, with its message as the cause, by the reason that the policy gives.
+    /// 422, 403 or 413 of a policy, by the policy's reason, with its message as the cause.
     pub fn denied(resource: &GroupResource, name: &str, reason: &str, message: String) -> Failure {
         let mut failure = Failure::forbidden(resource, name, &message);
         let cause = Cause { reason: String::new(), message, field: String::new() };
@@ -93,7 +93,7 @@ impl Failure {
         failure
     }
 
-    /// 403 of policies that could not mutate an object: the first of their messages, and all as causes.
+    /// 403 of policies that could not mutate an object: the first of their messages, and all of them as causes.
     pub fn not_mutated(resource: &GroupResource, name: &str, reason: &str, messages: Vec<String>) -> Failure {
         let mut failure = Failure::forbidden(resource, name, "");
         let status = &mut failure.status;
@@ -106,7 +106,7 @@ impl Failure {
         failure
     }
 
-    /// 403 for a path that is no resource.
+    /// 403 for a non-resource path.
     pub fn forbidden_path(why: &str) -> Failure {
         Failure::about(403, "Forbidden", format!("forbidden: {why}"), Details::default())
     }
@@ -121,7 +121,7 @@ impl Failure {
         Failure::about(404, "NotFound", "the server could not find the requested resource", Details::default())
     }
 
-    /// 405.
+    /// 405 for the resource of the request.
     pub fn method_not_allowed() -> Failure {
         let message = "the server does not allow this method on the requested resource";
         Failure::about(405, "MethodNotAllowed", message, Details::default())
@@ -133,18 +133,18 @@ impl Failure {
         Failure::about(406, "NotAcceptable", message, Details::default())
     }
 
-    /// 406 for a form that is not served, of a media type that is.
+    /// 406 for an unavailable form of a served media type.
     pub fn not_acceptable(accepted: &[&str]) -> Failure {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Failure::new(406, "NotAcceptable", message)
     }
 
-    /// 409: it is there already.
+    /// 409: the object already exists.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Failure {
         Failure::about(409, "AlreadyExists", format!("{resource} {name:?} already exists"), details(resource, name))
     }
 
-    /// 409: the object is not in the state that the client expects.
+    /// 409: the object does not have the state that the client expects.
     pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Failure {
         let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
         Failure::about(409, "Conflict", message, details(resource, name))
@@ -156,13 +156,13 @@ impl Failure {
         Failure::conflict(resource, name, why)
     }
 
-    /// 409 without a reason, where upstream answers 500 without one: what there is does not allow what is asked, and a client can
-    /// change that. kubectl prints both alike.
+    /// 409 without a reason, where upstream answers 500 without one: the current state does not allow the request, and
+    /// a client can change that. kubectl prints both alike.
     pub fn unsupported_state(message: impl Into<String>) -> Failure {
         Failure { status: Box::new(Status::failure(409, None, message)), is_denial: false }
     }
 
-    /// 409 of a server-side apply: other managers own the fields.
+    /// 409 of a server-side apply: the fields have other managers.
     pub fn apply_conflict(message: impl Into<String>, causes: Vec<Cause>) -> Failure {
         Failure::about(409, "Conflict", message, Details { causes, ..Details::default() })
     }
@@ -172,7 +172,7 @@ impl Failure {
         Failure::new(410, "Expired", message)
     }
 
-    /// 413.
+    /// 413: the request is too large.
     pub fn too_large(message: impl Into<String>) -> Failure {
         Failure::new(413, "RequestEntityTooLarge", message)
     }
@@ -186,12 +186,12 @@ impl Failure {
         Failure::new(415, "UnsupportedMediaType", message)
     }
 
-    /// 415 for a PATCH whose type is no patch at all.
+    /// 415 for a PATCH whose media type is no patch.
     pub fn not_a_patch_type() -> Failure {
         Failure::about(415, "UnsupportedMediaType", "415: Unsupported Media Type", Details::default())
     }
 
-    /// 422 with the single faults. `kind` may be a resource's or that of the request's options.
+    /// 422 with validation errors. `kind` may be a resource's or that of the request's options.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[field::Error]) -> Failure {
         let errors = errors.get(..CAUSES_MAX).unwrap_or(errors);
         let message = format!("{kind} {name:?} is invalid: {}", field::join(errors));
@@ -205,25 +205,25 @@ impl Failure {
         Failure::about(422, "Invalid", message, details)
     }
 
-    /// 422 for a patch that does not fit the object, in upstream's words.
+    /// 422 for a patch that cannot be applied to the object; the message is upstream's.
     pub fn unfitting_patch() -> Failure {
         Failure::unprocessable("the server rejected our request due to an error in our request")
     }
 
-    /// 422 for a fault that does not concern a single field.
+    /// 422 for an error that does not concern a single field.
     pub fn unprocessable(message: impl Into<String>) -> Failure {
         Failure::about(422, "Invalid", message, Details::default())
     }
 
-    // === faults of the server ===
+    // === errors of the server ===
 
-    /// 429.
+    /// 429: too many requests.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Failure {
         let details = Details { retry_after_seconds: Some(retry_after_seconds), ..Details::default() };
         Failure::about(429, "TooManyRequests", message, details)
     }
 
-    /// 500 with a reason. The cause belongs into the log.
+    /// 500 with a reason. The cause belongs in the log.
     pub fn internal(message: impl Into<String>) -> Failure {
         let message = message.into();
         let details =
@@ -231,22 +231,22 @@ impl Failure {
         Failure::about(500, "InternalError", format!("Internal error occurred: {message}"), details)
     }
 
-    /// 500 without a reason, which is what upstream makes of a failure that it has no class for.
+    /// 500 without a reason, which upstream answers for errors that it does not classify.
     pub fn unclassified(message: impl Into<String>) -> Failure {
         Failure::new(500, "", message)
     }
 
-    /// 503.
+    /// 503: try again later.
     pub fn unavailable(message: impl Into<String>) -> Failure {
         Failure::new(503, "ServiceUnavailable", message)
     }
 
-    /// 504: not done in time.
+    /// 504: the request was not done in time.
     pub fn timeout(message: impl Into<String>) -> Failure {
         Failure::about(504, "Timeout", message, Details { retry_after_seconds: Some(1), ..Details::default() })
     }
 
-    /// 504: the client asks for a version that is not there yet.
+    /// 504: the requested version does not exist yet.
     pub fn version_too_large(requested: impl std::fmt::Display, current: impl std::fmt::Display) -> Failure {
         let cause = Cause {
             reason: "ResourceVersionTooLarge".to_owned(),

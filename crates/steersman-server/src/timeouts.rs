@@ -1,14 +1,15 @@
-//! How long requests may take.
+//! The time limits of requests.
 
 use std::time::Duration;
 
-/// How long requests may take.
+/// The time limits of requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// A request that is not a watch: longer, and it is answered with 504. The `timeout` of a request can only shorten it.
+    /// The limit of requests that are not watches; after it they are answered with 504. The `timeout` of a request can
+    /// only shorten it.
     pub request: Duration,
-    /// A watch without `timeoutSeconds` ends after a random time between this and twice this, so that not all end at once; zero means
-    /// that it does not end by itself.
+    /// A watch without `timeoutSeconds` ends after a random time between this and twice this, so that not all end at
+    /// once; with zero it has no limit.
     pub watch_min: Duration,
 }
 

@@ -1,7 +1,7 @@
-//! Fills Secrets of the type `kubernetes.io/service-account-token` with a token of the account that they name, and deletes them
-//! when the account is gone. Follows kubernetes' `pkg/controller/serviceaccount/tokens_controller.go`.
+//! Fills Secrets of the type `kubernetes.io/service-account-token` with a token of the account that they name, and
+//! deletes them when the account is gone. Follows kubernetes' `pkg/controller/serviceaccount/tokens_controller.go`.
 //!
-//! It is in the server because it signs, and the keys leave the server for nobody. Where kube-controller-manager runs
+//! It is in the server because it signs tokens, and the keys never leave the server. Where kube-controller-manager runs
 //! beside the server, that does the same with a key of its own, and this stays off.
 
 use crate::authn::service_account::claims::Bound;
@@ -24,12 +24,12 @@ use tokio::task::JoinHandle;
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
-/// How long after a failure it is retried.
+/// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The most changes taken at a time.
 const BATCH_MAX: usize = 256;
 
-/// The Secrets to be looked at.
+/// Works on Secrets that may need a token.
 #[derive(Debug)]
 struct Filler {
     state: Arc<State>,
@@ -37,14 +37,14 @@ struct Filler {
     pending: BTreeSet<ObjectKey>,
 }
 
-/// Why a watch of the Secrets or accounts has ended.
+/// The reason why a watch of the Secrets or accounts has ended.
 enum End {
     /// It fell behind: everything is listed again.
     Lagged,
     Stopped,
 }
 
-/// Starts the task; `ca` is the certificate by which clients know the server. It ends when the server stops.
+/// Starts the task; `ca` is the CA certificate of the server's own. It ends when the server stops.
 pub(crate) fn start(state: &Arc<State>, ca: Option<String>) -> JoinHandle<()> {
     let filler = Filler { state: state.clone(), ca, pending: BTreeSet::new() };
     tokio::spawn(filler.run())
@@ -84,7 +84,7 @@ impl Filler {
         }
     }
 
-    /// Notes all Secrets of the type, and watches what comes after.
+    /// Adds all Secrets of the type to `pending`, and watches for later changes.
     async fn list(&mut self) -> Result<(Watcher, Watcher), Failure> {
         let revision = self.state.sync().await?;
         let found = self.of(&Scope::All)?;
@@ -134,7 +134,7 @@ impl Filler {
         }
     }
 
-    /// Notes the Secrets in the namespaces of accounts that were deleted.
+    /// Adds the Secrets in the namespaces of deleted accounts to `pending`.
     fn note_accounts(&mut self, events: &[Arc<Event>]) {
         let gone = events.iter().filter(|event| event.kind == Kind::Deleted);
         let namespaces: BTreeSet<&str> = gone.filter_map(|event| event.object.key.namespace.as_deref()).collect();
@@ -145,7 +145,7 @@ impl Filler {
         }
     }
 
-    /// Works on the Secrets that were noted. Those that fail stay noted.
+    /// Processes the pending Secrets. Those that fail stay pending.
     async fn work(&mut self) {
         for key in std::mem::take(&mut self.pending) {
             if self.state.is_stopping() {
@@ -153,7 +153,7 @@ impl Filler {
             }
             match self.reconcile(&key).await {
                 Ok(()) => {}
-                // It is gone, or was written in between: then there is an event of it.
+                // It is gone, or was written in the meantime: then another event follows.
                 Err(failure) if matches!(failure.code(), 404 | 409) => {}
                 Err(failure) => {
                     let message = &failure.status.message;

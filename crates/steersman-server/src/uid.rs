@@ -1,7 +1,7 @@
-//! Identifiers that nothing else has: the uids of objects, the ids of requests.
+//! Unique identifiers: the uids of objects, the ids of requests.
 
-/// A random UUID. The thread's own generator, which the operating system seeds, makes its bits: to ask the system for each
-/// would be a call into the kernel.
+/// A random UUID. The thread's own generator, which the operating system seeds, makes its bits, because the system's
+/// generator would cost a system call for each.
 pub(crate) fn random() -> String {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string()
 }

@@ -1,9 +1,10 @@
-//! The objects that the server itself makes and keeps: priority levels and flow schemas, the APIServices of its groups, and the day
-//! since which it tracks old tokens. And the end of waiting for initializers.
+//! The objects that the server itself creates and maintains: priority levels and flow schemas, the APIServices of its
+//! groups, and the record of the day since which it tracks old tokens. Also ends the wait for initializers.
 //!
-//! Each sort has a pass, which compares what is there with what should be and writes the difference. A pass runs when the server
-//! starts, after every change of what it depends on, and from time to time. Its writes go through the registry like those of
-//! clients. Objects that are only made once, at the first start, are in `crate::bootstrap`.
+//! Each kind of object has a pass, which compares the stored objects with the wanted ones and writes the difference. A
+//! pass runs when the server starts, after every change that it depends on, and from time to time. Its writes go
+//! through the registry like those of clients. Objects that are only made once, at the first start, are in
+//! `crate::bootstrap`.
 
 pub(crate) mod api_services;
 pub(crate) mod flow;
@@ -26,14 +27,14 @@ use steersman_storage::{Scope, WatchError, Watcher};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How often a pass runs if nothing has changed.
+/// The time between passes if nothing has changed.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How long after a failure a pass is retried.
+/// The pause after a failed pass.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The most events taken at a time. They only say that something has changed.
 const EVENTS_MAX: usize = 1024;
 
-/// Makes what is missing, and keeps it until the server stops.
+/// Makes the missing objects, and maintains all of them until the server stops.
 ///
 /// # Errors
 /// When the store cannot be read or written.
@@ -63,14 +64,15 @@ pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Fai
     Ok([flow, services])
 }
 
-/// Ends the wait of objects for initializers when its time is over, until the server stops. No task where there are no initializers.
+/// Starts the task that ends objects' waits for initializers when their time has passed, until the server stops. `None`
+/// if the server runs without initializers.
 pub(crate) fn start_initialization(state: &Arc<State>) -> Option<JoinHandle<()>> {
     let configured = state.initializers.clone()?;
     Some(tokio::spawn(initializers::run(state.clone(), configured)))
 }
 
-/// Makes the record of the tracking of tokens, and keeps it until the server stops. It is in the namespace kube-system, which must be
-/// there.
+/// Makes the record of token tracking, and maintains it until the server stops. It is in the namespace kube-system,
+/// which must exist.
 ///
 /// # Errors
 /// When the store cannot be read or written.
@@ -85,7 +87,7 @@ pub(crate) async fn start_tracking(state: &Arc<State>) -> Result<JoinHandle<()>,
     }))
 }
 
-/// How long to wait for the next pass after one with this outcome.
+/// The time until the next pass after one with this outcome.
 fn interval(outcome: Result<(), Failure>, what: &str) -> Duration {
     match outcome {
         Ok(()) => INTERVAL,
@@ -102,13 +104,13 @@ struct Changes {
 }
 
 impl Changes {
-    /// Everything that is written from now on counts as a change.
+    /// Everything written from now on counts as a change.
     fn new(state: &State, resources: &[GroupResource]) -> Changes {
         let watched = resources.iter().filter_map(|resource| Some((resource.clone(), watcher(state, resource)?)));
         Changes { watched: watched.collect() }
     }
 
-    /// Waits until something has changed, or for so long; false if the server stops.
+    /// Waits for a change, but no longer than `wait`; false if the server stops.
     async fn next(&mut self, state: &State, catalog: Option<&mut watch::Receiver<()>>, wait: Duration) -> bool {
         let catalog_changed = async {
             let is_followed = match catalog {
@@ -140,12 +142,12 @@ impl Changes {
     }
 }
 
-/// A watcher from now on. The present is always part of the history.
+/// A watcher from now on. The current revision is always part of the history.
 fn watcher(state: &State, resource: &GroupResource) -> Option<Watcher> {
     state.store.watch(resource, Scope::All, state.store.revision()).ok()
 }
 
-/// Creates an object without a namespace, as a part of the server. One that is there already is fine.
+/// Creates an object without a namespace as the server itself. An existing object is no failure.
 async fn create(state: &State, served: &Served, manager: &'static str, object: Value) -> Result<(), Failure> {
     let name = str_at(&object, &["metadata", "name"]).unwrap_or_default();
     if state.get_own(&served.resource.storage, &ObjectKey::cluster(name)).await?.is_some() {
@@ -161,7 +163,7 @@ async fn create(state: &State, served: &Served, manager: &'static str, object: V
     }
 }
 
-/// Changes an object without a namespace, or a subresource of it, as a part of the server. One that is gone is fine.
+/// Changes an object without a namespace, or a subresource of it, as the server itself. A missing object is no failure.
 async fn edit(
     state: &State,
     served: &Served,
@@ -186,7 +188,7 @@ async fn edit(
     }
 }
 
-/// Deletes an object without a namespace. One that is gone is fine.
+/// Deletes an object without a namespace. A missing object is no failure.
 async fn delete(state: &State, served: &Served, name: &str) -> Result<(), Failure> {
     let key = ObjectKey::cluster(name);
     let system = Operation::of_system(served, Verb::Delete, state.now());

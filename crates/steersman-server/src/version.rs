@@ -1,11 +1,11 @@
-//! `/version`: which Kubernetes the server behaves as.
+//! `/version`: the Kubernetes version whose behavior the server has.
 
 use serde_json::{Value, json};
 
-/// The version of the API that is served. Clients compare it with their own.
+/// The version of the served API. Clients compare it with their own.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 
-/// `version.Info`.
+/// The `version.Info` of the server.
 pub(crate) fn info() -> Value {
     json!({
         "major": "1",

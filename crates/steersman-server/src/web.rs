@@ -1,8 +1,8 @@
-//! What browsers find in every answer: whether a page of another origin may read it (CORS), and that the server is to be reached by
-//! TLS only (HSTS). Without either, answers have no such headers.
+//! The headers of every answer that are meant for browsers: whether a page of another origin may read it (CORS), and
+//! that the server may be reached by TLS only (HSTS). Without either, answers have no such headers.
 //!
-//! The chain asks [`Web`]. A browser asks before it sends a request that changes something, or one with a token (a preflight); it does
-//! so without credentials, so that this is answered before authentication.
+//! The chain uses [`Web`]. Before a request that changes something, or one with a token, a browser sends a preflight
+//! request; it has no credentials, so it is answered before authentication.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -17,46 +17,47 @@ const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
     "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since",
 );
 
-/// What answers say to browsers; nothing by default.
+/// The headers for browsers; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Web {
     origins: Vec<Regex>,
     strict_transport_security: Option<HeaderValue>,
 }
 
-/// Why [`Web`] cannot be made.
+/// The error of an invalid [`Web`].
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
-    /// It is not one of those that RFC 6797 has.
+    /// The directive is not one of RFC 6797.
     #[error(
         "{directive:?} is no directive of Strict-Transport-Security: want max-age=SECONDS, includeSubDomains or preload"
     )]
     Directive {
-        /// As it was given.
+        /// The given directive.
         directive: String,
     },
-    /// It does not parse.
+    /// The pattern does not parse.
     #[error("{pattern:?} is no regular expression")]
     Pattern {
-        /// As it was given.
+        /// The given pattern.
         pattern: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: regex::Error,
     },
-    /// Without its bounds, a pattern for `example.com` lets in `example.com.evil.org`.
+    /// The pattern has no bounds: one for `example.com` would also match `example.com.evil.org`.
     #[error("{pattern:?} does not say where the host begins (with ^ or //) and where it ends (with $ or :)")]
     Unbounded {
-        /// As it was given.
+        /// The given pattern.
         pattern: String,
     },
 }
 
 impl Web {
-    /// Lets in pages of the origins that match a regular expression, and sends these directives of `Strict-Transport-Security`.
+    /// Allows pages of the origins that match a regular expression, and sends these directives of
+    /// `Strict-Transport-Security`.
     ///
     /// # Errors
-    /// When a pattern is none or has no bounds, or a directive is unknown.
+    /// When a pattern is invalid or has no bounds, or a directive is unknown.
     pub fn new(origins: &[String], directives: &[String]) -> Result<Web, WebError> {
         let compiled = origins.iter().map(|pattern| {
             let has_bounds = (pattern.contains('^') || pattern.contains("//")) && pattern.contains(['$', ':']);
@@ -70,13 +71,13 @@ impl Web {
         if let Some(directive) = directives.iter().find(|directive| !is_directive(directive)) {
             return Err(WebError::Directive { directive: directive.clone() });
         }
-        // Directives that were checked are text that a header can hold.
+        // The checked directives are valid in a header.
         let strict_transport_security =
             HeaderValue::from_str(&directives.join("; ")).ok().filter(|_| !directives.is_empty());
         Ok(Web { origins, strict_transport_security })
     }
 
-    /// Whether a browser asks if a page may send a request, and it may.
+    /// Whether a request is a preflight of an allowed origin.
     pub(crate) fn is_preflight(&self, parts: &Parts) -> bool {
         parts.method == Method::OPTIONS && self.origin(&parts.headers).is_some()
     }
@@ -95,7 +96,7 @@ impl Web {
         }
     }
 
-    /// The origin of a request, if its pages are let in.
+    /// The origin of a request, if it is allowed.
     fn origin<'a>(&self, request: &'a HeaderMap) -> Option<&'a HeaderValue> {
         if self.origins.is_empty() {
             return None;

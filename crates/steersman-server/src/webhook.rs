@@ -1,13 +1,13 @@
-//! Calls to webhooks: what is sent to whom, over which connection, and what comes back.
+//! Calls to webhooks: endpoints, connections and responses.
 //!
-//! A [`Client`] posts JSON to one [`Endpoint`] and returns the JSON of the answer. It knows the CA, the client certificate and the
-//! credentials of its endpoint. An endpoint is read from a file in the format of a kubeconfig (`kubeconfig`): so are the webhooks
-//! of authentication, authorization and audit.
+//! A [`Client`] posts JSON to one [`Endpoint`] and returns the JSON of the response. It has the CA, the client
+//! certificate and the credentials of its endpoint. An endpoint is read from a file in the kubeconfig format
+//! (`kubeconfig`), which configures the webhooks of authentication, authorization and audit.
 //!
-//! `Clients` calls those that objects name by a `clientConfig` (`ClientConfig`): admission and conversion webhooks. A Service is
-//! called where it is mapped to ([`Services`]), else where its address leads.
+//! `Clients` calls the webhooks that objects define with a `clientConfig` (`ClientConfig`): admission and conversion
+//! webhooks. A Service is called at its mapped address ([`Services`]), or else at its own.
 //!
-//! Both keep a few connections open, and bound time and size (`transport`). What the JSON means is their callers'.
+//! Both keep a few connections open, and bound time and size (`transport`). Callers interpret the JSON.
 
 mod client;
 mod client_config;
@@ -31,18 +31,18 @@ pub use self::services::{Mapping, MappingError, Services};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a webhook is, and how its callers prove who they are.
+/// The address of a webhook, and the credentials for it.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// An `https` URL.
     pub url: String,
-    /// PEM certificates of the authorities that its certificate may be from. Empty: those of the system.
+    /// The PEM certificates of the authorities for its certificate. Empty: the system's authorities.
     pub ca: Vec<u8>,
-    /// The name that its certificate must have, if not that of the URL.
+    /// The name that its certificate must have, if it differs from the URL's.
     pub server_name: Option<String>,
     /// The caller's certificate.
     pub identity: Option<Identity>,
-    /// What is sent along in the header `Authorization`.
+    /// The credentials in the header `Authorization`.
     pub credentials: Credentials,
 }
 
@@ -53,7 +53,7 @@ pub struct Identity {
     pub key: Vec<u8>,
 }
 
-/// What a caller shows in the header `Authorization`.
+/// The credentials in the header `Authorization`.
 #[derive(Clone, Default)]
 pub enum Credentials {
     Basic {
@@ -63,21 +63,21 @@ pub enum Credentials {
     #[default]
     None,
     Token(String),
-    /// A token in a file, which is read for every call, since somebody else renews it.
+    /// A token in a file, which is read for every call, since another process renews it.
     TokenFile(PathBuf),
 }
 
 /// Why an endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// A file that it needs.
+    /// A required file cannot be read.
     #[error("the file {path} cannot be read", path = .path.display())]
     File {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    /// The text is not what it should be.
+    /// The text is malformed.
     #[error("{0}")]
     Malformed(String),
     /// The certificates or the key cannot be used.
@@ -88,7 +88,7 @@ pub enum EndpointError {
     Url { url: String },
 }
 
-// Without the secrets: they are not for logs.
+// The secrets are left out, because they must not be logged.
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,10 @@
-//! Prints what the store does on this machine: `cargo run --release -p steersman-storage --example bench [DIR] [N]`, where DIR is
-//! on the disk to be measured and N the number of objects. With `open STORE` it opens that store instead, in a process that has
-//! done nothing else.
+//! Measures the store on this machine: `cargo run --release -p steersman-storage --example bench [DIR] [N]`, where DIR
+//! is on the disk to be measured and N is the number of objects. With `open STORE` it opens that store instead, in a
+//! process that has done nothing else.
 //!
-//! Durable creates and updates per second from 64 writers and from one, events to 1,000 watchers, what an event costs watchers
-//! that it does not concern, the time to open the store (after a clean close and after a crash), list times, memory.
+//! Durable creates and updates per second from 64 writers and from one, events to 1,000 watchers, the cost of an event
+//! for watchers that it does not concern, the time to open the store (after a clean close and after a crash), list
+//! times, memory.
 
 use bytes::Bytes;
 use std::path::Path;
@@ -44,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let full = memory(&format!("{n_objects} objects"));
     println!("  of it each object            {:>9} B", (full - idle) * 1024 / n_objects as u64);
 
-    // What a crash leaves: the file as it is while it is open.
+    // The state after a crash: a copy of the file while it is open.
     let crashed = scratch.path().join("crashed");
     std::fs::create_dir(&crashed)?;
     std::fs::copy(dir.join("store.redb"), crashed.join("store.redb"))?;
@@ -190,7 +191,7 @@ async fn watch(store: &Store, resource: &GroupResource, first: usize) -> Result<
     Ok(())
 }
 
-/// The cost of an event for watchers that ask for other objects: with them and without.
+/// The cost of an event for watchers of other objects: the difference with and without them.
 async fn unconcerned(store: &Store, resource: &GroupResource, first: usize) -> Result<(), Box<dyn std::error::Error>> {
     const N_EVENTS: usize = 256;
     let started = Instant::now();
@@ -220,7 +221,7 @@ fn rate(what: &str, n: usize, started: Instant) {
     println!("{what:<30} {:>9.0} /s", n as f64 / seconds);
 }
 
-/// Prints and returns what is resident, in kB.
+/// Prints and returns the resident memory in kB.
 fn memory(when: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or(" unknown").trim();

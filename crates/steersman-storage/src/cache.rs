@@ -1,6 +1,7 @@
-//! All resources as they are now: one `ResourceCache` each, and the newest revision that is in.
+//! The current state of all resources: one `ResourceCache` each, and the newest applied revision.
 //!
-//! Fed by the log only (`feeder`), never by writers. Locks, in the order they are taken: the map, then one resource.
+//! Written from the log only (`feeder`), never by writers. Locks, in the order in which they are taken: the map, then
+//! one resource.
 
 use crate::interest::Group;
 use crate::key;
@@ -22,15 +23,16 @@ pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
     resources: RwLock<Resources>,
-    /// Stored entries that are damaged or no objects, and the revision of each. Reading one by its key fails. Lists do not have one
-    /// that was there at open; one that came later is shown as it was before. No other lock is taken while this one is held.
+    /// Stored entries that are damaged or no objects, and the revision of each. Reading one by its key fails. Lists
+    /// leave out an entry that was unreadable at open; one that was written later appears in its previous state. No
+    /// other lock is taken while this one is held.
     unreadable: Mutex<HashMap<Bytes, Revision>>,
 }
 
-/// How far the log has been applied.
+/// The progress of the log's application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applied {
-    /// Nothing more will be applied.
+    /// Whether nothing more will be applied.
     pub(crate) closed: bool,
     pub(crate) revision: Revision,
 }
@@ -38,9 +40,9 @@ pub(crate) struct Applied {
 #[derive(Debug)]
 struct Resources {
     by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
-    /// Handles that were given out. A cache that is made anew for the same resource goes on with its handle.
+    /// Handles that were given out. If the cache of the same resource is made again, it continues to use its handle.
     asked: HashMap<GroupResource, Newest>,
-    /// A resource that is not in the map has had no objects since this revision; its earlier history is dropped.
+    /// A resource that is not in the map has had no objects since this revision; its earlier history has been dropped.
     floor: Revision,
 }
 
@@ -58,7 +60,7 @@ enum Unreadable {
     Object {
         /// The key.
         key: Bytes,
-        /// What is wrong with it.
+        /// The fault of the value.
         #[source]
         source: DecodeError,
     },
@@ -67,7 +69,7 @@ enum Unreadable {
 // === impl Cache ===
 
 impl Cache {
-    /// The cache of what was loaded. Blocks while it sorts.
+    /// The cache of the loaded entries. Blocks while it sorts.
     pub(crate) fn new(loading: &Loading, floor: Revision, limits: Limits) -> Cache {
         let resource = |(resource, mut objects): (GroupResource, Vec<Arc<Object>>)| {
             parallel::sort(&mut objects, |a, b| a.key.cmp(&b.key));
@@ -90,7 +92,8 @@ impl Cache {
         self.applied.subscribe()
     }
 
-    /// The cache of a resource that has objects, history or watchers; else the revision since which it has had none.
+    /// The cache of a resource that has objects, history or watchers; otherwise the revision since which it has had
+    /// none.
     pub(crate) fn resource(&self, resource: &GroupResource) -> Result<Arc<ResourceCache>, Revision> {
         let resources = self.resources.read();
         resources.by_resource.get(resource).cloned().ok_or(resources.floor)
@@ -108,15 +111,15 @@ impl Cache {
         resources.by_resource.entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// A handle that tells the revision of the newest change of a resource.
+    /// A handle to the revision of a resource's newest change.
     pub(crate) fn newest(&self, resource: &GroupResource) -> Newest {
         let mut resources = self.resources.write();
         let there = resources.by_resource.get(resource).map(|cache| cache.newest().clone());
         resources.asked.entry(resource.clone()).or_insert(there.unwrap_or_default()).clone()
     }
 
-    /// Applies committed changes in order, then advances the revision, then wakes the watchers of what changed. Entries that are not
-    /// objects are logged and skipped.
+    /// Applies committed changes in order, then advances the revision, then wakes the watchers of the changed objects.
+    /// Entries that are not objects are logged and skipped.
     pub(crate) fn apply(&self, batch: kv::Batch, now: Instant) {
         let mut woken: Vec<Arc<Group>> = Vec::new();
         let mut run: Option<Run> = None;
@@ -149,12 +152,12 @@ impl Cache {
         woken.iter().for_each(|group| group.published.notify_waiters());
     }
 
-    /// The revision at which what is no object was written under a key.
+    /// The revision of an entry that is no object, if the key has one.
     pub(crate) fn unreadable_at(&self, key: &[u8]) -> Option<Revision> {
         self.unreadable.lock().get(key).copied()
     }
 
-    /// Number of entries that are no objects.
+    /// The number of entries that are no objects.
     pub(crate) fn count_unreadable(&self) -> usize {
         self.unreadable.lock().len()
     }
@@ -166,7 +169,7 @@ impl Cache {
         all
     }
 
-    /// Whether there are entries that are no objects.
+    /// Whether any entries are no objects.
     pub(crate) fn has_unreadable(&self) -> bool {
         !self.unreadable.lock().is_empty()
     }
@@ -186,7 +189,7 @@ impl Cache {
         let mut resources = self.resources.write();
         let Resources { by_resource, floor, .. } = &mut *resources;
         by_resource.retain(|_, cache| {
-            // Under the map's write lock nobody can take another reference.
+            // Under the map's write lock no other reference can be taken.
             let (is_bare, since) = cache.read(|state| (state.is_bare(), state.ring.floor()));
             let keep = !is_bare || Arc::strong_count(cache) > 1;
             if !keep {
@@ -196,7 +199,7 @@ impl Cache {
         });
     }
 
-    /// Forgets history up to and including a revision.
+    /// Drops history up to and including a revision.
     pub(crate) fn drop_through(&self, revision: Revision) {
         let mut resources = self.resources.write();
         let revision = revision.min(self.applied().revision);
@@ -204,7 +207,7 @@ impl Cache {
         resources.floor = resources.floor.max(revision);
     }
 
-    /// Number of objects of all resources.
+    /// The number of objects of all resources.
     pub(crate) fn count(&self) -> usize {
         self.resources.read().by_resource.values().map(|cache| cache.count()).sum()
     }
@@ -224,7 +227,7 @@ impl Cache {
 }
 
 impl Unreadable {
-    /// Logs it, and returns the key.
+    /// Logs the entry, and returns its key.
     fn report(self) -> Bytes {
         tracing::error!(cause = std::error::Error::source(&self).map(ToString::to_string), "{self}: it is left out");
         match self {
@@ -233,7 +236,7 @@ impl Unreadable {
     }
 }
 
-/// The objects that are loaded when the store is opened, before the cache is made of them.
+/// The objects that are loaded when the store opens, before the cache is built from them.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     objects: Mutex<HashMap<GroupResource, Vec<Arc<Object>>>>,
@@ -241,7 +244,7 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
-    /// Notes an entry that is damaged.
+    /// Adds an entry that is damaged.
     pub(crate) fn leave_out(&self, key: Bytes, revision: Revision) {
         self.unreadable.lock().insert(key, revision);
     }
@@ -256,12 +259,13 @@ impl Loading {
                     runs.extend(resource.map(|resource| (resource, Vec::new())));
                     runs.last_mut().into_iter().for_each(|(_, objects)| objects.push(object.clone()));
                 }
-                // An entry is no deletion.
+                // An entry is never a deletion.
                 Ok((_, Change::Delete(..))) => {}
                 Err(error) => drop(self.unreadable.lock().insert(error.report(), revision)),
             }
         }
-        // Here several threads do it, and what was just decoded is still in their caches. Of sorted runs the whole is merged.
+        // Sorted here, where several threads do it and the decoded objects are still in their processor caches. Later
+        // the sorted runs only need a merge.
         runs.iter_mut().for_each(|(_, objects)| objects.sort_unstable_by(|a, b| a.key.cmp(&b.key)));
         let mut objects = self.objects.lock();
         for (resource, run) in runs {
@@ -277,7 +281,7 @@ struct Run {
     resource: GroupResource,
 }
 
-/// The change an event makes, and its resource unless that is the one given.
+/// The change of an event, and its resource unless that is `current`.
 fn decode(event: kv::Event, current: Option<&GroupResource>) -> Result<(Option<GroupResource>, Change), Unreadable> {
     let kv::Event { key, revision, value } = event;
     let (resource, object_key) = locate(&key, current)?;

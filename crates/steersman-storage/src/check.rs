@@ -1,4 +1,4 @@
-//! Looks through a store on a disk that nobody has open: the engine's checksums, and whether each entry is an object.
+//! Checks a store on a disk that no process has open: the engine's checksums, and whether each entry is an object.
 
 use crate::disk::{self, OpenError, Report};
 use crate::key;
@@ -10,7 +10,7 @@ use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 /// A stored entry that is damaged or no object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unreadable {
-    /// Its resource and key; `None` if it is under a key that no object has.
+    /// Its resource and key; `None` if the stored key is not that of an object.
     pub object: Option<(GroupResource, ObjectKey)>,
     /// The revision that wrote it.
     pub revision: Revision,
@@ -21,16 +21,16 @@ pub struct Unreadable {
 pub struct Check {
     /// The result of the engine's check.
     pub report: Report,
-    /// Objects that can be read.
+    /// The number of readable objects.
     pub n_objects: usize,
     /// Entries that are damaged or no objects.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// Looks through the store in a directory, and changes nothing.
+/// Checks the store in a directory, and changes nothing.
 ///
 /// # Errors
-/// When it is open, is none, or is so damaged that it is not known what is lost.
+/// When the store is open, does not exist, or is so damaged that the lost changes are unknown.
 pub fn check(dir: &Path) -> Result<Check, OpenError> {
     let (mut n_objects, mut unreadable) = (0, Vec::new());
     let report = disk::check(dir, |kv::Entry { key, revision, value }| match locate(&key) {
@@ -41,7 +41,7 @@ pub fn check(dir: &Path) -> Result<Check, OpenError> {
     Ok(Check { report, n_objects, unreadable })
 }
 
-/// Names an entry that cannot be read.
+/// Names an unreadable entry.
 pub(crate) fn unreadable_at(key: &Bytes, revision: Revision) -> Unreadable {
     Unreadable { object: locate(key), revision }
 }

@@ -1,7 +1,7 @@
-//! What every engine must do, as checks that panic where one does not: run [`kv`] over a new engine, and [`durable`] over one
-//! that can be reopened.
+//! The contract of every engine, as checks that panic where one breaks it: run [`kv`] over a new engine, and
+//! [`durable`] over one that can be reopened.
 //!
-//! Part of the crate, not of its tests, so that engines in other crates are held to the same suite.
+//! Part of the crate and not of its tests, so that the same suite checks engines in other crates.
 
 use crate::kv::{
     Change, Compare, Entry, Error, Event, Expect, Kv, Op, Outcome, Past, Range, TXN_OPS_MAX, Txn, VALUE_BYTES_MAX,
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use std::sync::Arc;
 use steersman_machinery::Revision;
 
-/// Every check, each on an engine of its own.
+/// Runs every check, each on an engine of its own.
 ///
 /// # Panics
-/// Where the engine does not keep the contract.
+/// Where the engine breaks the contract.
 pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     revisions_count_changes(new().await).await;
     compares_guard_the_whole_transaction(new().await).await;
@@ -30,10 +30,10 @@ pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     a_closed_engine_says_so(new().await).await;
 }
 
-/// That everything acknowledged is there after a reopen, and the revision does not go back.
+/// Checks that everything acknowledged is present after a reopen, and that the revision does not decrease.
 ///
 /// # Panics
-/// Where the engine does not keep the contract.
+/// Where the engine breaks the contract.
 pub async fn durable<F: AsyncFn() -> Arc<dyn Kv>>(reopen: F) {
     let kv = reopen().await;
     put(&*kv, "a", "1").await;
@@ -49,7 +49,7 @@ pub async fn durable<F: AsyncFn() -> Arc<dyn Kv>>(reopen: F) {
     assert_eq!(kv.revision().await.expect("revision"), last);
     let history = pull(&*kv, Revision::ZERO, 4).await;
     assert_eq!(history.last(), Some(&change("b", last.0, None)), "history is there after a reopen");
-    // With the newest change compacted away, only the counter is left of it.
+    // After compaction of the newest change, only the counter remembers its revision.
     kv.compact(last).await.expect("compact");
     kv.close().await.expect("close");
     drop(kv);
@@ -132,7 +132,7 @@ async fn a_watch_sees_every_change_once_in_order(kv: Arc<dyn Kv>) {
     for (after, from) in [(0, 0), (1, 1), (2, 3)] {
         assert_eq!(pull(&*kv, Revision(after), all.len() - from).await, all[from..], "after {after}");
     }
-    // More than any one pull returns; a transaction is never cut in two.
+    // More than any one pull returns; a transaction is never split.
     let many = |n: u64| (0..100).map(|key| op(&format!("n{key}"), Some(&n.to_string()))).collect();
     for n in 4..16 {
         assert_eq!(committed(kv.txn(Txn { compares: Vec::new(), ops: many(n) }).await), Revision(n));
@@ -151,7 +151,7 @@ async fn a_waiting_watch_is_woken(kv: Arc<dyn Kv>) {
     let mut future = kv.watch(Revision(1));
     let mut present = kv.watch(Revision::ZERO);
     {
-        // A pull that is given up has consumed nothing.
+        // A dropped pull has consumed nothing.
         let mut given_up = present.next();
         std::future::poll_fn(|context| {
             assert!(given_up.as_mut().poll(context).is_pending());
@@ -185,7 +185,7 @@ async fn compaction_takes_history_and_nothing_else(kv: Arc<dyn Kv>) {
     assert_eq!(pull(&*kv, Revision(11), 1).await, [change("odd", 12, Some("12"))]);
 }
 
-/// What keys of a prefix held at each revision, by hand.
+/// The content of the keys with a prefix at each revision, computed by hand.
 async fn a_range_is_the_state_at_its_revision(kv: Arc<dyn Kv>) {
     let steps = [
         ("a/1", Some("1")),
@@ -292,7 +292,7 @@ async fn history_says_what_was_before(kv: Arc<dyn Kv>) {
 }
 
 async fn what_is_superseded_is_weighed(kv: Arc<dyn Kv>) {
-    // Of random letters, so that an engine that compresses cannot shorten it much.
+    // Random letters, so that an engine that compresses cannot shorten the value much.
     let mut random = 1u64;
     let mut letter = |_| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -311,7 +311,7 @@ async fn what_is_superseded_is_weighed(kv: Arc<dyn Kv>) {
     let nothing = kv.volume();
     assert!(nothing.live == 0 && small.superseded + small.live <= nothing.superseded, "{nothing:?}");
     assert_eq!(nothing.revision, last);
-    // Compaction does not lower it: who asks subtracts what was superseded at the revision of the compaction.
+    // Compaction does not lower the volume: the caller subtracts the size superseded at the revision of the compaction.
     kv.compact(last).await.expect("compact");
     assert_eq!(kv.volume(), nothing);
 }
@@ -353,7 +353,7 @@ async fn a_closed_engine_says_so(kv: Arc<dyn Kv>) {
     assert!(matches!(watch.next().await, Err(Error::Closed)));
 }
 
-// === the small words of the checks ===
+// === helpers of the checks ===
 
 fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -399,7 +399,7 @@ fn texts(entries: &[Entry]) -> Vec<(String, u64, String)> {
     entries.iter().map(|entry| (text(&entry.key), entry.revision.0, text(&entry.value))).collect()
 }
 
-/// As many changes as are there to be had after a revision.
+/// Pulls this many changes after a revision.
 async fn pull(kv: &dyn Kv, after: Revision, n_events: usize) -> Vec<Event> {
     let mut watch = kv.watch(after);
     let mut events = Vec::new();

@@ -1,15 +1,15 @@
 //! The engine on a disk: an append-only log of changes in a redb file, written by one thread in groups.
 //!
-//! A commit is redb's two-phase one, and durable before it is acknowledged or published. It also records the state of redb's
-//! allocator, so that a file that was not closed opens without being repaired. The file has one log,
-//! `(revision, number) -> change`. An index in memory, built at open, has the current entry of each key. Each entry
-//! refers to the previous one of its key, so that history is read and removed in the order of the log. Superseded entries are
-//! removed by compaction, so that no write touches a random page. After a failed write, or a panic of the writer, nothing
-//! more is written until the store is reopened.
+//! A commit uses redb's two phases, and is durable before it is acknowledged or published. It also records the state of
+//! redb's allocator, so that a file that was not closed opens without a repair. The file has one log, `(revision,
+//! number) -> change`. An index in memory, built at open, has the current entry of each key. Each entry refers to the
+//! previous one of its key, so that history is read and removed in the order of the log. Superseded entries are removed
+//! by compaction, so that no write touches a random page. After a failed write, or a panic of the writer, nothing more
+//! is written until the store is reopened.
 //!
-//! Nothing that is damaged is served. At open every page and every change is compared with its checksum before redb gets the file
-//! (`survey`); a damaged file is written anew without what is lost (`rebuild`), and the keys of that are named until somebody
-//! writes or deletes them. Later reads compare each change with its checksum, and notice changes that are missing.
+//! Damaged data is never returned. At open every page and every change is compared with its checksum before redb opens
+//! the file (`survey`); a damaged file is rewritten without the lost changes (`rebuild`), and their keys are reported
+//! until they are written or deleted. Later reads compare each change with its checksum, and notice missing changes.
 
 mod check;
 pub(crate) mod format;
@@ -63,30 +63,30 @@ pub use crate::disk::open::OpenError;
 #[doc(hidden)]
 pub use crate::disk::survey::fuzz_file;
 
-/// Most writes that wait for the disk. More are refused with [`Error::Busy`].
+/// The most writes that wait for the disk. More are refused with [`Error::Busy`].
 pub const WRITES_QUEUED_MAX: usize = 4_096;
-/// Most bytes of writes that wait for the disk. More are refused with [`Error::Busy`].
+/// The most bytes of writes that wait for the disk. More are refused with [`Error::Busy`].
 pub const WRITE_BYTES_QUEUED_MAX: usize = 64 * 1024 * 1024;
-/// Most writes in one commit.
+/// The most writes in one commit.
 pub const BATCH_WRITES_MAX: usize = 512;
-/// redb's page cache. Reads are rare here (open, and a watch that fell behind), so it is small.
+/// The size of redb's page cache. Small, because reads are rare here (open, and a watch that fell behind).
 const PAGE_CACHE_BYTES: usize = 4 * 1024 * 1024;
-/// Committed changes kept in memory for watches; further back they are read from the file.
+/// The most committed changes kept in memory for watches; older ones are read from the file.
 const TAIL_EVENTS_MAX: usize = 4_096;
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
 
-/// Most reads of the past at once. Each goes through the log on a thread of its own; others wait, and are served in the order they
-/// came. A server that is started again is asked by all watches that resume at the same time.
+/// The most concurrent reads of the past. Each scans the log on a thread of its own; others wait, and are served in the
+/// order of their arrival. After a restart all watches that resume read at the same time.
 const PAST_READS_MAX: usize = 4;
-/// Most changes that one read of history goes through, so that a rare key does not keep others waiting.
+/// The most changes that one read of history scans, so that a rare key does not keep others waiting.
 const HISTORY_CHANGES_MAX: usize = 16_384;
-/// A larger view of the past is not kept for the pages behind its first.
+/// A larger view of the past is not kept for further pages.
 const VIEW_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 const FILE: &str = "store.redb";
-/// A file that is being made.
+/// The name of a file that is being made.
 const FILE_NEW: &str = "store.redb.new";
-/// The file as it was before it was written anew because it was damaged.
+/// The name of the damaged file after it was rewritten.
 const FILE_DAMAGED: &str = "store.redb.damaged";
 const FILE_NEWEST: &str = "store.newest";
 
@@ -102,30 +102,30 @@ pub struct Disk {
     shared: Arc<Shared>,
 }
 
-/// What the writer and the readers have in common.
+/// The state shared by the writer and the readers.
 #[derive(Debug)]
 struct Shared {
     /// History up to this revision is compacted. Set before entries are removed.
     compacted: AtomicU64,
-    /// The keys whose current changes are not what was written, and what is wrong with those.
+    /// The keys whose current changes are damaged, with the faults.
     damaged: Mutex<BTreeMap<Bytes, Malformed>>,
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
-    /// `None` for a store that is not in a directory.
+    /// `None` for a store without a directory.
     newest: Option<Newest>,
     /// The entries found by the scan at open, for the load that follows it; dropped with the first write.
     opened: Mutex<Option<Stored>>,
-    /// The failure after which nothing is written.
+    /// The failure after which nothing more is written.
     poison: OnceLock<Cause>,
     queued_bytes: AtomicUsize,
     tail: Arc<Tail>,
-    /// What the last read of the past found, for the pages behind its first.
+    /// The result of the last read of the past, for its further pages.
     view: Mutex<Option<Arc<View>>>,
-    /// As of what was committed last.
+    /// The volume after the last commit.
     volume: Mutex<Volume>,
 }
 
-/// The cause of the poison when the writer is no longer there.
+/// The cause of the poison when the writer has panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("the thread that writes the store panicked")]
 struct WriterPanicked;
@@ -149,11 +149,11 @@ impl Drop for Unwinding {
 // === impl Disk: open ===
 
 impl Disk {
-    /// Opens the store in a directory, or makes one. Blocks while it looks through the file. A damaged file is written anew without
-    /// what is lost, which [`Kv::damaged`] names.
+    /// Opens the store in a directory, or makes one. Blocks while it scans the file. A damaged file is rewritten
+    /// without the lost changes, whose keys [`Kv::damaged`] returns.
     ///
     /// # Errors
-    /// See [`OpenError`]. Nothing that was stored has changed then.
+    /// See [`OpenError`]. On an error the stored data is unchanged.
     pub fn open(dir: &Path) -> Result<Disk, OpenError> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -165,7 +165,7 @@ impl Disk {
         if !path.try_exists().map_err(at(&path))? {
             // It belongs to a store that was moved away.
             remove(&newest_path).map_err(at(&newest_path))?;
-            // Made under another name: a half-made store is never found under the right one.
+            // Made under another name, so that a half-made store is never opened.
             let new = dir.join(FILE_NEW);
             remove(&new).map_err(at(&new))?;
             let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
@@ -206,8 +206,8 @@ impl Disk {
         }
     }
 
-    /// Opens a store on any storage that redb can use, which is how faults are put below it. `name` is what errors call it. A damaged
-    /// one is refused.
+    /// Opens a store on any storage that redb can use, so that tests can inject faults below it. Errors name it `name`.
+    /// A damaged store is refused.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -227,7 +227,7 @@ impl Disk {
         }
     }
 
-    /// Has redb open a file that was looked through, and brings it to this format.
+    /// Opens a surveyed file with redb, and upgrades it to this format.
     fn use_file(storage: Storage, mut survey: Survey, path: &Path) -> Result<(Database, Survey), Unusable> {
         let io = |source| Unusable::Never(OpenError::Io { path: path.to_owned(), source });
         if survey.is_behind {
@@ -321,15 +321,15 @@ impl Disk {
         })
     }
 
-    /// A read of the past, when it is its turn.
+    /// Runs a read of the past when it is its turn.
     fn past<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
     ) -> BoxFuture<'_, Result<T, Error>> {
         Box::pin(async {
-            // Only a semaphore that is closed fails, and this one never is.
+            // Only a closed semaphore fails, and this one is never closed.
             let turn = self.past_reads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
-            // The turn ends with the read, also when nobody waits for it any more.
+            // The turn lasts until the read ends, even if its caller no longer waits.
             self.blocking(move |shared| {
                 let _turn = turn;
                 read(shared)
@@ -341,7 +341,7 @@ impl Disk {
     fn enqueue(&self, txn: Txn) -> Result<oneshot::Receiver<Result<Outcome, Error>>, Error> {
         txn.validate()?;
         self.health()?;
-        // Encoded in the task of the caller, to relieve the writer thread.
+        // Encoded in the caller's task, to relieve the writer thread.
         let write = Write::new(txn);
         let weight = write.weight();
         let queued = self.shared.queued_bytes.fetch_add(weight, Ordering::Relaxed);
@@ -377,7 +377,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Without a [`Kv::close`] before, blocks until what is queued is on the disk.
+    /// Without a previous [`Kv::close`], blocks until queued writes are on the disk.
     fn drop(&mut self) {
         self.queue.get_mut().take();
         if let Some((_, thread)) = self.done.get_mut().take()
@@ -403,7 +403,7 @@ impl Shared {
         }
     }
 
-    /// Runs a read. If the library below panics, the read fails, and nothing more is written.
+    /// Runs a read. If the library panics, the read fails, and nothing more is written.
     fn guard<T>(&self, read: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         guarded(read).unwrap_or_else(|panicked| {
             let source: Cause = Arc::new(panicked);
@@ -412,7 +412,7 @@ impl Shared {
         })
     }
 
-    /// Keys that are written or deleted are damaged no longer.
+    /// Removes keys that were written or deleted from the damaged ones.
     fn forget_damage(&self, events: &[Event]) {
         let mut damaged = self.damaged.lock();
         if !damaged.is_empty() {
@@ -422,7 +422,8 @@ impl Shared {
         }
     }
 
-    /// Notes what was acknowledged. Without the note a file that is an older version of itself goes unnoticed, and nothing else.
+    /// Records the newest acknowledged revision. If that fails, the only effect is that an older copy of the file goes
+    /// unnoticed.
     fn note_newest(&self, revision: Revision) {
         if let Some(newest) = &self.newest
             && let Err(error) = newest.write(revision)
@@ -468,8 +469,8 @@ impl Shared {
         poisoned(source)
     }
 
-    /// Fails if history does not reach back to a revision. To be called after the read transaction has begun: whatever is missing
-    /// in that was compacted before.
+    /// Fails if history does not reach back to a revision. Must be called after the read transaction has begun:
+    /// anything missing from it was compacted before.
     fn check_kept(&self, requested: Revision) -> Result<(), Error> {
         let oldest = Revision(self.compacted.load(Ordering::Acquire));
         if requested < oldest { Err(Error::Compacted { requested, oldest }) } else { Ok(()) }
@@ -488,7 +489,7 @@ impl Shared {
             Some(view) => view,
             None => {
                 let view = Arc::new(View::read(&heads, revision, &request.prefix)?);
-                // A view is kept only for reads in pages, which come back to it.
+                // A view is kept only for reads in pages, which need it again.
                 *self.view.lock() = request.limit.map(|_| view.clone()).filter(|view| view.weight <= VIEW_BYTES_MAX);
                 view
             }
@@ -571,14 +572,14 @@ impl Older for Arc<Shared> {
     }
 }
 
-/// Why a file that was looked through is not used.
+/// The reason why a surveyed file is not used.
 enum Unusable {
-    /// It can be written anew.
+    /// It cannot be used as it is, but it can be rewritten.
     AsItIs(OpenError, Box<Survey>),
     Never(OpenError),
 }
 
-/// Runs what may panic below.
+/// Turns a panic of `work` into an error.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
@@ -593,7 +594,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What every write gets after one failed.
+/// The error of every write after one has failed.
 fn poisoned(source: &Cause) -> Error {
     let remedy = match source.downcast_ref::<redb::Error>() {
         Some(redb::Error::Io(error)) => match error.kind() {
@@ -606,7 +607,7 @@ fn poisoned(source: &Cause) -> Error {
     Error::Poisoned { remedy, source: source.clone() }
 }
 
-/// The error for what redb cannot read.
+/// The error of a read that redb cannot do.
 fn unreadable(error: impl Into<redb::Error>) -> Error {
     let error: redb::Error = error.into();
     Error::Read { source: Arc::new(error) }

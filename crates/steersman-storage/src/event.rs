@@ -1,4 +1,4 @@
-//! One change of one object, as every watcher of its resource shares it.
+//! One change of one object, shared by all watchers of its resource.
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -9,42 +9,42 @@ use steersman_machinery::{Object, Revision};
 
 /// The most frames that one event keeps. Further ones are encoded for each watcher.
 const FRAMES_MAX: usize = 16;
-/// About what an event takes without its objects, its place in the ring included.
+/// The approximate size of an event without its objects, its place in the ring included.
 const EVENT_BYTES: usize = 96;
-/// About what an object takes besides its JSON: key, header, what allocations are rounded up by.
+/// The approximate size of an object besides its JSON: key, header, rounding of allocations.
 const OBJECT_BYTES: usize = 256;
 
-/// What happened to the object, before any selector has looked at it.
+/// The type of a change, before any selector is applied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// It is new.
+    /// The object was created.
     Added,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
-    /// It has other content.
+    /// The object's content has changed.
     Modified,
 }
 
 /// A committed change of one object. Immutable and shared.
 #[derive(Debug)]
 pub struct Event {
-    /// What happened.
+    /// The type of the change.
     pub kind: Kind,
-    /// The object; of a deleted one its last content, stamped with the deletion's revision.
+    /// The object; for a deletion its last content, with the deletion's revision.
     pub object: Arc<Object>,
-    /// What was there before; `None` for an added object.
+    /// The previous object; `None` for a created one.
     pub previous: Option<Arc<Object>>,
-    /// The revision of the change, also the object's.
+    /// The revision of the change, which is also the object's.
     pub revision: Revision,
-    /// `None` before the first frame, and again once the event is no longer recent.
+    /// `None` before the first frame, and again when the event is no longer recent.
     frames: ArcSwapOption<Frames>,
     is_recent: AtomicBool,
 }
 
-/// Encoded frames: a list that only grows, so that reading it takes no lock.
+/// Encoded frames: a list that only grows, so that reads take no lock.
 #[derive(Debug, Default)]
 struct Frames {
-    /// Held while a frame is made.
+    /// Held while a frame is encoded.
     making: Mutex<()>,
     first: OnceLock<Box<Frame>>,
 }
@@ -62,11 +62,11 @@ impl Event {
         Event { kind, object, previous, revision, frames: ArcSwapOption::empty(), is_recent: AtomicBool::new(true) }
     }
 
-    /// The event encoded in the form that the caller identifies by `key`. The first caller encodes it; the others share the bytes
-    /// for as long as the event is recent.
+    /// The event encoded in the form that `key` identifies. The first caller encodes it; others share the bytes for as
+    /// long as the event is recent.
     ///
-    /// `encode` runs under a lock of the event, so it runs once even if many watchers ask at the same time. It must not ask this
-    /// event for a frame.
+    /// `encode` runs under a lock of the event, so it runs once even if many watchers need the frame at the same time.
+    /// It must not request a frame of this event.
     pub fn frame(&self, key: u64, encode: impl FnOnce() -> Bytes) -> Bytes {
         if let Some(frames) = &*self.frames.load()
             && let Ok(found) = frames.find(key)
@@ -78,7 +78,7 @@ impl Event {
         }
         let empty: Option<Arc<Frames>> = None;
         self.frames.compare_and_swap(&empty, Some(Arc::default()));
-        // `forget_frames` may have run since `is_recent` was read, and then it does not see these frames.
+        // `forget_frames` may have run after `is_recent` was read, and then it did not see these frames.
         if !self.is_recent.load(Ordering::Acquire) {
             self.frames.store(None);
         }
@@ -94,7 +94,8 @@ impl Event {
         self.frames.store(None);
     }
 
-    /// About the bytes that only history keeps alive: the event itself, and content that is no longer current.
+    /// The approximate number of bytes that only history keeps alive: the event itself, and content that is no longer
+    /// current.
     pub(crate) fn history_bytes(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |object| OBJECT_BYTES + object.json().len());
         let deleted = if self.kind == Kind::Deleted { OBJECT_BYTES + self.object.json().len() } else { 0 };
@@ -103,7 +104,7 @@ impl Event {
 }
 
 impl Frames {
-    /// The frame, or the slot to put it in and the number of frames.
+    /// The frame, or the slot for it and the number of frames.
     fn find(&self, key: u64) -> Result<Bytes, (&OnceLock<Box<Frame>>, usize)> {
         let (mut slot, mut n_frames) = (&self.first, 0);
         while let Some(frame) = slot.get() {
@@ -117,7 +118,7 @@ impl Frames {
 
     fn make(&self, key: u64, encode: impl FnOnce() -> Bytes) -> Bytes {
         let _making = self.making.lock();
-        // Another watcher may have made it in the meantime.
+        // Another watcher may have encoded it in the meantime.
         match self.find(key) {
             Ok(found) => found,
             Err((slot, n_frames)) => {

@@ -1,7 +1,7 @@
-//! The only task that writes the cache: it pulls the engine's log and applies it in revision order.
+//! The only task that writes the cache: it reads the engine's log and applies it in revision order.
 //!
-//! It also trims the history in memory by age, and has the engine compact history that is too old or too much. It ends when the
-//! engine is closed, or on a failure, which the store then reports.
+//! It also trims the history in memory by age, and has the engine compact history that is too old or too large. It ends
+//! when the engine is closed, or on a failure, which the store then reports.
 
 use crate::cache::Cache;
 use crate::kv::{self, Kv, Volume, Watch};
@@ -12,19 +12,19 @@ use std::time::Duration;
 use steersman_machinery::Revision;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How often history is trimmed by age.
+/// The interval at which history is trimmed by age.
 const TRIM_EVERY: Duration = Duration::from_secs(15);
-/// A long history is compacted in steps of this fraction of it.
+/// A long history is compacted in steps of this fraction of its age limit.
 const STEPS_OF_TIME: u32 = 1_024;
-/// History that is too large is compacted in steps of this fraction of what may be kept.
+/// A large history is compacted in steps of this fraction of its size limit.
 const STEPS_OF_SIZE: u64 = 64;
 
-/// How much history an engine keeps, in bytes as they are stored: what is current does not count.
+/// The size limit of an engine's history, in bytes as stored. Current entries do not count.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HistorySize {
-    /// So much may be kept in any case.
+    /// The limit is at least this.
     pub at_least: u64,
-    /// So many times as much as is current may be kept, if that is more.
+    /// The limit is at least this many times the size of the current entries.
     pub times_live: u64,
 }
 
@@ -33,17 +33,18 @@ pub(crate) struct Feeder {
     pub(crate) kv: Arc<dyn Kv>,
     /// The oldest revision of which the engine has history.
     pub(crate) oldest: Arc<AtomicU64>,
-    /// What history the engine keeps; `None` if another store compacts it.
+    /// The limits of the engine's history; `None` if another store compacts it.
     pub(crate) retention: Option<Retention>,
     pub(crate) watch: Box<dyn Watch>,
 }
 
-/// Decides through which revision history is compacted, from samples of the newest revision and of what was superseded by then.
+/// Decides through which revision history is compacted, from samples of the newest revision and of the size superseded
+/// by then.
 pub(crate) struct Retention {
     age: Duration,
-    /// What was superseded up to the last revision that was returned for compaction.
+    /// The size superseded up to the last revision that was returned for compaction.
     compacted: u64,
-    /// Ascending. At most a sample for each step of time, and one for each step of size.
+    /// Ascending. At most one sample per step of time, and one per step of size.
     samples: VecDeque<Sample>,
     size: HistorySize,
 }
@@ -55,8 +56,8 @@ struct Sample {
 }
 
 impl HistorySize {
-    /// A quarter of a gigabyte, or four times what is current: enough for five minutes of a busy server, and a file that stays in
-    /// proportion to what is in it.
+    /// A quarter of a gigabyte, or four times the size of the current entries: enough for five minutes of a busy
+    /// server, and in proportion to the size of the store.
     pub const DEFAULT: HistorySize = HistorySize { at_least: 256 * 1024 * 1024, times_live: 4 };
 
     fn limit(self, live: u64) -> u64 {
@@ -65,7 +66,7 @@ impl HistorySize {
 }
 
 impl Feeder {
-    /// Runs until the engine is closed. The cache is closed on every exit, also when the task is aborted.
+    /// Runs until the engine is closed. The cache is closed on every exit, even when the task is aborted.
     pub(crate) async fn run(mut self) {
         let cache = Closing(self.cache.clone());
         match self.follow().await {
@@ -80,7 +81,7 @@ impl Feeder {
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Yields now and then, even if the log always has more.
+            // Yields from time to time, even if the log always has more.
             tokio::task::coop::consume_budget().await;
             // All arms are cancel-safe: a dropped pull has consumed nothing, and the compaction is kept outside of the loop.
             let now = tokio::select! {
@@ -105,7 +106,7 @@ impl Feeder {
             if let Some(retention) = &mut self.retention {
                 let volume = self.kv.volume();
                 retention.record(now, volume);
-                // What is compacted is no longer in the log, so only what this task has applied.
+                // Compaction removes changes from the log, so only changes that this task has applied may be compacted.
                 let applied = self.cache.applied().revision;
                 if compaction.is_none()
                     && let Some(through) = retention.due(now, volume, applied)
@@ -124,7 +125,7 @@ impl Retention {
         retention
     }
 
-    /// Remembers the newest revision, if there was none for a step of time or of size.
+    /// Records the newest revision, if the last sample is a step of time or of size behind it.
     fn record(&mut self, now: Instant, volume: Volume) {
         let step = (self.size.limit(volume.live) / STEPS_OF_SIZE).max(1);
         let is_due = self.samples.back().is_none_or(|last| {
@@ -136,7 +137,7 @@ impl Retention {
         }
     }
 
-    /// The newest sampled revision, not beyond `applied`, through which history is older than is kept, or more than is kept.
+    /// The newest sampled revision, not beyond `applied`, through which history exceeds its limits of age or size.
     fn due(&mut self, now: Instant, volume: Volume, applied: Revision) -> Option<Revision> {
         let limit = self.size.limit(volume.live);
         let mut due = None;
@@ -156,7 +157,7 @@ impl Retention {
 
 fn compact(kv: Arc<dyn Kv>, oldest: Arc<AtomicU64>, through: Revision) -> kv::BoxFuture<'static, ()> {
     Box::pin(async move {
-        // `oldest` may be behind for a moment. Readers then ask the engine, which answers `Compacted` itself.
+        // `oldest` may lag for a moment. Readers then ask the engine, which itself answers `Compacted`.
         match kv.compact(through).await {
             Ok(()) => drop(oldest.fetch_max(through.0, Ordering::AcqRel)),
             Err(error) => tracing::warn!(%through, "the store was not compacted: {error}"),
@@ -178,7 +179,7 @@ mod tests {
 
     const UNBOUNDED: HistorySize = HistorySize { at_least: u64::MAX, times_live: 0 };
 
-    /// Of an engine whose changes supersede ten bytes each.
+    /// The volume of an engine whose changes supersede ten bytes each.
     fn volume(revision: u64) -> Volume {
         Volume { live: 100, revision: Revision(revision), superseded: 10 * revision }
     }
@@ -225,7 +226,7 @@ mod tests {
             assert!(revision <= 64 || 620 <= kept, "{kept} bytes at revision {revision}");
         }
         assert!(retention.samples.len() <= STEPS_OF_SIZE as usize + 1, "{}", retention.samples.len());
-        // What is current counts when it is much.
+        // With many current entries the limit grows with them.
         let mut retention = Retention::new(retention.age, HistorySize { at_least: 1, times_live: 7 }, now, volume(0));
         assert_eq!((1..=70).find_map(|revision| pass(&mut retention, now, revision)), None);
         assert_eq!(pass(&mut retention, now, 71), Some(1));

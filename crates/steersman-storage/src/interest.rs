@@ -1,8 +1,9 @@
-//! Which events wake which watchers: the watchers of a resource are grouped by what they watch.
+//! Finds the watchers that an event wakes: the watchers of a resource are grouped by what they watch.
 //!
-//! An event is pushed to the groups that it concerns. They are found by the namespace, name, fields and labels in the headers of
-//! the object and of its previous state. Watchers of other groups cost nothing. A group records the positions of its events in
-//! the ring, so that its watchers read only those, and do not lag when the ring drops events of others.
+//! An event is added to the groups that it concerns. They are found by the namespace, name, fields and labels in the
+//! headers of the object and of its previous state. Watchers of other groups cost nothing. A group records the
+//! positions of its events in the ring, so that its watchers read only those, and do not lag when the ring drops events
+//! of others.
 
 use crate::event::Event;
 use crate::resource_cache::Scope;
@@ -14,21 +15,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use steersman_machinery::Object;
 use tokio::sync::Notify;
 
-/// What a watcher is woken for. It may be woken for other events too, so its owner still applies the selectors.
+/// The events that wake a watcher. It may be woken for other events too, so its owner still applies the selectors.
 ///
 /// If several are set, only the first one counts, in the order name, field, label.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Interest {
     /// One object's name.
     pub name: Option<Box<str>>,
-    /// One of the kind's selectable fields, and its value. An object whose header does not have the field wakes all watchers of
-    /// that field.
+    /// A selectable field of the kind, and its value. An object whose header does not have the field wakes all watchers
+    /// of that field.
     pub field: Option<(Box<str>, Box<str>)>,
-    /// A label's key, and the value it must have.
+    /// A label's key, and its required value.
     pub label: Option<(Box<str>, Box<str>)>,
 }
 
-/// What the watchers of a group watch.
+/// The common subject of a group's watchers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Subject {
     scope: Scope,
@@ -46,9 +47,10 @@ enum Selector {
 /// The watchers with the same scope and selector.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Changed only under the lock of the groups. Not the number of references: the feeder holds some while it wakes watchers.
+    /// Changed only under the lock of the groups. Not the number of references: the feeder holds some while it wakes
+    /// watchers.
     n_watchers: AtomicUsize,
-    /// Notified after events that concern the group were published, and when the cache closes.
+    /// Notified after events of the group were published, and when the cache closes.
     pub(crate) published: Notify,
     /// `None` for the group of all objects, which every event concerns.
     events: Option<Mutex<GroupEvents>>,
@@ -62,14 +64,14 @@ struct GroupEvents {
     complete_from: u64,
     /// The ring has dropped an event of the group before this position, and none from it on.
     lost_before: u64,
-    /// Ascending.
+    /// Positions in the ring, ascending.
     positions: VecDeque<u64>,
 }
 
 /// All groups of a resource that have watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    /// Those of watchers of all namespaces.
+    /// The groups of watchers of all namespaces.
     everywhere: Selected,
     /// No entry is empty.
     namespaces: HashMap<Box<str>, Selected>,
@@ -79,27 +81,27 @@ pub(crate) struct Groups {
 #[derive(Debug, Default)]
 struct Selected {
     all: Option<Arc<Group>>,
-    /// By field, then by its text. No inner map is empty.
+    /// By field, then by its value. No inner map is empty.
     fields: HashMap<Box<str>, HashMap<Box<str>, Arc<Group>>>,
     /// By key, then by value. No inner map is empty.
     labels: HashMap<Box<str>, HashMap<Box<str>, Arc<Group>>>,
     names: HashMap<Box<str>, Arc<Group>>,
 }
 
-/// What a group's watcher has yet to look at.
+/// The events that a group's watcher has yet to read.
 pub(crate) enum Pending {
-    /// Everything from its position on.
+    /// All events from its position on.
     All,
-    /// Events of the group were forgotten before the watcher saw them.
+    /// The ring has dropped events of the group that the watcher has not read.
     Lost,
-    /// These positions, ascending; more follow if there are as many as were asked for.
+    /// These positions, ascending; more may follow if there are as many as requested.
     Positions(Vec<u64>),
 }
 
 // === impl Interest ===
 
 impl Interest {
-    /// Everything.
+    /// All events.
     pub const ALL: Interest = Interest { name: None, field: None, label: None };
 }
 
@@ -115,7 +117,7 @@ impl Subject {
         Subject { scope: scope.clone(), selector }
     }
 
-    /// Whether an event may be of interest, by the headers of its objects.
+    /// Whether an event may match, by the headers of its objects.
     fn concerns(&self, event: &Event) -> bool {
         let key = &event.object.key;
         let any =
@@ -133,7 +135,7 @@ impl Subject {
 }
 
 impl Scope {
-    /// Whether a watcher of this scope and interest is to see an event.
+    /// Whether a watcher with this scope and interest receives an event.
     pub(crate) fn sees(&self, interest: &Interest, event: &Event) -> bool {
         Subject::new(self, interest).concerns(event)
     }
@@ -148,7 +150,7 @@ impl Group {
         Arc::new(Group { n_watchers: AtomicUsize::new(0), published: Notify::new(), events, subject })
     }
 
-    /// At most `n_max` positions from one on. The ring is held by the caller.
+    /// At most `n_max` positions from one on. The caller holds the lock of the ring.
     pub(crate) fn pending(&self, from: u64, n_max: usize, ring: &Ring) -> Pending {
         let Some(events) = &self.events else {
             return if from < ring.start() { Pending::Lost } else { Pending::All };
@@ -162,7 +164,7 @@ impl Group {
         Pending::Positions(events.positions.range(start..).take(n_max).copied().collect())
     }
 
-    /// Records an event of the group. False if it was recorded already.
+    /// Records an event of the group. False if it is already recorded.
     fn push(&self, position: u64) -> bool {
         let Some(events) = &self.events else { return true };
         let mut events = events.lock();
@@ -173,7 +175,7 @@ impl Group {
         true
     }
 
-    /// Adds the events of the group from a position on that are in the ring and were not recorded yet.
+    /// Adds the events of the group from a position on that are in the ring and not yet recorded.
     fn complete(&self, from: u64, is_new: bool, ring: &Ring) {
         let Some(events) = &self.events else { return };
         let mut events = events.lock();
@@ -209,7 +211,7 @@ impl GroupEvents {
 // === impl Groups ===
 
 impl Groups {
-    /// The group of a watcher that begins at a position, which the ring has.
+    /// The group of a watcher that begins at a position of the ring.
     pub(crate) fn join(&mut self, scope: &Scope, interest: &Interest, from: u64, ring: &Ring) -> Arc<Group> {
         let subject = Subject::new(scope, interest);
         let selected = match scope {
@@ -252,7 +254,7 @@ impl Groups {
         }
     }
 
-    /// Pushes an event to the groups that it concerns, and adds them to `woken`, some more than once.
+    /// Adds an event to the groups that it concerns, and these groups to `woken`, some more than once.
     pub(crate) fn push(&self, event: &Event, position: u64, woken: &mut Vec<Arc<Group>>) {
         let in_namespace = event.object.key.namespace.as_ref().and_then(|namespace| self.namespaces.get(namespace));
         for selected in [Some(&self.everywhere), in_namespace].into_iter().flatten() {
@@ -269,7 +271,7 @@ impl Groups {
         self.each(|group| group.forget_before(start));
     }
 
-    /// Wakes everyone.
+    /// Wakes all watchers.
     pub(crate) fn wake_all(&self) {
         self.each(|group| group.published.notify_waiters());
     }

@@ -1,7 +1,8 @@
-//! Where an object lives in the key-value store: `group/resource/key`.
+//! The key of an object in the key-value store: `group/resource/key`.
 //!
-//! The core group is the empty first segment (`/pods/default/web`). Groups and resources contain no slash, so the first two
-//! slashes always delimit, every resource has a prefix of its own, and within it the bytes order as [`ObjectKey`] does.
+//! The core group is the empty first segment (`/pods/default/web`). Groups and resources contain no slash, so the first
+//! two slashes always delimit, every resource has a prefix of its own, and within it the bytes have the order of
+//! [`ObjectKey`].
 
 use crate::resource_cache::Scope;
 use bytes::Bytes;
@@ -11,15 +12,15 @@ use steersman_machinery::{GroupResource, ObjectKey};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{part} {text:?} cannot be stored: {fault}")]
 pub struct KeyError {
-    /// Which part of the key.
+    /// The part of the key.
     pub part: &'static str,
-    /// What was given.
+    /// The given text.
     pub text: String,
-    /// What is wrong with it.
+    /// The fault of the text.
     pub fault: &'static str,
 }
 
-/// The bytes an object is stored under.
+/// The stored key of an object.
 pub(crate) fn encode(resource: &GroupResource, key: &ObjectKey) -> Result<Bytes, KeyError> {
     let (group, resource) = (resource.group.as_str(), resource.resource.as_str());
     segment("group", group)?;
@@ -39,7 +40,7 @@ pub(crate) fn encode(resource: &GroupResource, key: &ObjectKey) -> Result<Bytes,
     Ok(bytes.into())
 }
 
-/// How the keys of a resource's objects begin, or those in one of its namespaces.
+/// The prefix of the keys of a resource's objects, in all namespaces or in one.
 pub(crate) fn prefix(resource: &GroupResource, scope: &Scope) -> Bytes {
     let GroupResource { group, resource } = resource;
     match scope {
@@ -48,7 +49,7 @@ pub(crate) fn prefix(resource: &GroupResource, scope: &Scope) -> Bytes {
     }
 }
 
-/// The group, the resource and the printed key of stored bytes; `None` when they are not of that form.
+/// The group, the resource and the printed key of a stored key; `None` if it does not have that form.
 pub(crate) fn split(bytes: &[u8]) -> Option<(&str, &str, &str)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (group, rest) = text.split_once('/')?;

@@ -11,17 +11,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use steersman_machinery::Revision;
 
-/// Longest key, in bytes. A longer one is refused with [`Error::TooLarge`].
+/// The longest key in bytes. A longer one is refused with [`Error::TooLarge`].
 pub const KEY_BYTES_MAX: usize = 4 * 1024;
-/// Largest value, in bytes. A larger one is refused with [`Error::TooLarge`].
+/// The largest value in bytes. A larger one is refused with [`Error::TooLarge`].
 pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Most compares and most operations in one transaction. More are refused with [`Error::TooLarge`].
+/// The most compares, and the most operations, in one transaction. More are refused with [`Error::TooLarge`].
 pub const TXN_OPS_MAX: usize = 128;
 
 /// A future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Receives the parts of a [`Kv::load`].
+/// Receives the entries of [`Kv::load`], a part at a time.
 pub type Take = Arc<dyn Fn(Vec<Entry>) + Send + Sync>;
 
 /// The cause of a failure below an engine. Shared, because one failed commit fails many writes.
@@ -30,8 +30,8 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 /// An engine: durable keys and values under one revision counter.
 ///
 /// Guarantees: a transaction is applied whole or not at all; an acknowledged one is durable (as far as the engine is); a
-/// [`Kv::revision`] asked for after an acknowledgement is at least that transaction's; watches see every change once, in
-/// order, and only after it is durable.
+/// call of [`Kv::revision`] that begins after an acknowledgement returns at least the transaction's revision; watches
+/// return every change once, in order, and only after it is durable.
 pub trait Kv: Debug + Send + Sync + 'static {
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>>;
@@ -39,8 +39,8 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// All entries at the newest revision.
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>>;
 
-    /// Passes all entries at the newest revision to `take`, in parts of no particular order, perhaps from several threads: as
-    /// [`Kv::read`], without holding all of them in memory. Returns the revision.
+    /// Passes all entries at the newest revision to `take`, in parts of no particular order and possibly from several
+    /// threads, so that they need not all be in memory as with [`Kv::read`]. Returns the revision.
     fn load(&self, take: Take) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(async move {
             let Snapshot { entries, revision } = self.read().await?;
@@ -49,24 +49,24 @@ pub trait Kv: Debug + Send + Sync + 'static {
         })
     }
 
-    /// The entries whose keys begin with a prefix, in the order of their keys, as they are or as they were at a revision of
-    /// which history is kept.
+    /// The entries whose keys begin with a prefix, in key order, at the newest revision or at an older one whose
+    /// history is kept.
     fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>>;
 
-    /// The committed changes strictly after a revision up to another one, of keys that begin with a prefix, in order, and what
-    /// each key held before: whole transactions, about `limit` of them.
+    /// The committed changes after one revision and up to another, of keys that begin with a prefix, in order and each
+    /// with the previous entry of its key. Whole transactions, about `limit` changes.
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>>;
 
-    /// The keys that hold something which is not what was written. They hold nothing that can be read, and are free again when they
-    /// are written or deleted at the revision that is given here. Complete after a [`Kv::load`].
+    /// The keys whose stored value is damaged. They have no readable value, and become free when they are written or
+    /// deleted at the revision given here. Complete only after a [`Kv::load`].
     fn damaged(&self) -> Vec<Damaged> {
         Vec::new()
     }
 
-    /// How much is held, and how much was superseded so far.
+    /// The bytes held now, and the bytes superseded so far.
     fn volume(&self) -> Volume;
 
-    /// History after this revision is kept.
+    /// The oldest revision after which history is kept.
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>>;
 
     /// Runs a transaction. It may begin with this call, before the future is first polled.
@@ -75,50 +75,51 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// Dropping the future does not undo what was queued: the transaction may still commit.
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>>;
 
-    /// The committed changes strictly after a revision. A revision of the future is waited for.
+    /// The committed changes strictly after a revision. A revision that does not exist yet is waited for.
     fn watch(&self, after: Revision) -> Box<dyn Watch>;
 
-    /// Removes history up to and including a revision: watches from before it end with [`Error::Compacted`]. The current values
-    /// are kept. A revision beyond the newest means the newest.
+    /// Removes history up to and including a revision: watches from before it end with [`Error::Compacted`]. Current
+    /// values are kept. A revision beyond the newest means the newest.
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Whether writes are accepted. Fails with the error that every write would get, if it is a permanent one.
     fn health(&self) -> Result<(), Error>;
 
-    /// Finishes what is queued, releases everything held, ends the watches with [`Error::Closed`] once they have seen all
-    /// that was committed. Closing twice is closing once.
+    /// Finishes what is queued, releases everything held, and ends each watch with [`Error::Closed`] once it has
+    /// returned all that was committed. A second call does nothing.
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
 /// A reader of committed changes: a cursor.
 pub trait Watch: Send {
-    /// The next changes, whole transactions, in order, and how far they lead. Waits until there are some, or until it is known
-    /// that there are none up to a later revision: an engine that holds more than our keys moves on without changes of ours.
+    /// The next changes, as whole transactions in order, and the revision up to which they are complete. Waits until
+    /// there is a change, or until a later revision is known to have none: an engine that also holds keys of others
+    /// advances without changes of ours.
     ///
     /// # Cancel safety
     /// A dropped future has consumed nothing.
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>>;
 }
 
-/// What a watch has next.
+/// The next changes of a watch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Batch {
     /// The changes.
     pub events: Vec<Event>,
-    /// All changes up to this revision have been handed out.
+    /// All changes up to this revision have been returned.
     pub progress: Revision,
 }
 
-/// Which entries are asked for.
+/// Selects the entries that [`Kv::range`] returns.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Range {
     /// The state at this revision; `None` for the newest.
     pub at: Option<Revision>,
-    /// At most so many.
+    /// The most entries to return; `None` for all.
     pub limit: Option<usize>,
-    /// Those whose keys begin so.
+    /// Only keys with this prefix.
     pub prefix: Bytes,
-    /// Those behind this key.
+    /// Only keys after this one.
     pub start_after: Option<Bytes>,
 }
 
@@ -127,44 +128,44 @@ pub struct Range {
 pub struct Part {
     /// The entries.
     pub entries: Vec<Entry>,
-    /// Whether others follow behind the last.
+    /// Whether more entries follow the last.
     pub more: bool,
-    /// The revision this is the state of.
+    /// The revision whose state this is.
     pub revision: Revision,
 }
 
-/// Which changes of the past are asked for.
+/// Selects the changes that [`Kv::history`] returns.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Past {
-    /// Those after this revision.
+    /// Only changes after this revision.
     pub after: Revision,
-    /// About so many, and at least one transaction.
+    /// About how many changes to return; one transaction at least.
     pub limit: usize,
-    /// Those of keys that begin so.
+    /// Only changes of keys with this prefix.
     pub prefix: Bytes,
-    /// Those up to this revision.
+    /// Only changes up to this revision.
     pub through: Revision,
 }
 
-/// Changes of the past.
+/// Past changes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Changes {
-    /// In order.
+    /// The changes in order.
     pub changes: Vec<Change>,
-    /// All changes up to this revision are in there.
+    /// All changes up to this revision are included.
     pub progress: Revision,
 }
 
-/// A change and what was there before.
+/// A change, and the entry that it replaced.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Change {
-    /// What happened.
+    /// The change.
     pub event: Event,
-    /// What the key held before.
+    /// The previous entry of the key.
     pub previous: Option<Entry>,
 }
 
-/// A key that holds something which is not what was written.
+/// A key whose stored value is damaged.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Damaged {
     /// The key.
@@ -175,28 +176,29 @@ pub struct Damaged {
     pub fault: String,
 }
 
-/// How much an engine holds, about, in bytes as they are stored.
+/// The approximate size of an engine's data, in bytes as stored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Volume {
-    /// What the keys hold now.
+    /// The size of the current entries.
     pub live: u64,
-    /// The revision these figures are of.
+    /// The revision of these figures.
     pub revision: Revision,
-    /// What changes up to that revision have superseded. Only grows while the engine is open. The history that is kept is the
-    /// difference between now and the revision through which it is compacted; at open, everything that is kept.
+    /// The size of the entries that changes up to that revision have superseded. Only grows while the engine is open.
+    /// The size of the history kept is this value less its value at the revision of the last compaction; at open, all
+    /// of it is kept.
     pub superseded: u64,
 }
 
 /// All keys at one revision.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Snapshot {
-    /// In the order of the keys' bytes.
+    /// Sorted by the bytes of their keys.
     pub entries: Vec<Entry>,
-    /// The revision this is the state of.
+    /// The revision whose state this is.
     pub revision: Revision,
 }
 
-/// A key and what it holds.
+/// A key and its value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// The key.
@@ -214,16 +216,16 @@ pub struct Event {
     pub key: Bytes,
     /// The revision of the transaction.
     pub revision: Revision,
-    /// What the key holds from here on; `None` when it is gone.
+    /// The new value of the key; `None` if it was deleted.
     pub value: Option<Bytes>,
 }
 
-/// Compares, then changes: all of the changes if every compare holds, none otherwise.
+/// A set of changes that are made together if every compare holds, and not at all otherwise.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Txn {
-    /// What must hold.
+    /// The conditions.
     pub compares: Vec<Compare>,
-    /// What is done then. No key twice. Deleting what is not there is no change.
+    /// The changes to make if all conditions hold. No key appears twice. Deleting an absent key is no change.
     pub ops: Vec<Op>,
 }
 
@@ -232,28 +234,28 @@ pub struct Txn {
 pub struct Compare {
     /// The key.
     pub key: Bytes,
-    /// What must be true of it.
+    /// The condition that the key must meet.
     pub expect: Expect,
 }
 
-/// What a [`Compare`] asks of its key.
+/// The state that a [`Compare`] requires of its key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Expect {
-    /// It holds nothing.
+    /// The key has no value.
     Absent,
-    /// What it holds was written at this revision.
+    /// The value was written at this revision.
     At(Revision),
 }
 
 /// A change of one key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Op {
-    /// The key shall hold nothing.
+    /// Removes the key's value.
     Delete {
         /// The key.
         key: Bytes,
     },
-    /// The key shall hold the value.
+    /// Sets the key's value.
     Put {
         /// The key.
         key: Bytes,
@@ -265,32 +267,32 @@ pub enum Op {
 /// The outcome of a transaction.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// Its changes are made and durable.
+    /// The changes are made and durable.
     Committed {
         /// Its revision; the newest one if it changed nothing.
         revision: Revision,
     },
     /// A compare did not hold; nothing was changed.
     Failed {
-        /// The revision at which the compares were looked at.
+        /// The revision at which the compares were evaluated.
         revision: Revision,
-        /// For each compare, the revision its key was last written at; `None` when the key holds nothing.
+        /// For each compare, the revision at which its key was last written; `None` if the key has no value.
         found: Vec<Option<Revision>>,
     },
 }
 
-/// What helps after a failed write.
+/// The remedy for a failed write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Remedy {
     /// The disk was full.
     MakeRoom,
     /// The file has reached the largest size that the process may write.
     RaiseLimit,
-    /// The cause says what else is to be done.
+    /// The cause says what else to do.
     Restart,
 }
 
-/// Why an engine failed.
+/// The error of an engine.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// Too many writes wait already. Try again shortly; nothing was done.
@@ -302,9 +304,9 @@ pub enum Error {
     /// The revision is older than the history that is kept. Start over from the current state; retrying cannot help.
     #[error("revision {requested} is compacted (oldest is {oldest})")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
-        /// The oldest revision a watch can start after.
+        /// The oldest revision after which a watch can start.
         oldest: Revision,
     },
     /// A transaction changes one key twice.
@@ -313,31 +315,31 @@ pub enum Error {
         /// The key.
         key: Bytes,
     },
-    /// A write failed, so what is on disk is unknown and nothing more is written. Whether writes that got this error happened
-    /// is known after a reopen.
+    /// An earlier write failed, so the content of the disk is unknown and nothing more is written. A reopen shows
+    /// whether writes that got this error happened.
     #[error("the store takes no writes after one failed: {remedy}")]
     Poisoned {
-        /// What helps.
+        /// The remedy.
         remedy: Remedy,
-        /// The failure.
+        /// The earlier failure.
         #[source]
         source: Cause,
     },
-    /// What is stored cannot be read.
+    /// The stored data cannot be read.
     #[error("the store cannot be read")]
     Read {
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
-    /// A part of the transaction is larger than the store takes.
+    /// A part of the transaction exceeds a limit.
     #[error("{what} of {actual} exceeds the maximum of {max}")]
     TooLarge {
-        /// Which part.
+        /// The part.
         what: &'static str,
         /// Its size.
         actual: usize,
-        /// The largest size taken.
+        /// The limit.
         max: usize,
     },
 }
@@ -357,12 +359,12 @@ impl fmt::Display for Remedy {
 // === impl Txn ===
 
 impl Txn {
-    /// One put or delete under one condition, the shape of every object write.
+    /// A put or a delete under one condition: the form of every object write.
     pub fn single(expect: Expect, op: Op) -> Txn {
         Txn { compares: vec![Compare { key: op.key().clone(), expect }], ops: vec![op] }
     }
 
-    /// Checks what needs no state: sizes, and that no key is changed twice.
+    /// Checks the sizes, and that no key is changed twice. Needs no state.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         bound("a transaction's number of compares", self.compares.len(), TXN_OPS_MAX)?;
         bound("a transaction's number of operations", self.ops.len(), TXN_OPS_MAX)?;
@@ -381,7 +383,7 @@ impl Txn {
         Ok(())
     }
 
-    /// What it occupies while it waits.
+    /// The bytes that it occupies while it is queued.
     pub(crate) fn weight(&self) -> usize {
         let compares: usize = self.compares.iter().map(|compare| compare.key.len()).sum();
         let ops: usize = self.ops.iter().map(Op::weight).sum();
@@ -389,7 +391,7 @@ impl Txn {
     }
 }
 
-/// Whether all compares hold, given where each key was last written; the revisions found where one does not.
+/// Checks all compares against the revisions at which their keys were last written. Fails with the revisions found.
 pub(crate) fn hold(
     compares: &[Compare],
     written_at: impl Fn(&[u8]) -> Option<Revision>,
@@ -411,7 +413,7 @@ fn bound(what: &'static str, actual: usize, max: usize) -> Result<(), Error> {
 // === impl Op, Event ===
 
 impl Op {
-    /// The key it changes.
+    /// The changed key.
     pub fn key(&self) -> &Bytes {
         match self {
             Op::Delete { key } | Op::Put { key, .. } => key,
@@ -427,7 +429,7 @@ impl Op {
 }
 
 impl Event {
-    /// Bytes it keeps alive.
+    /// The bytes that it keeps alive.
     pub(crate) fn weight(&self) -> usize {
         self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
     }

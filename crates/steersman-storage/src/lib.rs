@@ -1,9 +1,9 @@
 //! Durable, revisioned key-value storage, the objects over it, and the watch cache.
 //!
-//! Two layers. [`kv::Kv`] is bytes: keys, values, one revision per transaction, committed events in order; [`Memory`] and
-//! [`Disk`] implement it, and [`conformance`] is the suite every engine runs. [`Store`] is objects: optimistic writes that
-//! go to the engine, and a cache fed by the engine's log alone that answers reads, lists (at a past revision too) and
-//! watches. A [`Watcher`] is a cursor into a ring of recent events: no channel, no task.
+//! Two layers. [`kv::Kv`] is bytes: keys, values, one revision per transaction, committed events in order; [`Memory`]
+//! and [`Disk`] implement it, and [`conformance`] is the suite that every engine runs. [`Store`] is objects: optimistic
+//! writes that go to the engine, and a cache, written from the engine's log alone, that answers reads, lists (at a past
+//! revision too) and watches. A [`Watcher`] is a cursor into a ring of recent events: no channel, no task.
 //!
 //! ```text
 //! create/update/delete -> Kv::txn -> queue -> one writer: assign revisions, write, fsync -> publish -> acknowledge
@@ -12,7 +12,7 @@
 //!     Watcher  <- ring of events         <-
 //! ```
 //!
-//! Nothing here knows HTTP, schemas or the meaning of a kind.
+//! Nothing here depends on HTTP, schemas or the meaning of a kind.
 
 mod cache;
 mod check;

@@ -1,4 +1,4 @@
-//! The engine without a disk: for tests, and for `--in-memory`. Everything is gone with the process.
+//! The engine without a disk: for tests, and for `--in-memory`. Its data ends with the process.
 
 use crate::kv::{
     BoxFuture, Change, Changes, Entry, Error, Event, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume, Watch,
@@ -16,7 +16,7 @@ use steersman_machinery::Revision;
 /// Keys and values in memory. History is kept until [`Kv::compact`].
 #[derive(Debug)]
 pub struct Memory {
-    /// Taken before the tail's own lock, never after it.
+    /// Locked before the tail's own lock, never after it.
     state: Mutex<State>,
     tail: Arc<Tail>,
 }
@@ -25,14 +25,14 @@ pub struct Memory {
 struct State {
     closed: bool,
     compacted: Revision,
-    /// Bytes of the keys' current values, and of all that were superseded. The keys count too.
+    /// The bytes of the current entries, keys included, and of all superseded ones.
     live: u64,
     superseded: u64,
     /// Every change after `compacted`, in order: revision and key.
     log: VecDeque<(Revision, Bytes)>,
     revision: Revision,
-    /// What each key has held, ascending by revision; `None` since a deletion. No list is empty, and only the first of a list may
-    /// be from before `compacted`.
+    /// The values of each key, ascending by revision; `None` for a deletion. No list is empty, and only the first of a
+    /// list may be from before `compacted`.
     versions: BTreeMap<Bytes, VecDeque<(Revision, Option<Bytes>)>>,
 }
 
@@ -62,7 +62,7 @@ impl Memory {
             };
             let weight = |value: &Bytes| (key.len() + value.len()) as u64;
             let before = state.current(&key).map_or(0, |(_, value)| weight(value));
-            // What marks a deletion is history from the start.
+            // The entry that marks a deletion counts as superseded from the start.
             let marker = if value.is_none() { key.len() as u64 } else { 0 };
             state.live = state.live - before + value.as_ref().map_or(0, weight);
             state.superseded += before + marker;
@@ -84,7 +84,7 @@ impl State {
         Some((*revision, value.as_ref()?))
     }
 
-    /// What a key held at a revision.
+    /// The entry of a key at a revision.
     fn held(&self, key: &Bytes, at: Revision) -> Option<Entry> {
         let versions = self.versions.get(key)?;
         let (revision, value) = versions.iter().rev().find(|(revision, _)| *revision <= at)?;
@@ -131,7 +131,7 @@ impl State {
         Ok(Changes { changes, progress: through.max(request.after) })
     }
 
-    /// Lets go of what was superseded up to a revision.
+    /// Removes entries that were superseded up to a revision.
     fn compact(&mut self, through: Revision) {
         self.compacted = self.compacted.max(through.min(self.revision));
         let compacted = self.compacted;

@@ -1,15 +1,15 @@
-//! Work on many items on several threads: opening a large store is decoding and sorting.
+//! Parallel work on many items: opening a large store mostly decodes and sorts.
 
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::num::NonZero;
 use std::thread;
 
-/// Fewer items than this per thread are not worth one for sorting.
+/// With fewer items than this per thread, sorting on another thread is not worth it.
 const ITEMS_PER_THREAD_MIN: usize = 1_024;
 const THREADS_MAX: usize = 8;
 
-/// Visits on several threads, each taking the next item; the first error ends it. Blocks.
+/// Visits items on several threads, each taking the next item; the first error ends it. Blocks.
 pub(crate) fn try_each<T, E, F>(items: Vec<T>, visit: F) -> Result<(), E>
 where
     T: Send,
@@ -20,7 +20,7 @@ where
     let items = Mutex::new(items.into_iter());
     let work = || {
         loop {
-            // A statement of its own, so that the lock is not held during the visit.
+            // A separate statement, so that the lock is not held during the visit.
             let next = items.lock().next();
             let Some(item) = next else { return Ok(()) };
             if let Err(error) = visit(item) {
@@ -40,7 +40,7 @@ where
     })
 }
 
-/// Sorts, in two halves at once if that is worth it. Blocks.
+/// Sorts, in two concurrent halves if that is worth it. Blocks.
 pub(crate) fn sort<T: Send>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering + Copy + Send) {
     if items.len() < 2 * ITEMS_PER_THREAD_MIN {
         items.sort_by(compare);
@@ -51,7 +51,7 @@ pub(crate) fn sort<T: Send>(items: &mut [T], compare: impl Fn(&T, &T) -> Orderin
         scope.spawn(move || left.sort_by(compare));
         right.sort_by(compare);
     });
-    // Of two runs that are in order, a stable sort only merges.
+    // A stable sort of two sorted runs only merges them.
     items.sort_by(compare);
 }
 

@@ -1,7 +1,7 @@
 //! The current objects of one resource, the ring of its recent events, and its groups of watchers.
 //!
-//! Only the feeder writes it, under one lock per batch; lists and watchers read it. A list at a past revision undoes the events
-//! since.
+//! Only the feeder writes it, under one lock per batch; lists and watchers read it. A list at a past revision undoes
+//! the later events.
 
 use crate::event::{Event, Kind};
 use crate::interest::{Group, Groups, Interest};
@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use steersman_machinery::{Object, ObjectKey, Revision};
 use tokio::time::Instant;
 
-/// Which objects of a resource.
+/// The objects of a resource that a list or a watch covers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Scope {
-    /// All of them.
+    /// All objects.
     All,
-    /// Those of one namespace.
+    /// The objects of one namespace.
     Namespace(Box<str>),
 }
 
-/// Which state a list shows.
+/// The state that a list shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum At {
     /// The state at exactly this revision.
@@ -33,35 +33,35 @@ pub enum At {
     Latest,
 }
 
-/// Whether objects that are not initialized are shown.
+/// Whether objects that are not initialized are visible.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Visibility {
-    /// Everything.
+    /// All objects.
     #[default]
     All,
-    /// Only what has no `metadata.initializers`.
+    /// Only objects without `metadata.initializers`.
     Initialized,
 }
 
-/// Which part of a list.
+/// Selects a part of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// At most so many objects.
+    /// The most objects to return; `None` for all.
     pub limit: Option<usize>,
-    /// Only objects ordered behind this key.
+    /// Only objects after this key.
     pub start_after: Option<&'a ObjectKey>,
 }
 
 /// Objects in the order of their keys, at one revision.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// Whether objects follow behind the last one.
+    /// Whether more objects follow the last.
     pub more: bool,
     /// The objects.
     pub objects: Vec<Arc<Object>>,
-    /// How many follow; `None` when that was not counted.
+    /// The number of objects that follow; `None` if it was not counted.
     pub remaining: Option<usize>,
-    /// The revision this is the state of.
+    /// The revision whose state this is.
     pub revision: Revision,
 }
 
@@ -74,32 +74,32 @@ pub(crate) struct ResourceCache {
     state: RwLock<State>,
 }
 
-/// The revision of the newest change of a resource that can be read. It costs one load to ask.
+/// The revision of the newest change of a resource that can be read. Reading it is one atomic load.
 #[derive(Clone, Debug, Default)]
 pub struct Newest(Arc<AtomicU64>);
 
 #[derive(Debug)]
 pub(crate) struct State {
     objects: Sorted,
-    /// Those of the objects that are not initialized.
+    /// The objects that are not initialized.
     uninitialized: BTreeMap<ObjectKey, Arc<Object>>,
     pub(crate) ring: Ring,
 }
 
-/// A change of one object, decoded, ready to be applied.
+/// A decoded change of one object, ready to be applied.
 pub(crate) enum Change {
     Delete(ObjectKey, Revision),
     Put(Arc<Object>),
 }
 
-/// Why a list cannot show a revision.
+/// The reason why a list cannot show a revision.
 pub(crate) enum Miss {
     Compacted(Revision),
     Future(Revision),
 }
 
 impl Scope {
-    /// One namespace.
+    /// The objects of one namespace.
     pub fn namespace(name: impl Into<Box<str>>) -> Scope {
         Scope::Namespace(name.into())
     }
@@ -114,14 +114,14 @@ impl Scope {
 }
 
 impl Page<'_> {
-    /// Everything.
+    /// The whole list.
     pub const ALL: Page<'static> = Page { limit: None, start_after: None };
 }
 
 // === impl Newest ===
 
 impl Newest {
-    /// The revision; zero if there has been no change since the store was opened.
+    /// The revision; zero if nothing has changed since the store was opened.
     pub fn revision(&self) -> Revision {
         Revision(self.0.load(Ordering::Acquire))
     }
@@ -134,7 +134,7 @@ impl Newest {
 // === impl ResourceCache ===
 
 impl ResourceCache {
-    /// With these objects, in the order of their keys, and no history before `floor`.
+    /// A cache of these objects, in the order of their keys, without history before `floor`.
     pub(crate) fn new(objects: Vec<Arc<Object>>, floor: Revision) -> ResourceCache {
         let uninitialized = objects.iter().filter(|object| object.meta().is_uninitialized());
         let uninitialized = uninitialized.map(|object| (object.key.clone(), object.clone())).collect();
@@ -142,7 +142,7 @@ impl ResourceCache {
         ResourceCache { groups: Mutex::default(), newest: Newest::default(), state: RwLock::new(state) }
     }
 
-    /// The same, which says through another handle what its newest change is.
+    /// The same cache, which publishes its newest change through another handle.
     pub(crate) fn with_newest(self, newest: Newest) -> ResourceCache {
         ResourceCache { newest, ..self }
     }
@@ -151,7 +151,7 @@ impl ResourceCache {
         &self.newest
     }
 
-    /// Applies changes in order. The watchers in `woken` are to be woken when the whole batch is in.
+    /// Applies changes in order. The caller wakes the watchers in `woken` after the whole batch.
     pub(crate) fn apply(&self, changes: Vec<Change>, limits: &Limits, now: Instant, woken: &mut Vec<Arc<Group>>) {
         let mut state = self.state.write();
         let groups = self.groups.lock();
@@ -165,8 +165,8 @@ impl ResourceCache {
         state.ring.trim(limits, now);
     }
 
-    /// The group of a watcher that begins after a revision, and the position in the ring where it does; `Err` with the oldest
-    /// possible revision when that is forgotten.
+    /// The group of a watcher that begins after a revision, and its start position in the ring; `Err` with the oldest
+    /// possible revision if the ring no longer reaches that far back.
     pub(crate) fn join(
         &self,
         scope: &Scope,
@@ -216,7 +216,7 @@ impl ResourceCache {
         self.state.read().uninitialized.values().cloned().collect()
     }
 
-    /// A page; `applied` is a revision that was applied before the call.
+    /// A page of a list; `applied` is a revision that was applied before the call.
     pub(crate) fn list(
         &self,
         scope: &Scope,
@@ -268,7 +268,7 @@ impl State {
         visibility: Visibility,
         applied: Revision,
     ) -> Result<List, Miss> {
-        // The batch that is being applied may be in here before `applied` is advanced.
+        // The batch that is being applied may already be included before `applied` is advanced.
         let newest = applied.max(self.ring.newest());
         let revision = match at {
             At::Exact(revision) if revision < self.ring.floor() => return Err(Miss::Compacted(self.ring.floor())),
@@ -283,7 +283,7 @@ impl State {
         let hides = visibility == Visibility::Initialized
             && (!self.uninitialized.is_empty() || since.values().flatten().any(|held| is_hidden(held)));
         if hides {
-            // How many are hidden behind the page is only known once all have been looked at.
+            // The number of hidden objects after the page is known only when all have been examined.
             let (mut objects, mut remaining) = (Vec::new(), 0);
             merge(self.objects.range(lower, upper), &since, |object| {
                 if !is_hidden(object) {
@@ -305,14 +305,14 @@ impl State {
             }
             objects.len() < limit
         });
-        // Keys that have changed since count as they were then.
+        // Keys that have changed since count in their earlier state.
         let n_held = since.values().filter(|held| held.is_some()).count();
         let n_changed = since.keys().filter(|key| self.objects.get(key).is_some()).count();
         let remaining = (n_now + n_held).saturating_sub(n_changed + objects.len());
         Ok(List { more: 0 < remaining, objects, remaining: Some(remaining), revision })
     }
 
-    /// What each key in the range that has changed since a revision held at that revision.
+    /// The object of each changed key in the range, as of a revision.
     fn undo(&self, revision: Revision, range: &Range<'_>) -> BTreeMap<&ObjectKey, Option<&Arc<Object>>> {
         let mut held = BTreeMap::new();
         for event in self.ring.from(self.ring.position_after(revision)) {
@@ -325,7 +325,7 @@ impl State {
     }
 }
 
-/// Visits the union of both in key order until the visitor returns false. If both have a key, the second one decides.
+/// Visits the union of both in key order until the visitor returns false. For a key in both, the second one wins.
 fn merge<'a>(
     objects: impl Iterator<Item = &'a Arc<Object>>,
     since: &BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,
@@ -353,11 +353,11 @@ fn merge<'a>(
     }
 }
 
-/// The keys a page is about.
+/// The keys that a page covers.
 struct Range<'a> {
-    /// Whether there can be none.
+    /// Whether the range has no keys.
     is_empty: bool,
-    /// The smallest key of the namespace and the bound behind its largest; `None` for all.
+    /// The smallest key of the namespace and the bound after its largest; `None` for all.
     namespace: Option<(ObjectKey, ObjectKey)>,
     start_after: Option<&'a ObjectKey>,
 }
@@ -366,7 +366,7 @@ impl<'a> Range<'a> {
     fn new(scope: &Scope, start_after: Option<&'a ObjectKey>) -> Range<'a> {
         let namespace = match scope {
             Scope::All => None,
-            // All keys `namespace/...` lie between `namespace/` and `namespace0`: the byte behind the slash is a zero.
+            // All keys `namespace/...` lie between `namespace/` and `namespace0`: `0` is the byte after the slash.
             Scope::Namespace(namespace) => {
                 Some((ObjectKey::namespaced(namespace.clone(), ""), ObjectKey::cluster(format!("{namespace}0"))))
             }
@@ -403,7 +403,7 @@ mod tests {
         let object = |revision| Object::decode(ObjectKey::cluster("x"), Revision(revision), br#"{"metadata":{}}"#);
         let changes = vec![Change::Put(Arc::new(object(5).unwrap())), Change::Put(Arc::new(object(7).unwrap()))];
         cache.apply(changes, &Limits::default(), Instant::now(), &mut Vec::new());
-        // The batch is in, and revision 7 not yet the newest of the cache.
+        // The batch has been applied, and revision 7 is not yet the newest of the cache.
         let list = |at| cache.list(&Scope::All, at, Page::ALL, Visibility::All, Revision(4)).ok().unwrap();
         assert_eq!(list(At::Latest).revision, Revision(7));
         assert_eq!(list(At::Exact(Revision(7))).objects[0].revision, Revision(7));

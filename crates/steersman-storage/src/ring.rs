@@ -10,28 +10,29 @@ use std::time::Duration;
 use steersman_machinery::Revision;
 use tokio::time::Instant;
 
-/// Most events kept per resource, the number upstream's watch cache ends at.
+/// The most events kept per resource, the final size of upstream's watch cache.
 pub(crate) const EVENTS_MAX: usize = 100_000;
-/// Most bytes kept per resource besides what is current. Who needs more reads it from the engine: a watch that resumes, the
-/// next page of a list. A watch that is behind by so much is cut off.
+/// The most bytes kept per resource besides current objects. A resumed watch or the next page of a list that needs more
+/// reads it from the engine; a running watch that is this far behind is cut off.
 pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Longest an event is kept. Watches resume and continue tokens live this long when the other bounds allow it: longer than
-/// the 75 s that clients count on, shorter than the 10 minutes within which a continue token must expire.
+/// The longest that an event is kept. Watches can be resumed, and continue tokens are valid, for this long when the
+/// other bounds allow it: longer than the 75 s that clients count on, shorter than the 10 minutes within which a
+/// continue token must expire.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(300);
 
 /// The number of newest events whose frames are kept. Watchers further behind encode their own.
 const FRAMED_EVENTS_MAX: usize = 1_024;
-/// The longest that an event keeps its frames. Watchers that keep up have sent it long before; without this bound the frames of a
-/// burst would stay until as many further events come.
+/// The longest that an event keeps its frames. Watchers that keep up have sent it long before; without this bound the
+/// frames of a burst would stay until as many further events come.
 const FRAMED_AGE_MAX: Duration = Duration::from_secs(5);
 
-/// How much history is kept per resource. Beyond a bound the oldest events are dropped; readers that still needed them get
-/// [`crate::WatchError::Lagged`] or [`crate::ReadError::Compacted`].
+/// The bounds of the history of each resource. Beyond a bound the oldest events are dropped; readers that still need
+/// them get [`crate::WatchError::Lagged`] or [`crate::ReadError::Compacted`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// The longest an event is kept.
+    /// The longest that an event is kept.
     pub age: Duration,
-    /// About the most bytes: of the events themselves, and of content that is no longer current.
+    /// The approximate number of bytes: of the events themselves, and of content that is no longer current.
     pub bytes: usize,
     /// The most events.
     pub events: usize,
@@ -42,7 +43,7 @@ pub(crate) struct Ring {
     bytes: usize,
     /// The absolute position of `slots[0]`.
     first: u64,
-    /// Every event after this revision is here.
+    /// Every event after this revision is in the ring.
     floor: Revision,
     /// The absolute position of the oldest event that may have frames.
     framed: u64,
@@ -63,7 +64,7 @@ impl Default for Limits {
 }
 
 impl Ring {
-    /// Empty; history begins after `floor`.
+    /// An empty ring, whose history begins after `floor`.
     pub(crate) fn new(floor: Revision) -> Ring {
         Ring { bytes: 0, first: 0, floor, framed: 0, newest: floor, slots: VecDeque::new() }
     }
@@ -103,7 +104,7 @@ impl Ring {
         }
     }
 
-    /// Forgets history up to and including a revision.
+    /// Drops history up to and including a revision.
     pub(crate) fn drop_through(&mut self, revision: Revision) {
         while self.slots.front().is_some_and(|slot| slot.event.revision <= revision) {
             self.drop_oldest();
@@ -124,7 +125,7 @@ impl Ring {
         self.floor
     }
 
-    /// The revision of the newest event there was.
+    /// The revision of the newest event, even if it has been dropped.
     pub(crate) fn newest(&self) -> Revision {
         self.newest
     }
@@ -133,12 +134,12 @@ impl Ring {
         self.slots.is_empty()
     }
 
-    /// The position of the oldest event here.
+    /// The position of the oldest event in the ring.
     pub(crate) fn start(&self) -> u64 {
         self.first
     }
 
-    /// The position behind the newest event.
+    /// The position after the newest event.
     pub(crate) fn end(&self) -> u64 {
         self.first + self.slots.len() as u64
     }
@@ -148,7 +149,7 @@ impl Ring {
         self.first + self.slots.partition_point(|slot| slot.event.revision <= revision) as u64
     }
 
-    /// The event at a position; `None` when it is not here.
+    /// The event at a position; `None` if it is not in the ring.
     pub(crate) fn at(&self, position: u64) -> Option<&Arc<Event>> {
         self.at_slot(position).map(|slot| &slot.event)
     }
@@ -177,7 +178,7 @@ mod tests {
         Arc::new(Event::new(Kind::Modified, object(revision), Some(object(revision - 1))))
     }
 
-    /// The number of events that keep a frame which each of them was asked for.
+    /// The number of events that still have the frame that was made first.
     fn n_framed(ring: &Ring) -> usize {
         let is_kept = |event: &&Arc<Event>| event.frame(1, || "again".into()) == "first";
         ring.from(ring.start()).filter(is_kept).count()

@@ -1,7 +1,8 @@
-//! Objects in the order of their keys, with cheap counting: how many lie in a range is known without visiting them.
+//! Objects sorted by key, with fast counting: the number of objects in a range is known without visiting them.
 //!
-//! A vector of chunks, each a sorted vector of at most `CHUNK_MAX` objects. A million objects are some thousands of chunks, so a
-//! position is found by two binary searches and counted by adding up lengths; an insertion moves one chunk's worth of pointers.
+//! A vector of chunks, each a sorted vector of at most `CHUNK_MAX` objects. A million objects are some thousands of
+//! chunks, so a position is found by two binary searches and counted by adding lengths; an insertion moves the pointers
+//! of one chunk.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ const CHUNK_MAX: usize = 512;
 /// Objects of one resource; no key twice.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
-    /// None is empty; every key of a chunk is before every key of the next.
+    /// No chunk is empty; every key of a chunk is before every key of the next.
     chunks: Vec<Vec<Arc<Object>>>,
     length: usize,
 }
 
-/// A place between two objects.
+/// A position between two objects.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     chunk: usize,
@@ -26,11 +27,11 @@ struct Place {
 }
 
 impl Sorted {
-    /// Of objects that are in the order of their keys.
+    /// Builds it from objects that are sorted by key.
     pub(crate) fn new(objects: Vec<Arc<Object>>) -> Sorted {
         debug_assert!(objects.is_sorted_by(|a, b| a.key < b.key), "in order, no key twice");
         let length = objects.len();
-        // Three quarters full, so that the first insertions split nothing.
+        // Three quarters full, so that the first insertions split no chunk.
         let chunks = objects.chunks(CHUNK_MAX / 4 * 3).map(<[_]>::to_vec).collect();
         Sorted { chunks, length }
     }
@@ -47,7 +48,7 @@ impl Sorted {
         self.find(key).ok().map(|place| &self.chunks[place.chunk][place.at])
     }
 
-    /// Puts an object in the place of the one with its key, which is returned.
+    /// Inserts an object. Returns the one with the same key, which it replaces.
     pub(crate) fn replace(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let place = match self.find(&object.key) {
             Ok(place) => return Some(std::mem::replace(&mut self.chunks[place.chunk][place.at], object)),
@@ -60,7 +61,7 @@ impl Sorted {
         };
         chunk.insert(place.at, object);
         if CHUNK_MAX < chunk.len() {
-            // Keys that come in ascending order leave full chunks behind.
+            // Splitting near the end leaves full chunks behind when keys arrive in ascending order.
             let at = if place.at + 1 == chunk.len() { chunk.len() - 1 } else { chunk.len() / 2 };
             let behind = chunk.split_off(at);
             chunk.shrink_to(CHUNK_MAX);
@@ -82,7 +83,7 @@ impl Sorted {
         Some(object)
     }
 
-    /// The objects between two bounds, in order. Bounds that are crossed have nothing between them.
+    /// The objects between two bounds, in order. Crossed bounds have nothing between them.
     pub(crate) fn range(
         &self,
         lower: Bound<&ObjectKey>,
@@ -97,7 +98,7 @@ impl Sorted {
         })
     }
 
-    /// How many objects there are between two bounds.
+    /// The number of objects between two bounds.
     pub(crate) fn count(&self, lower: Bound<&ObjectKey>, upper: Bound<&ObjectKey>) -> usize {
         self.rank(self.end(upper)).saturating_sub(self.rank(self.start(lower)))
     }
@@ -126,7 +127,7 @@ impl Sorted {
         }
     }
 
-    /// Where a key is, or where it would be put.
+    /// The position of a key, or the one at which it would be inserted.
     fn find(&self, key: &ObjectKey) -> Result<Place, Place> {
         // The last chunk that begins at or before the key.
         let behind = self.chunks.partition_point(|chunk| chunk.first().is_some_and(|first| first.key <= *key));
@@ -165,7 +166,7 @@ mod tests {
             }
             for step in 2..6_000 {
                 let object = object(random.random_range(0..n_keys), step);
-                // First it mostly grows, then it mostly shrinks.
+                // It mostly grows at first, and mostly shrinks later.
                 if random.random_bool(if step < 4_000 { 0.3 } else { 0.8 }) {
                     let taken = sorted.take(&object.key).map(|taken| taken.revision.0);
                     assert_eq!(taken, model.remove(&object.key), "seed {seed}");

@@ -30,25 +30,26 @@ pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 /// Objects that [`Store::list_where`] takes from the cache at a time.
 const CHUNK_OBJECTS: usize = 4_096;
 
-/// Longer than the 75 s that clients count on, shorter than the 10 minutes within which a continue token must expire.
+/// The default age of history. Longer than the 75 s that clients count on, shorter than the 10 minutes within which a
+/// continue token must expire.
 const HISTORY: Duration = Duration::from_secs(300);
 
-/// How a store keeps its history.
+/// The options of a store's history.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Which store compacts the engine.
+    /// The store that compacts the engine.
     pub compactor: Compactor,
-    /// How long the engine keeps history: lists at an old revision and watches from one work as far back as that. The age of
-    /// history from before a reopen counts from the reopen. Checked every 15 seconds.
+    /// The age to which the engine keeps history: lists at an old revision and watches from one reach back this far.
+    /// The age of history from before a reopen counts from the reopen. Checked every 15 seconds.
     pub history: Duration,
-    /// How much history the engine keeps: beyond it the oldest goes, however young. Checked with every change. What was superseded
-    /// before a reopen goes as a whole.
+    /// The size to which the engine keeps history: beyond it the oldest is removed, however young. Checked with every
+    /// change. The history from before a reopen is removed as a whole.
     pub history_size: HistorySize,
-    /// How much history each resource keeps in memory; what is older is read from the engine.
+    /// The history of each resource that is kept in memory; older history is read from the engine.
     pub ring: Limits,
 }
 
-/// Which store compacts an engine.
+/// The store that compacts an engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Compactor {
     /// Another store on the same engine.
@@ -60,13 +61,13 @@ pub enum Compactor {
 /// Figures of a store, for metrics.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
-    /// Objects of all resources.
+    /// The number of objects of all resources.
     pub objects: usize,
     /// History after this revision is kept, as far as this store knows.
     pub oldest: Revision,
     /// The newest revision in the cache.
     pub revision: Revision,
-    /// Stored entries that are damaged or no objects: they are skipped, and each is logged once.
+    /// The number of stored entries that are damaged or no objects: they are skipped, and each is logged once.
     pub unreadable: usize,
 }
 
@@ -83,21 +84,21 @@ struct Inner {
     oldest: Arc<AtomicU64>,
 }
 
-/// Another object that a write depends on: it must still be what the writer saw, or nothing is written.
+/// Another object that a write depends on: unless it is still at the expected revision, nothing is written.
 #[derive(Clone, Debug)]
 pub struct Guard {
     /// Its resource.
     pub resource: GroupResource,
     /// Its key.
     pub key: ObjectKey,
-    /// The revision at which the writer saw it.
+    /// The revision at which the writer read it.
     pub expected: Revision,
 }
 
-/// A deletion that was done.
+/// A completed deletion.
 #[derive(Clone, Debug)]
 pub struct Deleted {
-    /// The last content, at the revision it was written.
+    /// The last content, at the revision at which it was written.
     pub object: Arc<Object>,
     /// The revision of the deletion.
     pub revision: Revision,
@@ -132,7 +133,7 @@ impl Store {
         }
         let oldest = Arc::new(AtomicU64::new(kv.oldest().await.map_err(OpenError::Kv)?.0));
         let decoded = tokio::task::spawn_blocking(move || Cache::new(&loading, revision, options.ring)).await;
-        // Only a runtime that is shutting down drops its blocking work.
+        // Only a runtime that is shutting down drops its blocking tasks.
         let cache = Arc::new(decoded.map_err(|_| OpenError::Kv(kv::Error::Closed))?);
         let retention = (options.compactor == Compactor::This)
             .then(|| Retention::new(options.history, options.history_size, Instant::now(), kv.volume()));
@@ -167,11 +168,11 @@ impl Store {
         Revision(self.0.oldest.load(Ordering::Acquire))
     }
 
-    /// Closes the engine, which first finishes queued writes; then the cache, once it has applied them; then the watches, each
-    /// after its last event. Closing twice is closing once.
+    /// Closes the engine, which first finishes queued writes; then the cache, once it has applied them; then the
+    /// watches, each after its last event. A second call does nothing.
     ///
     /// # Errors
-    /// When the engine could not finish cleanly. It is closed all the same.
+    /// When the engine could not finish cleanly. It is closed nevertheless.
     pub async fn close(&self) -> Result<(), kv::Error> {
         let closed = self.0.kv.close().await;
         let feeder = self.0.feeder.lock().take();
@@ -183,7 +184,7 @@ impl Store {
         closed
     }
 
-    /// Whether nothing more will happen here: the store was closed, or can no longer follow its log.
+    /// Whether the store was closed, or can no longer follow its log.
     pub fn is_closed(&self) -> bool {
         self.0.cache.applied().closed
     }
@@ -209,8 +210,8 @@ impl Drop for Inner {
 // === impl Store: writes ===
 
 impl Store {
-    /// Stores a new object, given as JSON without `metadata.resourceVersion`; the returned object has one. The JSON is parsed: a
-    /// caller that has a tree already makes a [`Draft`] of it and calls [`Store::create_with`].
+    /// Stores a new object, given as JSON without `metadata.resourceVersion`; the returned object has one. The JSON is
+    /// parsed: a caller that already has a tree makes a [`Draft`] of it and calls [`Store::create_with`].
     ///
     /// # Errors
     /// See [`WriteError`]; `AlreadyExists` when the key is taken.
@@ -239,7 +240,7 @@ impl Store {
             match self.put(resource, key, Expect::Absent, &stored, guards).await? {
                 Ok(object) => return Ok(object),
                 Err(seen) => {
-                    // If it was deleted before it is read here, the key is free, and the creation is retried.
+                    // If the object was deleted before this read, the key is free, and the creation is retried.
                     if let Some(current) = self.read_at_least(resource, key, seen).await? {
                         return Err(WriteError::AlreadyExists { current });
                     }
@@ -251,7 +252,7 @@ impl Store {
     /// Stores new content of an object last written at `expected`. The JSON is parsed, as by [`Store::create`].
     ///
     /// # Errors
-    /// See [`WriteError`]; `Conflict` when it was written since or is gone.
+    /// See [`WriteError`]; `Conflict` when it was written since then or is gone.
     pub async fn update(
         &self,
         resource: &GroupResource,
@@ -265,7 +266,8 @@ impl Store {
     /// Stores new content of an object last written at `expected`, if the guards hold when it is written.
     ///
     /// # Errors
-    /// See [`WriteError`]; `Conflict` when it was written since or is gone, otherwise `Guard` when a guard does not hold.
+    /// See [`WriteError`]; `Conflict` when it was written since then or is gone, otherwise `Guard` when a guard does
+    /// not hold.
     pub async fn update_with(
         &self,
         resource: &GroupResource,
@@ -283,7 +285,7 @@ impl Store {
     /// Removes an object last written at `expected`.
     ///
     /// # Errors
-    /// See [`WriteError`]; `Conflict` when it was written since or is gone.
+    /// See [`WriteError`]; `Conflict` when it was written since then or is gone.
     pub async fn delete(
         &self,
         resource: &GroupResource,
@@ -291,7 +293,7 @@ impl Store {
         expected: Revision,
     ) -> Result<Deleted, WriteError> {
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
-        // The engine does not return what it deletes. The content at a revision never changes, so the cache's is the same.
+        // The engine does not return what it deletes. Content at a revision never changes, so the cache has the same.
         let object = match self.get(resource, key).await {
             Ok(Some(object)) if object.revision == expected => object,
             Ok(current) => return Err(WriteError::Conflict { current }),
@@ -306,8 +308,8 @@ impl Store {
         }
     }
 
-    /// Removes what is stored under a key if it cannot be read: the key is free again. Returns the revision of the deletion, or `None`
-    /// if there is nothing that cannot be read.
+    /// Removes the stored entry of a key if it cannot be read, which frees the key. Returns the revision of the
+    /// deletion, or `None` if the key has no unreadable entry.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -324,7 +326,7 @@ impl Store {
                 self.reach(revision).await?;
                 Ok(Some(revision))
             }
-            // Somebody else has written or deleted it.
+            // Another writer has written or deleted the entry.
             Outcome::Failed { revision, .. } => {
                 self.reach(revision).await?;
                 Ok(None)
@@ -380,7 +382,7 @@ impl Store {
         self.reach(revision).await?;
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
         if let Some(revision) = self.0.cache.unreadable_at(&stored_key) {
-            // The cache shows the value before the unreadable one, so retrying would never end.
+            // The cache has the value before the unreadable one, so retries would never end.
             return Err(WriteError::Unreadable { key: key.clone(), revision });
         }
         Ok(self.get_cached(resource, key))
@@ -409,7 +411,7 @@ impl Store {
     /// Waits until the cache has a revision, at most until a deadline.
     ///
     /// # Errors
-    /// When it did not come in time or the store is closed.
+    /// When it was not reached in time, or the store is closed.
     pub async fn wait_for(&self, revision: Revision, deadline: Instant) -> Result<(), WaitError> {
         match tokio::time::timeout_at(deadline, self.reach(revision)).await {
             Ok(Ok(())) => Ok(()),
@@ -418,10 +420,10 @@ impl Store {
         }
     }
 
-    /// An object as of now: every write acknowledged before the call is seen.
+    /// The current object: the read includes every write acknowledged before the call.
     ///
     /// # Errors
-    /// When the engine fails or the store is closed; `Unreadable` when what is stored is damaged or no object.
+    /// When the engine fails or the store is closed; `Unreadable` when the stored entry is damaged or no object.
     pub async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, ReadError> {
         self.sync().await?;
         if self.0.cache.has_unreadable()
@@ -433,13 +435,13 @@ impl Store {
         Ok(self.get_cached(resource, key))
     }
 
-    /// An object as it is in the cache, which may be behind.
+    /// An object in the cache, which may lag behind.
     pub fn get_cached(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Arc<Object>> {
         self.0.cache.resource(resource).ok()?.get(key)
     }
 
-    /// A handle that tells the revision of the newest change of a resource that can be read. A follower that has applied every change up to
-    /// this revision has also applied each object that was read before it asked.
+    /// A handle to the revision of the newest change of a resource that can be read. A follower that has applied every
+    /// change up to this revision has also applied each object that was read before it asked.
     pub fn newest(&self, resource: &GroupResource) -> Newest {
         self.0.cache.newest(resource)
     }
@@ -452,16 +454,16 @@ impl Store {
     /// A page of a resource's objects, in the order of their keys.
     ///
     /// # Errors
-    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    /// `Compacted` or `TooLarge` when the revision no longer exists or does not exist yet.
     pub fn list(&self, resource: &GroupResource, scope: &Scope, at: At, page: Page<'_>) -> Result<List, ReadError> {
         self.list_visible(resource, scope, at, page, Visibility::All)
     }
 
-    /// [`Store::list`] of what is visible. Where nothing is hidden it costs the same; otherwise every object of the scope is looked
-    /// at, so that the number of those that remain is exact.
+    /// [`Store::list`] restricted to visible objects. While nothing is hidden it costs the same; otherwise every object
+    /// of the scope is examined, so that the number of remaining objects is exact.
     ///
     /// # Errors
-    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    /// `Compacted` or `TooLarge` when the revision no longer exists or does not exist yet.
     pub fn list_visible(
         &self,
         resource: &GroupResource,
@@ -470,7 +472,7 @@ impl Store {
         page: Page<'_>,
         visibility: Visibility,
     ) -> Result<List, ReadError> {
-        // Read first: every event up to it is in the resource's cache.
+        // Read first: the resource's cache has every event up to this revision.
         let applied = self.revision();
         let listed = match self.0.cache.resource(resource) {
             Ok(cache) => cache.list(scope, at, page, visibility, applied),
@@ -488,11 +490,11 @@ impl Store {
         })
     }
 
-    /// A page of a resource's objects as they were at a revision, from the engine if the cache no longer has its history. The
-    /// number of remaining objects is not counted then.
+    /// A page of a resource's objects at a revision, from the engine if the cache no longer has its history; the
+    /// remaining objects are not counted then.
     ///
     /// # Errors
-    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    /// `Compacted` or `TooLarge` when the revision no longer exists or does not exist yet.
     pub async fn list_at(
         &self,
         resource: &GroupResource,
@@ -517,7 +519,8 @@ impl Store {
             })?;
             let last = part.entries.last().map(|entry| entry.key.clone());
             let objects = readable(part.entries);
-            // Without an object the caller would have no key to continue after, and ask for the same page for ever.
+            // Without an object the caller would have no key to continue after, and would request the same page for
+            // ever.
             if objects.is_empty() && part.more {
                 start_after = last;
                 continue;
@@ -526,10 +529,10 @@ impl Store {
         }
     }
 
-    /// [`Store::list_at`] of what is visible.
+    /// [`Store::list_at`] restricted to visible objects.
     ///
     /// # Errors
-    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    /// `Compacted` or `TooLarge` when the revision no longer exists or does not exist yet.
     pub async fn list_visible_at(
         &self,
         resource: &GroupResource,
@@ -550,16 +553,16 @@ impl Store {
         }
     }
 
-    /// The objects that are not initialized, by resource, as the cache has them. Costs a look at each resource, not at each object.
+    /// The objects in the cache that are not initialized, by resource. Visits each resource, but not each object.
     pub fn uninitialized(&self) -> Vec<(GroupResource, Vec<Arc<Object>>)> {
         self.0.cache.uninitialized()
     }
 
-    /// A page of those objects that `keep` keeps. It runs outside every lock and, once the page is full, only until it has
-    /// kept one more, which tells whether more follow; how many is not counted.
+    /// A page of the objects that `keep` accepts. It is called without locks and, once the page is full, only until it
+    /// has accepted one more object, which shows that more follow; the remaining objects are not counted.
     ///
     /// # Errors
-    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    /// `Compacted` or `TooLarge` when the revision no longer exists or does not exist yet.
     pub fn list_where(
         &self,
         resource: &GroupResource,
@@ -577,10 +580,10 @@ impl Store {
         }
     }
 
-    /// [`Store::list_where`] of the objects as they were at a revision, with the reach of [`Store::list_at`].
+    /// [`Store::list_where`] at a revision, which reaches as far back as [`Store::list_at`].
     ///
     /// # Errors
-    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    /// `Compacted` or `TooLarge` when the revision no longer exists or does not exist yet.
     pub async fn list_where_at(
         &self,
         resource: &GroupResource,
@@ -629,8 +632,8 @@ impl Store {
         self.watch_for(resource, scope, &Interest::ALL, after)
     }
 
-    /// As [`Store::watch`], but not woken for events that cannot match `interest`. Some events that do not match are handed out
-    /// all the same, so the caller must still apply its selectors.
+    /// Like [`Store::watch`], but not woken for events that cannot match `interest`. Some events that do not match are
+    /// returned nevertheless, so the caller must still apply its selectors.
     ///
     /// # Errors
     /// `Compacted` when history does not reach back that far.
@@ -648,7 +651,7 @@ impl Store {
             .map_err(|oldest| ReadError::Compacted { requested: after, oldest })
     }
 
-    /// Forgets history up to and including a revision, here and in the engine.
+    /// Removes history up to and including a revision, here and in the engine.
     ///
     /// # Errors
     /// When the engine fails.
@@ -672,7 +675,7 @@ impl Store {
     }
 }
 
-/// A page of those objects that a filter keeps.
+/// A page of the objects that a filter accepts.
 struct Filtered {
     limit: usize,
     list: List,
@@ -684,7 +687,8 @@ impl Filtered {
         Filtered { limit: limit.unwrap_or(usize::MAX), list }
     }
 
-    /// Adds the next objects. Breaks off when the page is full and one more was kept, which tells that more follow.
+    /// Adds the next objects. Breaks off when the page is full and one more object was accepted, which shows that more
+    /// follow.
     fn take(&mut self, objects: Vec<Arc<Object>>, keep: &mut impl FnMut(&Object) -> bool) -> ControlFlow<()> {
         for object in objects {
             if !keep(&object) {

@@ -1,4 +1,4 @@
-//! The newest committed changes of an engine, in memory, and a notification that there are more.
+//! The newest committed changes of an engine, in memory, and a notification of new ones.
 //!
 //! An engine publishes changes after they are durable; each watch is a cursor (a revision) that pulls them. If a cursor is older
 //! than the kept changes, an engine with a log on disk reads the missing ones from there.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use steersman_machinery::Revision;
 use tokio::sync::watch;
 
-/// Most changes one pull returns, give or take the rest of a transaction.
+/// The most changes that one pull returns, plus the rest of a transaction.
 pub(crate) const PULL_EVENTS_MAX: usize = 512;
 
 #[derive(Debug)]
@@ -28,17 +28,17 @@ struct Newest {
 
 #[derive(Debug)]
 struct Kept {
-    /// Ascending by revision; every change after `floor` up to the newest is here.
+    /// Ascending by revision; has every change after `floor` up to the newest.
     events: VecDeque<Event>,
     floor: Revision,
     weight: usize,
 }
 
-/// What a cursor finds.
+/// The result of a pull.
 pub(crate) enum Pull {
     Events(Vec<Event>),
     Nothing,
-    /// The changes right after the cursor are not kept here; the ones after this revision are.
+    /// The changes right after the cursor are no longer kept; those after this revision are.
     Older(Revision),
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct Cursor {
 
 /// Reads changes that the tail no longer has.
 pub(crate) trait Older: Send + 'static {
-    /// Changes after `after`, whole transactions, at most about `PULL_EVENTS_MAX`; the tail keeps those after `floor`.
+    /// Changes after `after`, as whole transactions, at most about `PULL_EVENTS_MAX`; the tail has those after `floor`.
     fn older(&self, after: Revision, floor: Revision) -> Result<Vec<Event>, Error>;
 }
 
-/// A watch over the tail and what lies before it.
+/// A watch over the tail and the changes before it.
 pub(crate) struct Reader<O> {
     cursor: Cursor,
     older: O,
@@ -99,7 +99,7 @@ impl Tail {
         self.kept.lock().drop_through(revision);
     }
 
-    /// Ends the watches once they have handed out everything.
+    /// Ends the watches when they have returned everything.
     pub(crate) fn close(&self) {
         self.newest.send_modify(|newest| newest.closed = true);
     }
@@ -111,7 +111,7 @@ impl Tail {
         }
         let start = kept.events.partition_point(|event| event.revision <= after);
         let mut end = kept.events.len().min(start + PULL_EVENTS_MAX);
-        // A transaction is not cut in two: the cursor is a revision.
+        // A transaction is never split, because the cursor is a revision.
         while end < kept.events.len() && kept.events[end].revision == kept.events[end - 1].revision {
             end += 1;
         }
@@ -135,8 +135,8 @@ impl Cursor {
         Cursor { after, newest: tail.newest.subscribe(), tail }
     }
 
-    /// Waits for more. The newest revision is marked as seen before the changes are read, so that one published in between is not
-    /// missed.
+    /// Waits for changes. The newest revision is marked as seen before the changes are read, so that one published in
+    /// between is not missed.
     async fn next_from(
         &mut self,
         older: impl Fn(Revision, Revision) -> Result<Vec<Event>, Error>,

@@ -1,4 +1,4 @@
-//! A reader of one resource's events: a cursor into its ring, and a notification that there are more.
+//! A reader of one resource's events: a cursor into its ring, and a notification when it has more.
 //!
 //! A watcher needs no channel and no task, so ten thousand idle ones cost ten thousand cursors. A watcher that begins before the
 //! ring reads the engine's history until it has caught up; one that falls behind the ring later fails with `Lagged`.
@@ -14,27 +14,28 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use steersman_machinery::{Object, ObjectKey, Revision};
 
-/// The most events examined under one lock, so that a watcher of a quiet namespace does not delay writes to a busy resource.
+/// The most events examined under one lock, so that a watcher of a quiet namespace does not delay writes to a busy
+/// resource.
 const SCAN_EVENTS_MAX: usize = 4_096;
 
-/// Roughly the most changes read at a time from the engine's history.
+/// The most changes read at a time from the engine's history, approximately.
 const LOG_EVENTS_MAX: usize = 512;
 
-/// Why a watch ended.
+/// The reason why a watch ended.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WatchError {
-    /// The store was closed; everything before was handed out.
+    /// The store was closed; everything before that was returned.
     #[error("the store is closed")]
     Closed,
-    /// The reader was slower than history is long. List again.
+    /// The reader was slower than the history allows. List again.
     #[error("the watch fell behind: events up to revision {oldest} are gone")]
     Lagged {
-        /// The oldest revision a watch can start after.
+        /// The oldest revision after which a watch can start.
         oldest: Revision,
     },
 }
 
-/// Hands out the events of one resource in order, each once.
+/// Returns the events of one resource in order, each once.
 #[derive(Debug)]
 pub struct Watcher {
     after: Revision,
@@ -47,35 +48,36 @@ pub struct Watcher {
     scope: Scope,
 }
 
-/// Where a watcher reads next.
+/// The position from which a watcher reads.
 #[derive(Debug)]
 enum Cursor {
-    /// In the engine's log, after `progress`, since the ring no longer has the next events. Contains events that were read but
-    /// not handed out yet.
+    /// In the engine's log, after `progress`, since the ring no longer has the next events. Has the events that were
+    /// read but not returned yet.
     Log(VecDeque<Arc<Event>>),
     /// In the ring, at this absolute position.
     Ring(Arc<Group>, u64),
 }
 
-/// What a watcher needs to read the history from before the ring.
+/// The source of the history from before the ring.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) kv: Arc<dyn Kv>,
     /// The engine had history after this revision when the watch began.
     pub(crate) oldest: Revision,
-    /// Of the keys that are watched.
+    /// The prefix of the watched keys.
     pub(crate) prefix: Bytes,
 }
 
 /// The result of reading the ring once.
 struct Scan {
     events: Vec<Arc<Event>>,
-    /// Whether there is more than may be read under one lock.
+    /// Whether the scan stopped at the limit of events under one lock.
     is_cut: bool,
 }
 
 impl Watcher {
-    /// A watcher of the events after a revision; `Err` with the oldest possible one if the history does not reach back so far.
+    /// A watcher of the events after a revision; `Err` with the oldest possible one if the history does not reach back
+    /// that far.
     pub(crate) fn new(
         cache: Arc<Cache>,
         resource: Arc<ResourceCache>,
@@ -92,7 +94,7 @@ impl Watcher {
         Ok(Watcher { after, cache, cursor, interest, log, progress: after, resource, scope })
     }
 
-    /// The next events, at least one and at most `events_max`. Waits for them.
+    /// The next events, at least one and at most `events_max`. Waits until there is one.
     ///
     /// # Errors
     /// When the reader was too slow or the store was closed.
@@ -100,7 +102,7 @@ impl Watcher {
     /// # Cancel safety
     /// A dropped future has consumed nothing.
     pub async fn next_batch(&mut self, events_max: usize) -> Result<Vec<Arc<Event>>, WatchError> {
-        // Yields now and then, even if the reader is always behind.
+        // Yields from time to time, even if the reader is always behind.
         tokio::task::coop::consume_budget().await;
         let events_max = events_max.max(1);
         loop {
@@ -152,7 +154,7 @@ impl Watcher {
             match past_event(change) {
                 Ok(event) => events.extend(event.filter(|event| self.scope.sees(&self.interest, event)).map(Arc::new)),
                 Err(Unknown) => {
-                    // What is before the transaction is handed out first; the next read begins with it.
+                    // Events before the transaction are returned first; the next read begins with it.
                     progress = Revision(revision.0 - 1);
                     events.retain(|event: &Arc<Event>| event.revision < revision);
                     if progress == after {
@@ -167,8 +169,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// The events at hand, at most `events_max`. While the watch reads the engine's history, those are the events that
-    /// [`Watcher::next_batch`] has read and not yet handed out.
+    /// The available events, at most `events_max`. While the watch reads the engine's history, those are the events
+    /// that [`Watcher::next_batch`] has read and not yet returned.
     ///
     /// # Errors
     /// When the reader was too slow, or the store was closed and nothing is left.
@@ -188,7 +190,7 @@ impl Watcher {
         }
     }
 
-    /// Every matching event up to this revision has been handed out.
+    /// Every matching event up to this revision has been returned.
     pub fn progress(&self) -> Revision {
         match &self.cursor {
             Cursor::Log(read) => read.front().map_or(self.progress, |next| before(next)),
@@ -196,15 +198,15 @@ impl Watcher {
         }
     }
 
-    /// Skips events that are not of interest without handing anything out, and returns the progress, for the bookmark of an idle
-    /// watch. Stops before an event that is yet to be handed out.
+    /// Skips events that do not match, and returns the progress, for the bookmark of an idle watch. Stops before an
+    /// event that has yet to be returned.
     pub fn advance(&mut self) -> Revision {
         // A reader that has lagged keeps its progress; the next batch returns the error.
         while let Ok(Scan { is_cut: true, .. }) = self.scan(0, self.cache.applied().revision) {}
         self.progress()
     }
 
-    /// Whether no event is left.
+    /// Whether no event is left to read.
     fn is_at_end(&self) -> bool {
         let Cursor::Ring(group, position) = &self.cursor else { return false };
         self.resource.read(|state| match group.pending(*position, 1, &state.ring) {
@@ -214,7 +216,7 @@ impl Watcher {
         })
     }
 
-    /// `applied` was read before: every event up to it is in the ring.
+    /// Reads the ring once. The caller has read `applied` before: the ring has every event up to it.
     fn scan(&mut self, events_max: usize, applied: Revision) -> Result<Scan, WatchError> {
         let Watcher { after, cursor: Cursor::Ring(group, position), progress, resource, .. } = self else {
             return Ok(Scan { events: Vec::new(), is_cut: false });
@@ -236,7 +238,7 @@ impl Watcher {
                     if is_all && !stopped {
                         *position = ring.end();
                     }
-                    // There are no events of the group before its next position.
+                    // The group has no events before its next position.
                     let next = positions.iter().find(|next| *position <= **next);
                     let next = next.or(positions.last().filter(|_| !is_all));
                     (events, stopped, next.and_then(|position| ring.at(*position)))
@@ -254,16 +256,16 @@ fn before(event: &Event) -> Revision {
     Revision(event.revision.0.saturating_sub(1))
 }
 
-/// Takes events for one look.
+/// Collects the events of one scan.
 struct HandOut<'a> {
     after: Revision,
     events_max: usize,
-    /// Moves on behind what was taken.
+    /// Moved past the events that were taken.
     position: &'a mut u64,
 }
 
 impl HandOut<'_> {
-    /// The events, and whether it stopped before one that is too many.
+    /// The events, and whether it stopped at the limit with more left.
     fn take<'e>(self, numbered: impl Iterator<Item = (u64, &'e Arc<Event>)>) -> (Vec<Arc<Event>>, bool) {
         let mut events = Vec::new();
         for (position, event) in numbered {
@@ -280,12 +282,12 @@ impl HandOut<'_> {
     }
 }
 
-/// What an object was before a change is not known, so neither is what the change means for a watch: that it must end, so that
-/// its client lists again.
+/// The previous state of an object is missing or unreadable, so the effect of a change on a watch is unknown: the watch
+/// must end, so that its client lists again.
 struct Unknown;
 
-/// Decodes a change of the log as an event. `None` if what is stored is not an object: the object stays what it was, as for
-/// watches that run while it is stored.
+/// Decodes a change of the log as an event. `None` if the stored value is no object: the object keeps its previous
+/// state, as it does for watches that run while the value is stored.
 fn past_event(change: Change) -> Result<Option<Event>, Unknown> {
     let Change { event: kv::Event { key, revision, value }, previous } = change;
     let Some((_, _, printed)) = key::split(&key) else { return Ok(None) };

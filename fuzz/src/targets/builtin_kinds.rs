@@ -81,7 +81,7 @@ fn write(resource: &Resource, version: &Version, object: Value, new: Option<Valu
     strategy.prepare_delete(version, &mut deleted, "2020-02-29T01:02:03Z");
 }
 
-/// The object as it is read and defaulted.
+/// The object after decoding and defaulting.
 fn requested(resource: &Resource, version: &Version, object: Value) -> Option<Value> {
     let strategy = &resource.strategy;
     let mut object = strategy.decode(version, Body::Tree(object), &Budget::unlimited()).ok()?.value;
@@ -92,7 +92,7 @@ fn requested(resource: &Resource, version: &Version, object: Value) -> Option<Va
     Some(object)
 }
 
-/// The object as it is stored, read again, and shown as a row.
+/// Stores the object, reads it again, and makes its table row.
 fn show(resource: &Resource, version: &Version, internal: &Value) {
     let strategy = &resource.strategy;
     let stored = strategy.store(resource, version, internal.clone()).expect("no budget");

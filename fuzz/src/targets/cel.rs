@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
     let second = evaluate(&program, decl, &object);
     assert_eq!(first, second, "{text:?}: an evaluation can be repeated");
     let (outcome, spent) = first;
-    // The charge that exceeds the budget is the last.
+    // Only the last charge may exceed the budget.
     if outcome.is_ok() {
         assert!(spent <= BUDGET, "{text:?} spent {spent}");
     }

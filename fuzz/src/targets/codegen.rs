@@ -1,4 +1,4 @@
-//! Definitions as manifests, and the types, clients and manifests that are generated of them: what comes out is Rust.
+//! Definitions as manifests, and the types, clients and manifests generated from them: the output is Rust.
 
 use steersman_codegen::{clients, crd, manifest, types};
 

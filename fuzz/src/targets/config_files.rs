@@ -1,4 +1,4 @@
-//! Files that whoever starts the server names: policies of audit and ABAC, authentication, authorization, tokens, kubeconfigs.
+//! Configuration files of a server: policies of audit and ABAC, authentication, authorization, tokens, kubeconfigs.
 
 use steersman_server::audit::Policy;
 use steersman_server::authn::{Configuration, Tokens};
@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
     let _ = Configuration::parse(text, &["https://issuer".to_owned()]);
     let _ = Tokens::parse(text);
     let _ = builtin::runtime_config(text.lines());
-    // Some files name others, which are read too: not every file of a machine comes to an end.
+    // Some files name others, which are read too: reading some files of a machine does not end.
     if !["/dev", "/proc", "/sys"].iter().any(|path| text.contains(path)) {
         let _ = Authorization::read_configuration(text);
         let _ = fuzzing::is_kubeconfig(text);

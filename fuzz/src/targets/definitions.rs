@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: one that is valid is compiled, and its objects are read, defaulted, validated and shown.
+//! CustomResourceDefinitions: a valid one is compiled, and its objects are read, defaulted, validated and printed.
 //!
 //! A document with the definition, one with an object.
 

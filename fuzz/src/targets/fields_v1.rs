@@ -1,4 +1,4 @@
-//! FieldsV1: two documents with sets of fields. What is written is read back, and the operations are those of sets.
+//! FieldsV1: two documents with sets of fields. Written sets are read back, and the operations are those of sets.
 
 use crate::input;
 use steersman_schema::fields::FieldSet;

@@ -1,4 +1,4 @@
-//! Bodies of built-in kinds: bytes and trees are read alike, and what was read is read again unchanged.
+//! Bodies of built-in kinds: bytes and trees give the same object, which is read back unchanged.
 
 use steersman_machinery::budget::Budget;
 use crate::input;
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(normal, read.value, "what was read is normal");
 }
 
-/// The schema that a body says it is of, and the body; or both drawn.
+/// The schema of a body's kind, and the body; or both generated.
 fn subject(data: &[u8]) -> Option<(&'static Schema, Vec<u8>)> {
     if let Some(mut draw) = input::Draw::of(data) {
         let (_, schema, object) = kinds::object(&mut draw);

@@ -1,4 +1,5 @@
-//! The JSONPath of definitions: a document with the path, one with the object. A simple path gets what it sets.
+//! The JSONPath of definitions: a document with the path, one with the object. A simple path reads the value that it
+//! sets.
 
 use crate::input;
 use serde_json::json;

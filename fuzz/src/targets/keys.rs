@@ -1,4 +1,4 @@
-//! Keys and certificates: PEM texts, DER, keys of a JSON Web Key Set, keys as the server stores them.
+//! Keys and certificates: PEM texts, DER, keys of a JSON Web Key Set, keys in the server's stored form.
 
 use steersman_server::authn::{PublicKey, SigningKey, StoredKey, certificate_end, certificate_user};
 use steersman_server::fuzzing;

@@ -1,6 +1,6 @@
 //! Server-side apply and `managedFields`: several managers write one object in turn.
 //!
-//! The record can always be read, and who applies the same once more changes nothing.
+//! `managedFields` can always be read, and repeating an apply changes nothing.
 
 use steersman_machinery::budget::Budget;
 use crate::input::Draw;

@@ -1,4 +1,4 @@
-//! Merge patches: the patch that makes one object of another does so, and applying it again changes nothing.
+//! Merge patches: the patch computed from two objects turns one into the other, and applying it again changes nothing.
 
 use crate::input::{self, Draw};
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(made, once, "applying twice is applying once");
 }
 
-/// Null says that a field goes: no merge patch can set it.
+/// Whether a value has a null, which removes a field: no merge patch can set it.
 fn has_null(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,4 +1,4 @@
-//! Names, keys, versions and revisions, as they stand in paths and objects.
+//! Names, keys, versions and revisions in paths and objects.
 
 use steersman_machinery::{GroupVersion, ObjectKey, Revision, name};
 

@@ -1,4 +1,5 @@
-//! Objects at rest: headers made of JSON and of trees agree, stored bytes are read back, and damaged ones are refused.
+//! Objects at rest: headers made from JSON and from trees agree, stored bytes are read back, and damaged ones are
+//! refused.
 
 use crate::input;
 use steersman_machinery::{Draft, Header, Object, ObjectKey, Revision};

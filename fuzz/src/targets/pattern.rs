@@ -1,4 +1,5 @@
-//! Patterns of schemas: the first line is a pattern, the rest a text. What passes the check can be compiled and matched.
+//! Patterns of schemas: the first line is a pattern, the rest a text. A pattern that passes the check can be compiled
+//! and matched.
 
 use steersman_schema::pattern::Pattern;
 

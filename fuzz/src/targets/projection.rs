@@ -1,4 +1,4 @@
-//! Parts of an object read without the rest: the paths in the first line, the JSON in the rest.
+//! Reads parts of an object without the rest: the paths are in the first line, the JSON in the rest.
 
 use serde_json::Value;
 use steersman_server::projection::Projection;

@@ -1,4 +1,4 @@
-//! Protobuf bodies of built-in kinds: what is written is read as the same object, and other bytes are refused or read.
+//! Protobuf bodies of built-in kinds: written bytes are read as the same object, and other bytes are refused or read.
 
 use steersman_machinery::budget::Budget;
 use crate::input::Draw;
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
         return;
     }
     let Ok(read) = decode_protobuf(data) else {
-        // Any JSON may be asked for in protobuf.
+        // A client may request any JSON in protobuf.
         let _ = encode_protobuf(data);
         return;
     };
@@ -33,7 +33,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Without what protobuf does not tell: an empty list from none, and of what kind the items of a list are.
+/// The value without the differences that protobuf cannot express: an empty list is the same as none, and items of a
+/// list have no kind.
 fn plain(mut value: Value) -> Value {
     if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
         for fields in items.iter_mut().filter_map(Value::as_object_mut) {

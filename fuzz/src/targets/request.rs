@@ -1,4 +1,5 @@
-//! Requests: the path with its query in the first line, then headers `Accept` and `Accept-Encoding`, then the body of a deletion.
+//! Requests: the path with its query in the first line, then headers `Accept` and `Accept-Encoding`, then the body of a
+//! deletion.
 
 use crate::input;
 use http::header::{ACCEPT, ACCEPT_ENCODING};

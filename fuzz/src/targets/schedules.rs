@@ -1,4 +1,4 @@
-//! Schedules of CronJobs, durations, and the order of versions in discovery, which is one order.
+//! Schedules of CronJobs, durations, and the order of versions in discovery, which is a total order.
 
 use steersman_machinery::{cron, duration};
 use steersman_server::fuzzing;

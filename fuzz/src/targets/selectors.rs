@@ -1,4 +1,4 @@
-//! Label and field selectors: what is printed is read as the same selector.
+//! Label and field selectors: a printed selector is read back as the same.
 
 use steersman_machinery::selector::{Fields, Labels};
 

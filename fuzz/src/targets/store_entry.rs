@@ -1,4 +1,4 @@
-//! Entries of the store's log: what is written is read back, and other bytes are refused or read.
+//! Entries of the store's log: written entries are read back, and other bytes are refused or read.
 
 use steersman_storage::fuzzing::{decode_entry, encode_entry, split_key};
 

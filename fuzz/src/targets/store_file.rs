@@ -1,5 +1,5 @@
-//! The store's file with damage: three bytes of the input say where, one what. It is refused, or what is read from it is what
-//! was written to it.
+//! The store's file with damage: three bytes of the input are the place, one is the damage. The file is refused, or
+//! reads return only what was written to it.
 
 use redb::StorageBackend;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ static RUNTIME: LazyLock<Runtime> =
 /// All values that were written under each key.
 type Written = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
-/// A sound file, and what was written to it.
+/// An undamaged file, and the values that were written to it.
 static SOUND: LazyLock<(Vec<u8>, Written)> = LazyLock::new(|| {
     let file = File::default();
     let mut written = Written::new();

@@ -1,4 +1,4 @@
-//! Strategic merge patches of built-in kinds: the patch that makes one object of another does so.
+//! Strategic merge patches of built-in kinds: the patch computed from two objects turns one into the other.
 
 use steersman_machinery::budget::Budget;
 use crate::input::{self, Draw};
@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
         }
     };
     let [old, new, other] = trees;
-    // Any tree may come as a patch.
+    // A client may send any tree as a patch.
     let _ = strategic::apply(schema, old.clone(), other.clone());
     let _ = mutation::apply(schema, &old, &other);
     let _ = strategic::create_three_way(schema, &old, &new, &other);
@@ -36,12 +36,12 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The object as it is read, if it can be.
+/// The decoded object, if it can be decoded.
 fn normal(schema: &Schema, object: Value) -> Value {
     decode::from_value(schema, &object, &Budget::unlimited()).map_or(object, |decoded| decoded.value)
 }
 
-/// Whether a patch can express the object: no nulls, no directives, and no item twice in a list that merges.
+/// Whether a patch can express the object: no nulls, no directives, and no duplicate item in a list with a merge key.
 fn is_plain(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::Null => false,

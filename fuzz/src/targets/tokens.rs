@@ -1,13 +1,13 @@
-//! Signed tokens (JWS): one that is not signed by the key is not taken for it.
+//! Signed tokens (JWS): only a token that the key has signed is accepted.
 
 use std::sync::LazyLock;
 use steersman_server::authn::PublicKey;
 use steersman_server::fuzzing;
 
-/// The public key of `seeds/token.txt`, whose private half is nowhere.
+/// The public key of `seeds/token.txt`, whose private key does not exist any more.
 static KEYS: LazyLock<Vec<PublicKey>> =
     LazyLock::new(|| PublicKey::read_all(include_str!("../../seeds/public-key.pem")).expect("the seed is a key"));
-/// The one token that was signed.
+/// The only token that was signed.
 const SIGNED: &str = include_str!("../../seeds/token.txt");
 
 pub fn run(data: &[u8]) {

@@ -1,4 +1,4 @@
-//! YAML bodies, and answers in YAML and in indented JSON: what is written is read as the same tree.
+//! YAML bodies, and answers in YAML and in indented JSON: written text is read back as the same tree.
 
 use crate::input::{self, Draw};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! `cargo xtask bench cel`: fifty rules of a definition on an object of five kilobytes, beside Kubernetes' own validator on cel-go.
+//! `cargo xtask bench cel`: fifty rules of a definition on an object of five kilobytes, compared with Kubernetes' own
+//! validator on cel-go.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -9,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use crate::process::{capture, find_program};
 use crate::workspace::{Workspace, executable};
 
-/// What one evaluation of all rules may take.
+/// The target for one evaluation of all rules.
 const TARGET_US: f64 = 50.0;
-/// Schema, object and rules, from the root.
+/// The file with the schema, the object and the rules, below the root of the workspace.
 const WORK: &str = "crates/steersman-cel/benches/rules.json";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How often each program is run, in turn; medians count
+    /// How often each program is run, in turn; the medians are reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Print one line of JSON instead of a table
@@ -24,7 +25,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Microseconds.
+/// Figures in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Figures {
     evaluate_us: f64,
@@ -34,7 +35,7 @@ struct Figures {
 #[derive(Serialize)]
 struct Results {
     steersman: Figures,
-    /// None where there is no Go.
+    /// `None` if Go is not installed.
     kubernetes: Option<Figures>,
 }
 
@@ -63,7 +64,7 @@ fn build_ours(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     executable(&messages, "rules").context("cargo bench named no rules")
 }
 
-/// None, with a line that says so, where there is no Go.
+/// Builds Kubernetes' validator. `None`, with a message, if Go is not installed.
 fn build_theirs(workspace: &Workspace) -> anyhow::Result<Option<PathBuf>> {
     let Some(go) = find_program("go") else {
         eprintln!("there is no go on PATH: Kubernetes' validator is left out");
@@ -85,7 +86,7 @@ fn name_of(command: &Command) -> String {
     Path::new(command.get_program()).display().to_string()
 }
 
-/// The median of each figure by itself.
+/// The median of each figure on its own.
 fn median(runs: &[Figures]) -> Option<Figures> {
     let of = |figure: fn(&Figures) -> f64| {
         let mut samples: Vec<f64> = runs.iter().map(figure).collect();

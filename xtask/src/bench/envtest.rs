@@ -1,7 +1,8 @@
 //! `cargo xtask bench envtest`: how long a suite waits for its control plane to start and to stop.
 //!
-//! From Go, by controller-runtime's own envtest, and from a shell, which starts the two programs itself. envtest looks whether each of
-//! the two is there when it starts it, too early, and then every 100 ms: about 200 ms of each figure from Go are that.
+//! Measured from Go, by controller-runtime's own envtest, and from a shell, which starts the two programs itself.
+//! envtest checks whether each of the two programs is ready right after its start, which is too early, and then every
+//! 100 ms: this accounts for about 200 ms of each figure from Go.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -13,14 +14,14 @@ use crate::bench::figure::{self, Figure};
 use crate::process::{capture, find_program, now};
 use crate::workspace::{Profile, Workspace};
 
-/// The suite whose module has the program that measures from Go.
+/// The suite whose module contains the measuring program in Go.
 const SUITE: &str = "tests/clients/envtest";
-/// How often one control plane is started alone.
+/// How often a single control plane is started.
 const ALONE: usize = 20;
 const AT_ONCE: usize = 20;
 /// How often twenty are started at once.
 const ROUNDS: usize = 3;
-/// What one start and one stop may take together.
+/// The target for one start and one stop together.
 const TARGET_MS: f64 = 300.0;
 
 #[derive(clap::Args)]
@@ -71,7 +72,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// A shell that starts and stops one control plane, on ports that were free a moment ago.
+/// Starts a shell that starts and stops one control plane, on ports that were free a moment ago.
 fn start(suite: &Path, assets: &str) -> anyhow::Result<Child> {
     let ports = [free_port()?, free_port()?];
     let mut command = Command::new(suite.join("once"));

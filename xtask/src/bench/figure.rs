@@ -1,9 +1,9 @@
-//! A measured figure next to what it must not exceed, and how figures are printed.
+//! A measured figure with its target, and the output of figures.
 
 use anyhow::Context;
 use serde::Serialize;
 
-/// One measured figure next to what it must not exceed.
+/// A measured figure with its target.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     name: &'static str,
@@ -41,7 +41,7 @@ pub(crate) fn print(figures: &[Figure], is_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A figure, with what can be told of a small one.
+/// A figure as text, with more digits if it is small.
 fn text(value: f64) -> String {
     if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") }
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask bench hostile`: what others notice while two users with few rights attack the API server, and the memory that it
-//! takes.
+//! `cargo xtask bench hostile`: the effect on other clients while two users with few rights attack the API server, and
+//! the server's memory.
 //!
-//! The client is the program of `crates/steersman-hostile`, which starts the server by itself; the flags are its own. A server
-//! that was built before is named with `--server`.
+//! The client is the program of `crates/steersman-hostile`, which starts the server itself and defines the flags. A
+//! server that was built before is named with `--server`.
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -36,7 +36,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether a server has to be built: neither one is named nor only words are wanted.
+/// Whether a server has to be built: not if one is named, or only help is requested.
 fn needs_server(flags: &[String]) -> bool {
     let spares =
         |flag: &String| flag == "--server" || flag.starts_with("--server=") || matches!(flag.as_str(), "-h" | "--help");

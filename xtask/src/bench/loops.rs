@@ -1,7 +1,7 @@
-//! `cargo xtask bench loops`: how fast the control loops of `steersman up` are, and what they take when nothing is to be done.
+//! `cargo xtask bench loops`: the speed of the control loops of `steersman up`, and their cost at rest.
 //!
-//! The program that gives them work is in `benches/loops`; here it is built, and started for each run against a fresh `steersman up`
-//! that has nothing to do, and against another with ten simulated nodes.
+//! The program that creates the work is in `benches/loops`. This module builds it, and starts it for each run against a
+//! fresh idle `steersman up`, and against another with ten simulated nodes.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
@@ -16,7 +16,7 @@ use crate::workspace::{Profile, Workspace, executable};
 /// Room for 1,100 Pods.
 const NODES: &str = "10";
 
-/// What is measured: its name in the program's answer, what it is, its unit, and what it must not exceed.
+/// The measured figures: the name in the program's output, a description, the unit, and the limit.
 const FIGURES: [(&str, &str, &str, f64); 16] = [
     ("pods_created_s", "1,000 Pods of 100 Deployments created", "s", 3.0),
     ("pods_ready_s", "the same, all available", "s", 5.0),
@@ -36,13 +36,13 @@ const FIGURES: [(&str, &str, &str, f64); 16] = [
     ("storm_kept_mb", "resident memory above that before the storm", "MB", 100.0),
 ];
 
-/// Pods of a storm, and seconds after which its memory has to be back: recent history is kept for five minutes.
+/// The Pods of a storm, and the seconds after which its memory must be released: recent history is kept for five minutes.
 const STORM: (&str, u64) = ("100000", 600);
 
-/// What a control plane is started for.
+/// The purpose of a control plane.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
-    /// Nothing, with its one node.
+    /// To be idle, with its one node.
     Idle,
     /// More Pods than its nodes take, created and deleted at once.
     Storm,
@@ -54,16 +54,16 @@ pub(crate) struct Options {
     /// Print one line of JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Measures only what is taken when nothing is to be done
+    /// Measure only the cost at rest
     #[arg(long)]
     idle: bool,
-    /// Measures only the memory that stays after 100,000 Pods were created and deleted; takes a quarter of an hour
+    /// Measure only the memory that stays after 100,000 Pods were created and deleted; takes a quarter of an hour
     #[arg(long, conflicts_with = "idle")]
     storm: bool,
-    /// How often all is measured; medians count
+    /// How often everything is measured; the medians are reported
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Seconds of rest, after which it is said what was taken meanwhile
+    /// Seconds of rest, over which the cost at rest is measured
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
     rest: u64,
 }
@@ -126,7 +126,7 @@ impl Kind {
         }
     }
 
-    /// How `steersman up` is started.
+    /// The flags of `steersman up`.
     fn flags(self) -> &'static [&'static str] {
         match self {
             Kind::Idle | Kind::Storm => &[],

@@ -1,8 +1,8 @@
-//! `cargo xtask bench runtime`: the library beside its peers at the same work, each in a process of its own.
+//! `cargo xtask bench runtime`: the library compared with its peers at the same work, each in its own process.
 //!
-//! The programs and the server that feeds them are in `benches/`. A program takes all steps of a measurement and prints its
-//! figures as one line of JSON; here they are started one at a time, in turn, so that what else the machine does hits all
-//! alike, and their medians are laid beside each other.
+//! The programs and the server that feeds them are in `benches/`. A program takes all steps of a measurement and prints
+//! its figures as one line of JSON. This module starts the programs one at a time, in turn, so that other load on the
+//! machine affects all alike, and compares their medians.
 
 mod figures;
 mod programs;
@@ -20,7 +20,7 @@ use crate::bench::runtime::programs::{Program, Programs};
 use crate::process::{Heard, Running};
 use crate::workspace::Workspace;
 
-/// For how long a program may be silent before it counts as hung. The slowest takes a minute on an idle machine.
+/// How long a program may print nothing before it counts as hung. The slowest takes a minute on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 #[derive(clap::Args)]
@@ -47,7 +47,7 @@ enum Workload {
     Pods,
 }
 
-/// What was measured of one workload, or of the work queue.
+/// The results of one workload, or of the work queue.
 #[derive(Debug, Serialize)]
 struct Part {
     name: &'static str,
@@ -59,9 +59,9 @@ struct Part {
 #[derive(Debug, Serialize)]
 struct Column {
     program: &'static str,
-    /// By name. Empty where the program could not be built.
+    /// The figures by name. Empty if the program could not be built.
     figures: BTreeMap<String, Samples>,
-    /// Why there are none.
+    /// Why there are no figures.
     missing: Option<String>,
 }
 
@@ -121,7 +121,7 @@ fn measure(programs: &[Program], arguments: &[&str], runs: u16) -> anyhow::Resul
     Ok(programs.iter().zip(samples).map(column).collect())
 }
 
-/// Runs a program to its end and reads the figures that it prints.
+/// Runs a program to its end and returns the figures that it prints.
 fn figures_of(name: &str, mut command: Command) -> anyhow::Result<BTreeMap<String, f64>> {
     let running = Running::start(&mut command)?;
     let mut figures = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! `cargo xtask bench server`: an API server under load, with what each request costs it.
+//! `cargo xtask bench server`: an API server under load, with the cost of each request.
 //!
-//! The load client is a program in `benches/load`. Here it is built, with the server that it starts and kills unless it is
-//! given another's kubeconfig; the flags are its own and go to it as they are.
+//! The load client is a program in `benches/load`. This module builds it, and the server that it starts and kills
+//! unless it is given another's kubeconfig. The flags are passed to the client.
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -40,7 +40,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether a server has to be started: neither another one is named nor only words are wanted.
+/// Whether a server has to be started: not if another one is named, or only help is requested.
 fn needs_server(flags: &[String]) -> bool {
     let spares = |flag: &String| {
         flag == "--kubeconfig" || flag.starts_with("--kubeconfig=") || matches!(flag.as_str(), "-h" | "--help")

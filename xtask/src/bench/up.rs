@@ -1,4 +1,4 @@
-//! `cargo xtask bench up`: what the binary promises about starting and idling, measured.
+//! `cargo xtask bench up`: measures the product's targets for starting and idling.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 }
 
 fn measure(workspace: &Workspace) -> anyhow::Result<Vec<Figure>> {
-    // Any kubectl will do to ask /readyz once; the one that the tests drive is at hand.
+    // Any kubectl can ask /readyz once; the tests' one is available.
     let kubectl = tools::kubectl(workspace)?;
     let binary = workspace.build_steersman(Profile::Dist)?;
     let scratch = workspace.scratch("bench-up")?;
@@ -54,7 +54,7 @@ fn measure(workspace: &Workspace) -> anyhow::Result<Vec<Figure>> {
         steersman.idle(IDLE)?;
         let bytes = steersman.resident_bytes()?;
         steersman.stop()?;
-        // A figure to print: a megabyte more or less is not lost in an f64.
+        // A figure to print: an f64 holds it exactly enough.
         Ok(vec![bytes as f64 / 1e6])
     };
     let figures = vec![
@@ -67,7 +67,7 @@ fn measure(workspace: &Workspace) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The ready line is printed once `/readyz` answers 200; one real client checks that it told the truth.
+/// Checks with a real client that `/readyz` answers 200 once the ready line is printed.
 fn check_ready(kubectl: &Path, kubeconfig: &Path) -> anyhow::Result<()> {
     let mut command = std::process::Command::new(kubectl);
     let answer = capture(command.arg("--kubeconfig").arg(kubeconfig).args(["get", "--raw", "/readyz"]))?;

@@ -1,12 +1,13 @@
-//! No circle of more than three files in any crate: files that each need the other can only be read, tested and moved together.
+//! No circle of more than three files in any crate: files that need each other can only be read, tested and moved
+//! together.
 //!
-//! A file needs another if a path in it leads to an item that is defined there, whether the path stands in a `use` or in the
-//! code, and through however many re-exports it goes. To declare a module, or to re-export from it without using the name, is
-//! not to need it. Tests do not count. Paths are followed by name, as far as this can be done without a compiler: what a macro
-//! makes is taken to be in the module that the path names.
+//! A file needs another if a path in it leads to an item that is defined there, whether the path is in a `use` or in
+//! the code, and through any number of re-exports. Declaring a module, or re-exporting from it without using the name,
+//! is not a need. Tests do not count. Paths are followed by name, as far as possible without a compiler: an item that a
+//! macro generates is assumed to be in the module that the path names.
 //!
-//! `foo.rs` and `foo/` are a whole and its parts: parts that use what the whole defines, while it calls them, are no circle as
-//! long as nobody else is in it.
+//! `foo.rs` and `foo/` are a whole and its parts: parts that use what the whole defines, while it calls them, are not a
+//! circle as long as no other file is in it.
 
 mod graph;
 mod modules;
@@ -20,11 +21,11 @@ use crate::tidy::circles::modules::Crate;
 
 const FILES_MAX: usize = 3;
 
-/// Circles that are being untied: the first file of each, and how many there are in it. Exact in both directions, and to be
-/// empty.
+/// Circles that are still to be removed: the first file of each, and its number of files. Exact in both directions, and
+/// to be empty.
 const KNOWN: &[(&str, usize)] = &[];
 
-/// Reads the crates among `files`, which are texts by path.
+/// Checks the crates among `files`, which are texts by path.
 pub(crate) fn check(files: &BTreeMap<String, String>) -> Vec<Finding> {
     check_against(files, KNOWN)
 }
@@ -71,7 +72,7 @@ fn circles(read: &Crate, edges: Edges) -> Vec<Vec<usize>> {
     for circle in graph::circles(&edges).into_iter().filter(|circle| circle.len() > FILES_MAX) {
         let is_whole = |whole: &&usize| circle.iter().all(|file| read.is_part_of(*file, **whole));
         match circle.iter().find(is_whole) {
-            // What is left when the whole no longer leads to its parts.
+            // The circles that are left when the whole no longer leads to its parts.
             Some(whole) => {
                 let mut inner = vec![BTreeSet::new(); edges.len()];
                 for file in circle.iter().filter(|file| *file != whole) {
@@ -128,12 +129,12 @@ mod tests {
         let mut files =
             vec![("lib.rs", "mod a;"), ("a.rs", whole), ("a/b.rs", part), ("a/c.rs", part), ("a/d.rs", part)];
         check_crate(&files, &[], &[]);
-        // Another file in the circle, and it is one.
+        // With another file in it, it is a circle.
         files[0].1 = "mod a; mod e;";
         files[2].1 = "use crate::e::E; pub fn f() {}";
         files.push(("e.rs", "use crate::a::A; pub struct E;"));
         check_crate(&files, &[], &["a/src/a.rs: is in a circle of 5 files"]);
-        // And so are parts that need each other.
+        // Parts that need each other are a circle too.
         let ring = [
             ("lib.rs", "mod a; mod b; mod c; mod d; fn f() { a::A; }"),
             ("a.rs", "use crate::b::B; pub struct A;"),

@@ -1,7 +1,7 @@
-//! The licences, bans and sources of deny.toml, held against `cargo metadata`.
+//! Checks the licences, bans and sources of deny.toml against `cargo metadata`.
 //!
-//! cargo-deny reads the same file and knows more (advisories, exceptions); this reading needs nothing installed and so
-//! always runs. It understands the three lists it needs and no more of TOML.
+//! cargo-deny reads the same file and checks more (advisories, exceptions); this check needs nothing installed, so it
+//! always runs. It parses the three lists that it needs, and nothing else of TOML.
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,7 @@ fn list(toml: &str, section: &str, key: &str) -> anyhow::Result<String> {
     anyhow::bail!("{FILE} has no list `{key}` in [{section}]")
 }
 
-/// What stands between double quotes.
+/// The texts between double quotes.
 fn quoted(text: &str) -> Vec<String> {
     text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }

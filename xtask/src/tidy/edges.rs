@@ -1,8 +1,8 @@
-//! Which crate may be built from which: the table in ARCHITECTURE.md against `cargo metadata`.
+//! Checks which crate may depend on which: the table in ARCHITECTURE.md against `cargo metadata`.
 //!
-//! The table is the fenced block whose first line begins with `machinery ->`. A cell is `crate -> crate, crate`; cells stand
-//! two spaces or more apart. `-` means none of ours, `all but x` means what it says, a `?` after a name allows the edge
-//! without asking for it, and what stands in parentheses is a remark.
+//! The table is the fenced block whose first line begins with `machinery ->`. A cell is `crate -> crate, crate`; cells
+//! are separated by two or more spaces. `-` means none of ours, `all but x` means all except `x`, a `?` after a name
+//! allows the edge without requiring it, and text in parentheses is a remark.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::tidy::Finding;
 
 const FILE: &str = "ARCHITECTURE.md";
 
-/// What one row allows and asks for.
+/// The edges that one row allows and requires.
 #[derive(Debug, Eq, PartialEq)]
 enum Row {
     AllBut(BTreeSet<String>),
@@ -42,7 +42,7 @@ fn compare(table: &Table, name: &str, edges: &BTreeSet<String>, members: &BTreeS
             let extra = edges
                 .difference(allowed)
                 .map(|edge| finding(format!("depends on {edge}, which the table in {FILE} does not allow")));
-            // A crate that has not been started cannot be depended on yet.
+            // A crate that does not exist yet cannot be a dependency.
             let missing = asked
                 .difference(edges)
                 .filter(|edge| members.contains(edge.as_str()))
@@ -70,7 +70,7 @@ fn parse(architecture: &str) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// The cells of a line: `a -> b, c`, however the columns are padded.
+/// The cells of a line: `a -> b, c`, with any padding of the columns.
 fn cells(line: &str) -> Vec<(String, String)> {
     let mut cells: Vec<(String, String)> = Vec::new();
     let mut name = "";
@@ -102,7 +102,7 @@ fn row(targets: &str) -> Row {
     Row::These { allowed, asked }
 }
 
-/// The package that a short name of the table means.
+/// The package for a short name in the table.
 fn package(name: &str) -> String {
     match name {
         "steersman" | "xtask" => name.to_owned(),

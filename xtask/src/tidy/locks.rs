@@ -1,5 +1,5 @@
-//! Every `Cargo.lock` says what its manifests do: CI builds with `--locked`, and a workspace beside the main one is built by
-//! nobody else in between.
+//! Checks that every `Cargo.lock` matches its manifests: CI builds with `--locked`, and the workspaces beside the main
+//! one are not built otherwise in between.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +25,7 @@ pub(crate) fn check(root: &Path, files: &[String]) -> anyhow::Result<Vec<Finding
     Ok(findings)
 }
 
-/// Why cargo would not build this workspace with `--locked`.
+/// Cargo's reason for refusing to build this workspace with `--locked`.
 fn refusal(directory: &Path) -> anyhow::Result<Option<String>> {
     let mut command = Command::new(cargo());
     command.args(["update", "--workspace", "--locked", "--quiet"]).current_dir(directory);

@@ -1,5 +1,5 @@
-//! Code in the documentation that is run: what stands behind `<!-- from FILE -->` must be in that file, so that readers copy what is
-//! known to work.
+//! Checks code in the documentation that is run elsewhere: the code after `<!-- from FILE -->` must be in that file, so
+//! that readers copy working code.
 
 use crate::tidy::Finding;
 
@@ -7,7 +7,7 @@ const BEGIN: &str = "<!-- from ";
 const END: &str = " -->";
 const FENCE: &str = "```";
 
-/// Compares the code of a Markdown file with the files that it names, which `read` gives.
+/// Compares the code of a Markdown file with the files that it names, which `read` returns.
 pub(super) fn check(file: &str, text: &str, read: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let lines: Vec<&str> = text.lines().collect();
     let mut findings = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn check(file: &str, text: &str, read: impl Fn(&str) -> Option<String
     findings
 }
 
-/// Whether the lines stand in the text one after the other, all of them indented by the same.
+/// Whether the lines occur consecutively in the text, all of them with the same additional indentation.
 fn contains(text: &str, code: &[&str]) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let Some((first, rest)) = code.split_first() else { return false };

@@ -1,18 +1,18 @@
-//! The shape of single files: module docs, length, trailing space, words, tests that sleep or are ignored.
+//! Checks the form of single files: module docs, length, trailing space, words, tests that sleep or are ignored.
 //!
-//! One pure function from a path and its text to findings. What a lint can say is left to clippy.
+//! A pure function from a path and its text to findings. Rules that a lint can check are left to clippy.
 
 use crate::tidy::Finding;
 
-/// Where the inputs of the fuzz targets are.
+/// The directory of the fuzz targets' inputs.
 const CORPORA: &str = "fuzz/corpus/";
 const LINES_MAX: usize = 1000;
 const README_LINES_MAX: usize = 80;
-/// A line of module docs that begins so gives the reason why the file is longer.
+/// The start of a line of module docs with the reason why the file is longer.
 const LENGTH_MARK: &str = "//! Length: ";
 
-/// Places on somebody's machine, and hosts that packages come from: neither belongs into a project. Written in two halves,
-/// so that this list does not find itself.
+/// Paths on somebody's machine, and hosts of packages: neither belongs into a project. Written in two halves, so that
+/// this list does not find itself.
 const WORDS_BANNED: &[(&str, &str)] = &[
     ("/wo", "rk/"),
     ("/ro", "ot/"),
@@ -27,7 +27,7 @@ const WORDS_BANNED: &[(&str, &str)] = &[
 const IGNORE: (&str, &str) = ("#[ign", "ore");
 const THREAD_SLEEP: (&str, &str) = ("thread::sl", "eep(");
 const ASYNC_SLEEP: (&str, &str) = ("sl", "eep(");
-/// A test that pauses the clock sleeps in no time.
+/// Marks of a paused clock, under which a sleep takes no time.
 const PAUSED: [(&str, &str); 3] = [("start_pau", "sed = true"), ("start_pau", "sed(true)"), ("time::pa", "use()")];
 
 pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
@@ -35,7 +35,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     if path.ends_with(".rs") {
         check_rust(path, text, &mut findings);
     }
-    // Recordings and inputs of fuzz targets are kept as they were made; the lock file is cargo's.
+    // Recordings and inputs of fuzz targets stay as they were made; the lock file is cargo's.
     let is_recording = path.ends_with(".walk") || path.starts_with(CORPORA);
     let is_lock = path.ends_with(".lock");
     if path == "README.md" && text.lines().count() > README_LINES_MAX {
@@ -80,7 +80,7 @@ fn check_rust(path: &str, text: &str, findings: &mut Vec<Finding>) {
     let clock_is_paused = PAUSED.iter().any(|halves| text.contains(&whole(*halves)));
     let mut in_tests = is_test_file;
     for (index, line) in text.lines().enumerate() {
-        // Tests stand last in a file.
+        // Tests are last in a file.
         in_tests |= line.trim() == "#[cfg(test)]";
         if line.trim_start().starts_with("//") {
             continue;
@@ -101,7 +101,7 @@ fn whole((first, second): (&str, &str)) -> String {
     format!("{first}{second}")
 }
 
-/// Whether `line` calls a function of that very name, with or without a path before it.
+/// Whether `line` calls a function of exactly that name, with or without a path before it.
 fn calls_sleep(line: &str) -> bool {
     line.match_indices(&whole(ASYNC_SLEEP)).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -109,7 +109,7 @@ fn calls_sleep(line: &str) -> bool {
     })
 }
 
-/// Whether `line` says `issue`, then a number.
+/// Whether `line` contains `issue` followed by a number.
 fn names_issue(line: &str) -> bool {
     let lower = line.to_lowercase();
     lower.match_indices("issue").any(|(at, word)| {

@@ -1,4 +1,4 @@
-//! Creations that admission policies and a webhook are asked about, beside the same without.
+//! Creations that pass admission policies and a webhook, compared with creations without them.
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(super) async fn measure(
     for path in [BINDINGS, POLICIES] {
         stage.delete_all(&format!("{path}?labelSelector={LABEL}=true"), stage.bounds.limit).await?;
     }
-    // A server that was there before is not told where the webhook is.
+    // An existing server does not know the address of the webhook.
     if matches!(site, Site::Own(_)) && is_wanted("admission-webhook") {
         let rules =
             json!([{"apiGroups": [GROUP], "apiVersions": ["v1"], "resources": ["widgets"], "operations": ["CREATE"]}]);
@@ -57,7 +57,7 @@ async fn create(stage: &Stage, row: &'static str, from: u64, results: &mut Resul
     from.checked_add(outcome.n).context("more objects than can be numbered")
 }
 
-/// Registers a policy about Widgets, with two expressions and a binding.
+/// Registers a policy for Widgets, with two expressions and a binding.
 async fn register(stage: &Stage, number: usize) -> anyhow::Result<()> {
     let rules = json!([{"apiGroups": [GROUP], "apiVersions": ["v1"], "resources": ["widgets"], "operations": ["CREATE", "UPDATE"]}]);
     let spec = json!({

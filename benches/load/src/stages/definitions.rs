@@ -1,4 +1,4 @@
-//! Many definitions, each created and waited for before the next.
+//! Many definitions, each created and in force before the next.
 
 use crate::objects::{self, DEFINITIONS};
 use crate::results::{IsWanted, Results, Sample};

@@ -1,7 +1,7 @@
-//! A flood by one user, and what another one and the server's own loops notice of it.
+//! A flood by one user, and its effect on another one and on the server's own loops.
 //!
-//! Both users are impersonated, so that any kubeconfig of an administrator will do. The one who is measured has a thread of their
-//! own: otherwise their answers would wait behind those of the flood in the client.
+//! Both users are impersonated, so that any administrator's kubeconfig works. The measured user has a separate thread:
+//! otherwise the answers would wait behind those of the flood in the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use crate::results::{IsWanted, Results, Sample};
 use crate::stage::Stage;
 use crate::target::{JSON, Target};
 
-/// Connections of the flood, each with one request under way.
+/// The connections of the flood, each with one request in flight.
 const CONNECTIONS: usize = 500;
-/// Of the other user.
+/// The workers of the other user.
 const OTHER_WORKERS: usize = 4;
 const OBJECTS: u64 = 500;
-/// Until the flood counts as one.
+/// The time until the flood counts as established.
 const RISE: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 const FLOODER: &str = "bench-flood";
 const OTHER: &str = "bench-other";
 
-/// A flood that goes on until it is stopped.
+/// A flood that continues until it is stopped.
 struct Flood {
     tasks: JoinSet<()>,
     is_over: Arc<AtomicBool>,
@@ -71,7 +71,7 @@ pub(super) async fn measure(stage: &mut Stage, is_wanted: &IsWanted<'_>, results
     Ok(())
 }
 
-/// GETs of one object by a user, on a thread of their own.
+/// GETs of one object by a user, on a separate thread.
 fn ask_meanwhile(
     stage: &Stage,
     target: Target,
@@ -84,14 +84,14 @@ fn ask_meanwhile(
         let load = Load { method: "GET", workers: OTHER_WORKERS, duration, count_max: u64::MAX };
         let request = target.get(&path, JSON);
         let write = move |_: u64, out: &mut Vec<u8>| out.extend_from_slice(&request);
-        // The run may have been stopped meanwhile.
+        // The run may have been stopped in the meantime.
         let _ = sender.send(runtime.block_on(load::run(&Arc::new(target), &errors, load, write)));
     };
     std::thread::Builder::new().name("other-user".to_owned()).spawn(work).context("no thread for the other user")?;
     Ok(receiver)
 }
 
-/// Seconds until a namespace with an object in it, once deleted, is gone: its loop must get through.
+/// Seconds until a deleted namespace with an object in it is gone, for which its loop must be served.
 async fn end_of_namespace_s(stage: &Stage) -> anyhow::Result<f64> {
     let name = format!("{}-doomed", stage.namespace);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -124,7 +124,7 @@ impl Flood {
                 while !is_over.load(Ordering::Relaxed) {
                     match connection.exchange(&request, &mut |_| ()).await {
                         Ok(200) => served.fetch_add(1, Ordering::Relaxed),
-                        // It does not wait before it asks again, as a client in order would.
+                        // It retries without a pause, unlike a well-behaved client.
                         Ok(429) => refused.fetch_add(1, Ordering::Relaxed),
                         Ok(status) => {
                             errors.note(format!("the flood was answered {status}"));
@@ -145,7 +145,7 @@ impl Flood {
         Ok(flood)
     }
 
-    /// Ends it, and says how many of its requests were served and refused.
+    /// Ends the flood, and returns the numbers of its served and refused requests.
     async fn end(mut self) -> (u64, u64) {
         self.is_over.store(true, Ordering::Relaxed);
         self.tasks.shutdown().await;

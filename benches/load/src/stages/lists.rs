@@ -1,4 +1,4 @@
-//! A collection of 23,000: what it takes in memory, what each representation of it costs, and deleting it.
+//! A collection of 23,000 objects: its memory, the cost of each representation, and its deletion.
 
 use anyhow::Context;
 use tokio::time::timeout;
@@ -10,7 +10,7 @@ use crate::stage::Stage;
 use crate::target::JSON;
 
 const OBJECTS: u64 = 23_000;
-/// How often each representation is asked for; the median counts.
+/// The number of lists of each representation; the median counts.
 const REPEATS: usize = 5;
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const YAML: &str = "application/yaml";
@@ -37,12 +37,12 @@ pub(super) async fn measure(stage: &mut Stage, is_wanted: &IsWanted<'_>, results
         if !is_wanted(row) && !is_for_row {
             continue;
         }
-        // Memory that another list has left would be used again.
+        // Memory freed by another list would be reused.
         stage.kill_and_start().await?;
         let sample = list(stage, path, accept).await?;
         results.add(row, sample);
         if let Some(cpu_us) = sample.server_cpu_us.filter(|_| row == "list-table") {
-            // A count of thousands is exact in an f64.
+            // An f64 holds a count of thousands exactly.
             results.add("table-row", Sample { value: cpu_us / OBJECTS as f64, ..Sample::default() });
         }
     }
@@ -58,7 +58,7 @@ pub(super) async fn measure(stage: &mut Stage, is_wanted: &IsWanted<'_>, results
     Ok(())
 }
 
-/// Seconds to the last byte, the server's time for one list, and by how much its memory grew at most for the first.
+/// Seconds to the last byte, the server's time for one list, and the largest growth of its memory for the first list.
 pub(super) async fn list(stage: &Stage, path: &str, accept: &str) -> anyhow::Result<Sample> {
     let mut connection = stage.target.connect().await?;
     let request = stage.target.get(path, accept);
@@ -66,7 +66,7 @@ pub(super) async fn list(stage: &Stage, path: &str, accept: &str) -> anyhow::Res
     let before_mb = match &stage.processes {
         Some(processes) => {
             let resident_mb = processes.resident_mb().context("cannot read what is resident")?;
-            // Only whoever started a process, or root, may begin its peak anew; otherwise growth is not known.
+            // Only the owner of a process, or root, may reset its peak; otherwise the growth is unknown.
             processes.reset_peak().ok().map(|()| resident_mb)
         }
         None => None,
@@ -76,7 +76,7 @@ pub(super) async fn list(stage: &Stage, path: &str, accept: &str) -> anyhow::Res
     for _ in 0..REPEATS {
         let one = stage.meter()?;
         let limit = stage.bounds.limit;
-        // A list is thrown away as it comes: only its last byte counts.
+        // The bytes of a list are discarded: only the arrival of the last one counts.
         let mut throw_away = |_: &[u8]| {};
         let listed = connection.exchange(&request, &mut throw_away);
         let status = timeout(limit, listed).await.with_context(|| format!("no list in {} s", limit.as_secs()))?;

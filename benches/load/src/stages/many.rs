@@ -1,11 +1,11 @@
-//! So many objects that they show: what they take in memory, and opening them after the server was killed.
+//! Objects in such numbers that their cost is measurable: their memory, and opening them after the server was killed.
 
 use crate::results::{Results, Sample, median};
 use crate::stage::Stage;
 
 const OBJECTS: u64 = 100_000;
 const MILLION: u64 = 1_000_000;
-/// How often the server is killed and opened again; the median counts.
+/// The number of times that the server is killed and started again; the median counts.
 const KILLS: usize = 3;
 
 pub(super) async fn measure(stage: &mut Stage, is_million: bool, results: &mut Results) -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ async fn add_opened(stage: &mut Stage, row: &'static str, results: &mut Results)
     Ok(())
 }
 
-/// Seconds from exec to ready, after a kill. `None` if the server is not ours to kill.
+/// Seconds from exec to readiness, after a kill. `None` if the server is not ours.
 pub(super) async fn opened_s(stage: &mut Stage, n_kills: usize) -> anyhow::Result<Option<f64>> {
     let mut seconds = Vec::new();
     for _ in 0..n_kills {

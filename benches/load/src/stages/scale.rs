@@ -1,5 +1,5 @@
-//! How cost grows: with objects, with watchers, with definitions, and with objects and watchers together. One server each,
-//! measured at every power of ten.
+//! Growth of cost with the number of objects, watchers, definitions, and objects with watchers. Each has a server of
+//! its own and is measured at every power of ten.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::stage::{Bounds, Site, Stage};
 use crate::stages::{lists, many, watches, writes};
 use crate::target::JSON;
 
-/// What there is more and more of.
+/// The quantity that grows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Scale {
     /// 1,000 to 1,000,000 objects
@@ -26,23 +26,23 @@ pub(crate) enum Scale {
     ObjectsAndWatchers,
 }
 
-/// Figures by how many there were.
+/// Figures at each step of growth.
 #[derive(Debug, Serialize)]
 pub(crate) struct Growth {
     pub(crate) title: &'static str,
     pub(crate) columns: &'static [&'static str],
-    /// How many, and a figure for each column, where it is known.
+    /// The quantity at each step, and a figure for each column, where it is known.
     pub(crate) lines: Vec<(u64, Vec<Option<f64>>)>,
 }
 
-/// What is measured by the second is measured so long at each step.
+/// The duration of each measurement per second.
 const STEP: Duration = Duration::from_secs(2);
 const OBJECTS: &[u64] = &[1_000, 10_000, 100_000, 1_000_000];
 const WATCHERS: &[u64] = &[1, 10, 100, 1_000, 10_000];
 const DEFINITION_STEPS: &[u64] = &[1, 10, 100, 200, 500, 1_000];
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Measures up to `max` of them.
+/// Measures up to a quantity of `max`.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ async fn with_watchers(stage: &mut Stage, max: u64) -> anyhow::Result<Growth> {
     let alone_us = watches::event_us(stage, &pod).await?;
     let mut n_objects = 0;
     for n in up_to(WATCHERS, max) {
-        // Memory that earlier watchers have left would be used again.
+        // Memory freed by earlier watchers would be reused.
         stage.kill_and_start().await?;
         stage.version(WIDGETS).await?;
         let n_watchers = usize::try_from(n)?;
@@ -124,7 +124,7 @@ async fn with_watchers(stage: &mut Stage, max: u64) -> anyhow::Result<Growth> {
         let after_mb = stage.resident_mb().await?;
         let delivered = watches::deliver(stage, &watchers, n, watches::AHEAD, n_objects).await?;
         let sample = delivered.meter.sample(stage, delivered.n as f64, delivered.n)?;
-        // As many as were written, or a few less.
+        // An upper bound: at most `AHEAD` written objects have not reached every watcher.
         n_objects += delivered.n / n + watches::AHEAD;
         watchers.close().await;
         let watchers = watches::open_selective(stage, n_watchers).await?;
@@ -148,12 +148,12 @@ async fn with_both(stage: &mut Stage, max: u64) -> anyhow::Result<Growth> {
     const OBJECTS_A_WATCHER: u64 = 100;
     let mut growth = Growth { title: "objects and watchers", columns: COLUMNS, lines: Vec::new() };
     stage.define_widgets().await?;
-    // Those that are delivered have numbers of their own, beyond the others.
+    // Delivered objects have numbers of their own, beyond the others.
     let (mut n_objects, mut n_delivered) = (0, max);
     for n in up_to(OBJECTS, max) {
         stage.fill(n_objects, n).await?;
         n_objects = n;
-        // Memory that the writes have left would be used again.
+        // Memory freed by the writes would be reused.
         stage.kill_and_start().await?;
         stage.version(WIDGETS).await?;
         let objects_mb = stage.resident_mb().await?;
@@ -221,7 +221,7 @@ async fn definitions(stage: &mut Stage, max: u64) -> anyhow::Result<Growth> {
     Ok(growth)
 }
 
-/// The steps up to `max`, which is the last one itself.
+/// The steps up to `max`, with `max` as the last.
 fn up_to(steps: &[u64], max: u64) -> Vec<u64> {
     let last = max.min(steps.last().copied().unwrap_or(max));
     steps.iter().copied().filter(|step| *step < last).chain([last]).collect()

@@ -1,4 +1,4 @@
-//! Watchers: of everything, of something else, of metadata only, and of nothing that happens.
+//! Watchers: of everything, of other objects, of metadata only, and of a quiet collection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,22 +17,22 @@ use crate::wire::Connection;
 
 const FANOUT_WATCHERS: usize = 1_000;
 const WRITERS: usize = 8;
-/// Events that are written and have not yet reached every watcher, so that a server can send several to each at once. Many
-/// more would fall out of its memory of events.
+/// The most events that are written and have not reached every watcher, so that a server can send several to each at
+/// once. With many more, the server would drop some from its history.
 pub(super) const AHEAD: u64 = 16;
 const EVENT_WATCHERS: usize = 400;
-/// Between two events whose cost is measured, so that the server is done with one before the next.
+/// The pause between two events whose cost is measured, so that the server has finished with one before the next.
 const EVENT_PAUSE: Duration = Duration::from_millis(60);
 const EVENTS_MIN: u64 = 50;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// What a second of deliveries came to.
+/// The deliveries of a measurement.
 pub(super) struct Deliveries {
     pub(super) n: u64,
     pub(super) elapsed: Duration,
     pub(super) meter: Meter,
-    /// Some had not arrived when the time was over.
+    /// Whether some had not arrived when the time was over.
     pub(super) is_cut: bool,
 }
 
@@ -65,7 +65,8 @@ pub(super) async fn open_watchers(stage: &Stage, n: usize) -> anyhow::Result<Wat
     Watchers::open(&stage.target, &stage.errors, n, |_| request.clone()).await
 }
 
-/// Creates Widgets from number `from` on, `ahead` of what has reached all of `n_watchers`, and waits for the last.
+/// Creates Widgets from number `from` on, at most `ahead` more than have reached all of `n_watchers`, and waits for the
+/// last.
 pub(super) async fn deliver(
     stage: &Stage,
     watchers: &Watchers,
@@ -142,10 +143,10 @@ pub(super) async fn measure_events(
     Ok(())
 }
 
-/// A Pod to change, and its path.
+/// Creates a Pod to change, and returns its path.
 pub(super) async fn make_pod(stage: &Stage) -> anyhow::Result<String> {
     let namespace = &stage.namespace;
-    // Where no controller makes it, a Pod is refused without.
+    // Where no controller creates the account, a Pod is refused without it.
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}).to_string();
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     let (status, answer) = stage.ask("POST", &accounts, Some((JSON, &account))).await?;
@@ -165,7 +166,7 @@ pub(super) async fn open_selective(stage: &Stage, n: usize) -> anyhow::Result<Wa
     Watchers::open(&stage.target, &stage.errors, n, request).await
 }
 
-/// Adds what an event costs more than without watchers, for each of them.
+/// Adds the additional cost of an event per watcher, compared with no watchers.
 async fn add_each(
     stage: &Stage,
     row: &'static str,
@@ -176,7 +177,7 @@ async fn add_each(
 ) -> anyhow::Result<()> {
     let with_us = event_us(stage, path).await?;
     if let Some((with_us, alone_us)) = with_us.zip(alone_us) {
-        // A count of hundreds is exact in an f64.
+        // An f64 holds a count of hundreds exactly.
         let value = ((with_us - alone_us) / n_watchers as f64).max(0.0);
         results.add(row, Sample { value, server_cpu_us: Some(with_us), ..Sample::default() });
     }
@@ -184,12 +185,12 @@ async fn add_each(
 }
 
 fn event_count(stage: &Stage) -> u64 {
-    // Twice as long as others: the kernel counts in ticks of 10 ms, and an event may take far less.
+    // Twice as long as others: the kernel reports ticks of 10 ms, and an event may take far less.
     let n = stage.bounds.duration.as_millis() * 2 / EVENT_PAUSE.as_millis();
     u64::try_from(n).unwrap_or(u64::MAX).max(EVENTS_MIN)
 }
 
-/// Microseconds of the server's processors for one change of the Pod at `path`, the request included.
+/// Microseconds of the server's processor time for one change of the Pod at `path`, the request included.
 pub(super) async fn event_us(stage: &Stage, path: &str) -> anyhow::Result<Option<f64>> {
     stage.settle().await?;
     let mut connection = stage.target.connect().await?;
@@ -199,7 +200,7 @@ pub(super) async fn event_us(stage: &Stage, path: &str) -> anyhow::Result<Option
     let meter = stage.meter()?;
     for turn in 0..n {
         ticks.tick().await;
-        // The time makes it differ from what an earlier round has left.
+        // The time makes it differ from the label of an earlier round.
         let label = format!("{}-{turn}", meter.elapsed().as_nanos());
         let body = json!({"metadata": {"labels": {"turn": label}}}).to_string();
         let mut request = Vec::new();
@@ -232,7 +233,7 @@ pub(super) async fn measure_idle(
         add_memory_each(stage, "idle-http2", n, before_mb, results).await?;
     }
     if is_wanted("idle-http1") {
-        // A server of ours that has just held as many over HTTP/2 has memory to use again: a fresh one tells the truth.
+        // A server of ours that has just held as many over HTTP/2 would reuse memory, so a fresh one is measured.
         stage.kill_and_start().await?;
         let before_mb = stage.resident_mb().await?;
         let request = stage.target.get(&path, JSON);

@@ -11,9 +11,10 @@ use crate::target::{Body, JSON};
 
 const CREATE_WORKERS: usize = 64;
 const WORKERS: usize = 32;
-/// Objects that patches and reads go round, however many were created: enough that no two meet at one.
+/// The number of objects over which patches and reads rotate, however many were created: enough that no two meet at
+/// one.
 const OBJECTS_MIN: u64 = 2_000;
-/// No load has more requests than these, however quick the server.
+/// The most requests of a load, however fast the server is.
 const REQUESTS_MAX: u64 = 1_000_000;
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
@@ -51,7 +52,7 @@ pub(super) async fn create(stage: &Stage, from: u64, duration: Duration) -> anyh
     Ok((outcome, meter.rate(stage, &outcome)?))
 }
 
-/// Merge patches of the first `n_objects` Widgets, round and round.
+/// Merge patches of the first `n_objects` Widgets, in rotation.
 pub(super) async fn patch(stage: &Stage, n_objects: u64, duration: Duration) -> anyhow::Result<Sample> {
     let (target, path) = (Arc::clone(&stage.target), objects::widgets_path(&stage.namespace));
     let meter = stage.meter()?;

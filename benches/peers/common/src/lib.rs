@@ -1,7 +1,7 @@
-//! What the measured programs in Rust have in common: the types, the steps of a measurement, what the kernel counts.
+//! The common parts of the measured programs in Rust: the types, the steps of a measurement, the kernel's figures.
 //!
-//! A program brings a [`Subject`], its cache under load, and [`measure`] leads it through the same steps as every other:
-//! fill, settle, relist, updates, lookups. The program in Go takes the same steps on its own.
+//! A program implements [`Subject`] with its cache, and [`measure`] runs the same steps with each: fill, settle,
+//! relist, updates, lookups. The program in Go has the same steps of its own.
 
 mod process;
 mod server;
@@ -12,5 +12,5 @@ pub use crate::server::Reference;
 pub use crate::steps::{Heard, Options, Subject, Workload, measure};
 pub use crate::types::{Database, DatabaseSpec, DatabaseStatus, Indexed};
 
-/// What a measured program ends with if it cannot measure: there is nobody to tell the kinds apart.
+/// The error with which a measured program ends if it cannot measure. No caller distinguishes kinds of errors.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

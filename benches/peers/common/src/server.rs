@@ -1,4 +1,4 @@
-//! The server's controls: what shall happen next, and how to tell that it has.
+//! Controls the server: the next step, and the state that shows that it is done.
 
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::Error;
 
-/// What there is to see.
+/// The state to wait for.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Facts {
     pub(crate) objects: usize,
@@ -26,7 +26,7 @@ pub struct Reference {
     pub version: u64,
 }
 
-/// Asks for `what` and returns when the server has done its part.
+/// Requests `what` and returns when the server has done its part.
 ///
 /// # Errors
 ///

@@ -13,36 +13,36 @@ use crate::server::{Facts, Reference, control};
 use crate::types::Indexed;
 use crate::{Error, process};
 
-/// Between sync and reading what is resident: what was only needed for filling may go.
+/// The pause between sync and reading the resident memory: memory that was needed only for filling may be freed.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Between two looks at whether a step is over. Small beside what is measured.
+/// The pause between checks whether a step is over. Small beside the measured times.
 const LOOK: Duration = Duration::from_millis(1);
-/// A handler that has not been told anything for so long has been told everything.
+/// A handler that has not been called for this long has been called for everything.
 const QUIET: Duration = Duration::from_millis(200);
-/// Past this a step counts as hung.
+/// The time after which a step counts as hung.
 const STEP_MAX: Duration = Duration::from_secs(300);
-/// For how long lookups are counted.
+/// The duration for which lookups are counted.
 const LOOKUPS: Duration = Duration::from_millis(500);
 
-/// What every measured program is told.
+/// The options of every measured program.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// Address of the server
     #[arg(long)]
     pub server: String,
-    /// Which objects it serves
+    /// The objects that it serves
     #[arg(long)]
     pub workload: Workload,
 }
 
-/// Which objects.
+/// The objects that the server serves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub enum Workload {
     Custom,
     Pods,
 }
 
-/// What a handler has been told so far.
+/// The calls that a handler has received so far.
 #[derive(Debug, Default)]
 pub struct Heard {
     n_events: AtomicU64,
@@ -52,19 +52,19 @@ pub struct Heard {
 /// A cache that is kept by a watch.
 #[expect(async_fn_in_trait, reason = "the only caller is this crate, on one task")]
 pub trait Subject<K> {
-    /// Returns once the cache is filled and its handler has been told.
+    /// Returns when the cache is filled and its handler has been called for all objects.
     async fn synced(&self) -> Result<(), Error>;
     fn get(&self, reference: &Reference) -> Option<Arc<K>>;
-    /// How many objects there are.
+    /// The number of objects.
     fn count(&self) -> usize;
     fn list(&self) -> Vec<Arc<K>>;
-    /// Whether the handler has been told everything.
+    /// Whether the handler has been called for everything.
     fn has_told_all(&self) -> bool;
-    /// Makes the index, where there is such a thing.
+    /// Adds the index, if the program has indexes.
     fn add_index(&self) -> Result<(), Error>;
     /// All objects with this value in the indexed field.
     fn lookup(&self, value: &str) -> Vec<Arc<K>>;
-    /// How many keys there are with this value in the indexed field; all of them are made.
+    /// The number of keys with this value in the indexed field; all of them are materialized.
     fn lookup_keys(&self, value: &str) -> usize;
 }
 
@@ -138,7 +138,7 @@ where
     Ok(())
 }
 
-/// Has the server end the watch with 410, and returns the peak of memory until the cache has come to `last`.
+/// Makes the server end the watch with 410, and returns the peak of memory until the cache has reached `last`.
 async fn relist<K: Resource>(
     server: &str,
     what: &str,
@@ -198,13 +198,14 @@ fn lookups_per_s<T>(values: &[String], lookup: impl Fn(&str) -> T) -> f64 {
 // === impl Heard ===
 
 impl Heard {
-    /// The handler has been told of an object at this version.
+    /// Called by the handler for an object at this version.
     pub fn tell(&self, resource_version: &str) {
         self.n_events.fetch_add(1, Ordering::Relaxed);
         self.newest_version.fetch_max(resource_version.parse().unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// Waits until it has been told of the relist too, which is no update, and says how much it has been told.
+    /// Waits until the handler has also been called for the relist, which is no update, and returns the number of
+    /// calls.
     async fn once_quiet(&self) -> u64 {
         let mut n_events = self.n_events.load(Ordering::Relaxed);
         loop {

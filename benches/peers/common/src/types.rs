@@ -1,4 +1,4 @@
-//! The types as an author of a controller would write them, and the field that is indexed.
+//! The types in the form in which an author of a controller would write them, and the indexed field.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-/// What is wanted of a database.
+/// The wanted state of a database.
 #[derive(Clone, CustomResource, Debug, Deserialize, Serialize)]
 #[kube(group = "example.com", version = "v1", kind = "Database", plural = "databases", namespaced)]
 #[kube(schema = "disabled", status = "DatabaseStatus")]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseSpec {
-    /// Where it runs; the indexed field.
+    /// The cluster in which it runs; the indexed field.
     pub cluster: String,
     pub engine: String,
     pub engine_version: String,
@@ -24,7 +24,7 @@ pub struct DatabaseSpec {
     pub storage_gigabytes: i64,
 }
 
-/// What is.
+/// The observed state.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct DatabaseStatus {
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct DatabaseStatus {
     pub phase: Option<String>,
 }
 
-/// An object that is found by a field of its spec.
+/// An object with an indexed field in its spec.
 pub trait Indexed {
     fn index_value(&self) -> Option<&str>;
 }

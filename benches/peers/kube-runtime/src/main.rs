@@ -1,4 +1,4 @@
-//! The measured program on `kube-runtime`: a watcher reflected into a store, as its documentation shows.
+//! The measured program on `kube-runtime`: a watcher reflected into a store, as in its documentation.
 
 use std::fmt::Debug;
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 struct Cli {
     #[command(flatten)]
     options: Options,
-    /// How to get the initial state
+    /// The way to get the initial state
     #[arg(long)]
     initial: Initial,
     /// Drop managedFields before anything is stored
@@ -30,7 +30,7 @@ struct Cli {
 enum Initial {
     /// LIST in pages, then WATCH: the default
     List,
-    /// A watch that begins with the state
+    /// A watch that begins with the initial state
     Stream,
 }
 
@@ -71,7 +71,7 @@ where
             .default_backoff()
             .touched_objects();
         tokio::spawn(objects.into_stream().for_each(move |object| {
-            // An error is the end of a watch; the watcher begins another.
+            // An error ends a watch; the watcher begins another.
             if let Ok(object) = object {
                 heard.tell(object.meta().resource_version.as_deref().unwrap_or_default());
             }
@@ -103,7 +103,7 @@ where
     }
 
     fn has_told_all(&self) -> bool {
-        // The handler is the consumer of the very stream that fills the store.
+        // The handler consumes the same stream that fills the store.
         true
     }
 
@@ -112,7 +112,7 @@ where
     }
 
     fn lookup(&self, value: &str) -> Vec<Arc<K>> {
-        // There are no indexes: a scan is how it is done.
+        // There are no indexes, so lookups scan the store.
         self.store.state_filter(|object| object.index_value() == Some(value))
     }
 

@@ -19,17 +19,17 @@ const SYNC_MAX: Duration = Duration::from_secs(300);
 struct Cli {
     #[command(flatten)]
     options: Options,
-    /// How the objects are held
+    /// The form in which objects are kept
     #[arg(long, default_value = "auto")]
     cache: Cache,
-    /// With a handler that has every object decoded, as functions of decoded objects do
+    /// Use a handler that decodes every object, as functions of decoded objects do
     #[arg(long)]
     decode: bool,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Cache {
-    /// As by default
+    /// The default
     Auto,
     /// As bytes
     Compact,
@@ -37,12 +37,12 @@ enum Cache {
     Typed,
 }
 
-/// A handler that needs no decoded object, as none does that only maps to keys.
+/// A handler that needs no decoded object, like one that only maps objects to keys.
 struct Handler {
     heard: Arc<Heard>,
 }
 
-/// A handler that wants decoded objects.
+/// A handler that needs decoded objects.
 struct DecodingHandler {
     heard: Arc<Heard>,
 }

@@ -1,12 +1,12 @@
-//! Types made equal: variables, what they stand for, and whether a value of one type may stand where another is wanted.
+//! Unification of types: type variables, their bindings, and whether one type is assignable to another.
 
 use crate::types::Type;
 use std::sync::Arc;
 
-/// How deep types are compared: an expression nests no deeper, and variables cannot contain themselves.
+/// The maximum depth to which types are compared: expressions nest no deeper, and variables cannot contain themselves.
 const DEPTH_MAX: u16 = 600;
 
-/// What the variables of a check stand for.
+/// The bindings of the type variables of a check.
 #[derive(Default)]
 pub(super) struct Unifier {
     bound: Vec<Option<Type>>,
@@ -19,19 +19,19 @@ impl Unifier {
         Type::Param(self.fresh_many(1))
     }
 
-    /// So many variables; the number of the first.
+    /// Adds this number of variables, and returns the number of the first.
     pub(super) fn fresh_many(&mut self, count: u32) -> u32 {
         let first = u32::try_from(self.bound.len()).unwrap_or(u32::MAX);
         self.bound.resize(self.bound.len() + count as usize, None);
         first
     }
 
-    /// An overload's type with its parameters numbered from `first` on.
+    /// The type of an overload with its parameters numbered from `first` on.
     pub(super) fn instantiated(of: &Type, first: u32) -> Type {
         map_parameters(of, &mut |number| Type::Param(first + number))
     }
 
-    /// A type with variables replaced by what they stand for, and free ones by `dyn` if wanted.
+    /// A type with its variables replaced by their bindings, and free ones by `dyn` if wanted.
     pub(super) fn substitute(&self, of: &Type, free_to_dyn: bool) -> Type {
         map_parameters(of, &mut |number| match self.bound.get(number as usize) {
             Some(Some(bound)) => self.substitute(bound, free_to_dyn),
@@ -40,7 +40,7 @@ impl Unifier {
         })
     }
 
-    /// Whether both may be the same; variables are bound if so.
+    /// Whether the types unify; if they do, variables are bound.
     pub(super) fn try_assign(&mut self, one: &Type, other: &Type) -> bool {
         self.try_assign_all(std::slice::from_ref(one), std::slice::from_ref(other))
     }
@@ -67,7 +67,7 @@ impl Unifier {
         if let Type::Param(number) = other {
             match self.bind_to(one, *number, depth) {
                 Some(fits) => return fits,
-                // It contains itself: perhaps the other way round.
+                // The type contains the variable: try to bind the other way round.
                 None if matches!(one, Type::Param(_)) => {}
                 None => return false,
             }
@@ -79,7 +79,7 @@ impl Unifier {
             return true;
         }
         match (one, other) {
-            // Null stands for an absent object.
+            // Null is assignable to types whose values may be absent.
             (Type::Null, Type::Object(_) | Type::Opaque(..) | Type::Duration | Type::Timestamp | Type::Null)
             | (Type::Object(_) | Type::Opaque(..) | Type::Duration | Type::Timestamp, Type::Null)
             | (Type::Type(_), Type::Type(_)) => true,
@@ -96,7 +96,7 @@ impl Unifier {
         }
     }
 
-    /// Makes a variable stand for a type. None if the type contains the variable.
+    /// Binds a variable to a type. None if the type contains the variable.
     fn bind_to(&mut self, of: &Type, number: u32, depth: u16) -> Option<bool> {
         if let Some(bound) = self.bound[number as usize].clone() {
             if *of == bound {
@@ -136,7 +136,7 @@ impl Unifier {
         }
     }
 
-    /// Of two types that fit each other, the one that says less.
+    /// The more general of two types that unify.
     pub(super) fn most_general(&self, one: &Type, other: &Type) -> Type {
         if less_specific(one, other) { one.clone() } else { other.clone() }
     }
@@ -156,7 +156,7 @@ fn less_specific(one: &Type, other: &Type) -> bool {
                 && ones.iter().zip(others.iter()).all(|(one, other)| less_specific(one, other))
         }
         (Type::Type(_), Type::Type(_)) => true,
-        // Null is a value of the other type.
+        // Null is assignable to the other type.
         (_, Type::Null) => true,
         _ => one == other,
     }

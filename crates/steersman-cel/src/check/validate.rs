@@ -1,5 +1,5 @@
-//! What Kubernetes refuses beyond types: lists and maps of mixed types, literals that are no duration, time or pattern, and texts
-//! that are formatted with values that do not fit.
+//! Kubernetes' checks beyond types: lists and maps of mixed types, literals that are not valid durations, timestamps or
+//! patterns, and format strings that do not match their arguments.
 
 use crate::ast::{Ast, Expr, Id, Item, Literal};
 use crate::check::Checked;
@@ -11,9 +11,9 @@ use crate::types::Type;
 use steersman_machinery::duration;
 
 pub(super) fn validate(ast: &Ast, checked: &Checked, issues: &mut Vec<Issue>) {
-    // Nodes that stand within a call of format(), where types may be mixed.
+    // The nodes within a call of format(), where types may be mixed.
     let mut within_format = vec![false; ast.nodes.len()];
-    // A node is added after its parts, so that going backwards sees it before them.
+    // A node is added after its children, so iterating backwards visits it before them.
     for index in (0..ast.nodes.len()).rev() {
         let is_within = within_format[index];
         let node = &ast.nodes[index];
@@ -53,7 +53,7 @@ pub(super) fn validate(ast: &Ast, checked: &Checked, issues: &mut Vec<Issue>) {
     }
 }
 
-/// The fault of a literal that cannot be what a function makes of it. None if the call has nothing to look at.
+/// Reports a literal argument that the function cannot convert. None if no argument can be checked.
 fn literals(ast: &Ast, function: &str, args: &[Id], issues: &mut Vec<Issue>) -> Option<()> {
     let last = *args.last()?;
     let Expr::Literal(literal) = ast.expr(last) else { return None };
@@ -72,7 +72,7 @@ fn literals(ast: &Ast, function: &str, args: &[Id], issues: &mut Vec<Issue>) -> 
     Some(())
 }
 
-/// The first fault of a template and the values that are written out for it.
+/// The first error of a format string with literal arguments.
 fn formatted(ast: &Ast, checked: &Checked, template: &str, items: &[Item], position: u32) -> Option<Issue> {
     let mut used = 0;
     let mut rest = template;
@@ -103,7 +103,7 @@ fn formatted(ast: &Ast, checked: &Checked, template: &str, items: &[Item], posit
     })
 }
 
-/// The value, or the part of it, that a verb cannot write.
+/// The value, or the part of it, that a verb cannot format.
 fn misfit(ast: &Ast, checked: &Checked, verb: Verb, value: Id) -> Option<Id> {
     let of = checked.type_of(value);
     let fits = match verb {

@@ -1,6 +1,6 @@
-//! Why a text is no address, in the words of Go's `net/netip`, which messages quote.
+//! The errors of invalid addresses, in the words of Go's `net/netip`, which messages quote.
 
-/// The fault of a text that is no address: `ParseAddr("1.2"): IPv4 address too short`.
+/// The error of an invalid address: `ParseAddr("1.2"): IPv4 address too short`.
 pub(crate) fn fault(text: &str) -> String {
     let first = text.bytes().find(|byte| matches!(byte, b'.' | b':' | b'%'));
     let (why, at) = match first {
@@ -15,7 +15,7 @@ pub(crate) fn fault(text: &str) -> String {
     }
 }
 
-/// A fault, and the rest of the text from where it is; empty if the whole is meant.
+/// An error, and the rest of the text from its position; empty if it is about the whole text.
 type Fault<'t> = (&'static str, &'t str);
 
 const UNKNOWN: Fault<'_> = ("unable to parse IP", "");

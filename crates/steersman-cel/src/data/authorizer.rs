@@ -1,32 +1,32 @@
-//! Questions to the authorizer: `authorizer.group('apps').resource('deployments').check('create').allowed()`.
+//! Authorization checks in expressions: `authorizer.group('apps').resource('deployments').check('create').allowed()`.
 //!
-//! Who evaluates such expressions passes an [`Authorizer`] in; an expression builds the question and reads the answer.
+//! The caller of an evaluation passes an [`Authorizer`]; an expression builds the check and reads the decision.
 
 use std::sync::Arc;
 
-/// Who says what a user may do.
+/// Decides authorization checks.
 pub trait Authorizer: Send + Sync {
-    /// Whether the user of the request may do it, or the service account that the question names.
+    /// Whether the user of the request is allowed, or the service account that the check names.
     fn decide(&self, question: &Question<'_>) -> Decision;
 }
 
-/// What an expression asks.
+/// An authorization check.
 #[derive(Clone, Debug)]
 pub struct Question<'q> {
-    /// Instead of the user of the request.
+    /// The service account that is checked instead of the user of the request.
     pub service_account: Option<&'q ServiceAccount>,
     pub verb: &'q str,
     pub target: Target<'q>,
 }
 
-/// What would be done something to.
+/// The object of the checked action.
 #[derive(Clone, Debug)]
 pub enum Target<'q> {
     Path(&'q str),
     Resource(&'q Resource),
 }
 
-/// A resource, as far as an expression has said. What it has not is empty.
+/// A resource, as far as an expression specifies it. Unspecified fields are empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Resource {
     pub group: String,
@@ -38,14 +38,12 @@ pub struct Resource {
     pub label_selector: Option<String>,
 }
 
-/// A service account.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServiceAccount {
     pub namespace: String,
     pub name: String,
 }
 
-/// The answer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Decision {
     pub allowed: bool,
@@ -53,26 +51,26 @@ pub struct Decision {
     pub error: Option<String>,
 }
 
-/// The authorizer, and who is asked about.
+/// The authorizer, and the service account that is checked, if any.
 #[derive(Clone)]
 pub struct Caller<'a> {
     pub(crate) authorizer: &'a dyn Authorizer,
     pub(crate) service_account: Option<Arc<ServiceAccount>>,
 }
 
-/// A path that is asked about.
+/// A check of a path, before its verb.
 pub struct PathCheck<'a> {
     pub(crate) caller: Caller<'a>,
     pub(crate) path: String,
 }
 
-/// A group a resource of which is asked about.
+/// A check of an API group, before its resource.
 pub struct GroupCheck<'a> {
     pub(crate) caller: Caller<'a>,
     pub(crate) group: String,
 }
 
-/// A resource that is asked about.
+/// A check of a resource, before its verb.
 #[derive(Clone)]
 pub struct ResourceCheck<'a> {
     pub(crate) caller: Caller<'a>,

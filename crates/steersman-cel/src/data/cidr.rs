@@ -1,8 +1,8 @@
-//! Networks.
+//! CIDRs.
 
 use std::net::IpAddr;
 
-/// A network: an address and how many of its bits count.
+/// A network: an address and the length of its prefix.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Cidr {
     pub(crate) address: IpAddr,

@@ -1,4 +1,4 @@
-//! `format.dns1123Label()` and its like: named checks that give what is wrong.
+//! `format.dns1123Label()` and similar: named checks that return errors.
 
 use steersman_machinery::name;
 use steersman_schema::format;
@@ -8,7 +8,7 @@ use steersman_schema::format;
 pub struct NamedFormat {
     name: &'static str,
     pub(crate) check: fn(&str) -> Vec<String>,
-    /// How long its pattern counts for costs.
+    /// The length of its pattern for cost estimation.
     pub(crate) pattern_chars: u64,
 }
 
@@ -48,7 +48,7 @@ fn strict(text: &str, format: &str, fault: &str) -> Vec<String> {
     if format::is_match(format, text) { Vec::new() } else { vec![fault.to_owned()] }
 }
 
-/// The beginning of a generated name may end with a dash, because more follows.
+/// Masks a trailing dash: the prefix of a generated name may end with one, because more follows.
 fn masked(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if text.len() > 1 => {

@@ -1,7 +1,8 @@
 //! Quantities such as `1Gi` and `500m`.
 //!
-//! The amount is that of apimachinery. Beside it is kept whether upstream holds it as a whole number: it does not look
-//! whether a number with a fraction (`1.0`, `1000m`) happens to be whole, and holds very large ones as decimals.
+//! The amount is that of apimachinery. It also records whether upstream represents it as an integer: upstream does not
+//! check whether a number with a fraction (`1.0`, `1000m`) happens to be whole, and represents very large ones as
+//! decimals.
 
 use crate::error::EvalError;
 use std::cmp::Ordering;
@@ -9,7 +10,6 @@ use steersman_machinery::quantity;
 
 pub(crate) const UNIT: i128 = 1_000_000_000;
 
-/// An amount.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     pub(crate) nanos: i128,
@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Quantity, EvalError> {
     let end = unsigned.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
     let digits = number.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    // By how many digits the suffix moves the point; one of powers of two does not.
+    // The number of digits by which the suffix moves the decimal point; suffixes of powers of two do not.
     let shift = match suffix {
         "n" => -9,
         "u" => -6,
@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str) -> Result<Quantity, EvalError> {
         _ => suffix.strip_prefix(['e', 'E']).and_then(|exponent| exponent.parse::<i64>().ok()).unwrap_or(0),
     };
     let whole_digits = number.split('.').next().map_or(0, |whole| whole.trim_start_matches('0').len());
-    // What is too large for a whole number of 64 bits is kept as a decimal number.
+    // Numbers that exceed a 64-bit integer are represented as decimals.
     let is_large = 0 < whole_digits && 19 < shift.saturating_add(i64::try_from(whole_digits).unwrap_or(i64::MAX));
     let is_beyond = suffix.is_empty() && number.parse::<i128>().is_ok_and(|whole| i64::try_from(whole).is_err());
     let has_fraction = shift < i64::try_from(digits).unwrap_or(i64::MAX) || is_large || is_beyond;

@@ -1,9 +1,9 @@
-//! Versions as semver.org has them, in order of precedence.
+//! Semantic versions, in order of precedence.
 
 use crate::error::EvalError;
 use std::cmp::Ordering;
 
-/// A version without its build metadata, which order nothing.
+/// A version without its build metadata, which does not affect the order.
 #[derive(Clone, Debug)]
 pub struct Semver {
     pub(crate) numbers: [u64; 3],
@@ -17,7 +17,7 @@ enum Identifier {
     Word(String),
 }
 
-/// Without a `v` and leading zeros, and with the numbers that are missing.
+/// The text without a `v` and leading zeros, and with missing numbers added.
 pub(crate) fn normalized(text: &str) -> Result<String, EvalError> {
     let mut parts: Vec<String> = text.strip_prefix('v').unwrap_or(text).splitn(3, '.').map(str::to_owned).collect();
     for part in &mut parts {
@@ -88,7 +88,7 @@ pub(crate) fn parse(text: &str) -> Result<Semver, EvalError> {
 impl Semver {
     pub(crate) fn cmp(&self, other: &Semver) -> Ordering {
         let by_pre_release = match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
-            // A version that is to come is before it.
+            // A pre-release precedes its release.
             (true, false) => Ordering::Greater,
             (false, true) => Ordering::Less,
             _ => self.pre_release.cmp(&other.pre_release),

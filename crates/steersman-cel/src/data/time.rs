@@ -1,20 +1,20 @@
-//! Times and durations: read, written, taken apart.
+//! Timestamps and durations: parsing, formatting and components.
 
 use crate::error::EvalError;
 use std::cmp::Ordering;
 use std::fmt;
 
 const SECOND: i64 = 1_000_000_000;
-/// The first and the last second that a time may be in: years 1 to 9999.
+/// The first and the last second of a valid timestamp: years 1 to 9999.
 const SECONDS_MIN: i64 = -62_135_596_800;
 const SECONDS_MAX: i64 = 253_402_300_799;
 
-/// A time. Compared by the instant; its text keeps the offset it was written with.
+/// A timestamp. Compared by the instant; its text keeps the offset with which it was written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timestamp {
     pub(crate) seconds: i64,
     nanos: u32,
-    /// In seconds east of UTC.
+    /// The offset in seconds east of UTC.
     offset: i32,
 }
 
@@ -23,12 +23,12 @@ impl Timestamp {
         (SECONDS_MIN..=SECONDS_MAX).contains(&seconds).then_some(Timestamp { seconds, nanos, offset })
     }
 
-    /// A time in UTC.
+    /// A timestamp in UTC.
     pub(crate) fn from_seconds(seconds: i64) -> Option<Timestamp> {
         Timestamp::new(seconds, 0, 0)
     }
 
-    /// Whether it is the beginning of the year 1, which Go takes for no time.
+    /// Whether it is the beginning of the year 1, Go's zero time.
     pub(crate) fn is_zero(&self) -> bool {
         (self.seconds, self.nanos) == (SECONDS_MIN, 0)
     }
@@ -41,7 +41,7 @@ impl Timestamp {
         self.total_nanos() - other.total_nanos()
     }
 
-    /// So many nanoseconds later, if that is a time.
+    /// This many nanoseconds later, if that is a valid timestamp.
     pub(crate) fn plus(&self, nanos: i128) -> Option<Timestamp> {
         let total = self.total_nanos().checked_add(nanos)?;
         let seconds = i64::try_from(total.div_euclid(i128::from(SECOND))).ok()?;
@@ -56,7 +56,7 @@ impl Timestamp {
         let epoch = jiff::civil::date(1970, 1, 1);
         let date = epoch.checked_add(jiff::Span::new().try_days(days).map_err(|_| out_of_range())?);
         let date = date.map_err(|_| out_of_range())?;
-        // A day has less than 86400 seconds, so that each of these fits.
+        // A day has 86400 seconds, so each of these fits.
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         Ok(date.at(hour as i8, minute as i8, second as i8, nanos))
     }
@@ -113,7 +113,7 @@ pub(crate) fn out_of_range() -> EvalError {
     EvalError::new("timestamp overflow")
 }
 
-/// A time as RFC 3339 writes it.
+/// Parses an RFC 3339 timestamp.
 pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| {
@@ -164,12 +164,12 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     Timestamp::new(seconds, nanos, i32::try_from(offset).ok()?)
 }
 
-/// A time as schemas take it: `t` and `z` may be small, a blank may stand for the T.
+/// Parses a timestamp as schemas accept it: `t` and `z` may be lower case, and a space may replace the T.
 pub(crate) fn parse_lenient_timestamp(text: &str) -> Option<Timestamp> {
     parse_timestamp(text).or_else(|| parse_timestamp(&text.to_ascii_uppercase()))
 }
 
-/// A day, at its beginning.
+/// Parses a date, as its first instant.
 pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     parse_timestamp(&format!("{text}T00:00:00Z"))
 }

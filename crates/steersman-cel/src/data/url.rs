@@ -1,4 +1,4 @@
-//! URLs as Go's `url.ParseRequestURI` reads them: absolute, or an absolute path.
+//! URLs as Go's `url.ParseRequestURI` parses them: absolute, or an absolute path.
 
 use std::fmt::Write;
 use steersman_schema::format;
@@ -8,7 +8,7 @@ use steersman_schema::format;
 pub struct Url {
     pub(crate) scheme: String,
     user: String,
-    /// With the port.
+    /// The host, with the port.
     pub(crate) host: String,
     pub(crate) path: String,
     pub(crate) query: String,
@@ -29,7 +29,7 @@ pub(crate) fn parse(text: &str) -> Option<Url> {
         Some(end) if text[end..].starts_with(':') => (text[..end].to_ascii_lowercase(), &text[end + 1..]),
         _ => (String::new(), text),
     };
-    // A fragment is cut off, of which no function tells.
+    // No function returns the fragment, so it is dropped.
     let (rest, _) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = match rest.strip_prefix("//") {
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Option<Url> {
     })
 }
 
-/// Without the brackets of an IPv6 address.
+/// The host without the brackets of an IPv6 address, and the port.
 pub(crate) fn host_and_port(host: &str) -> (&str, &str) {
     let bracket = host.rfind(']');
     let colon = host.rfind(':').filter(|colon| bracket.is_none_or(|bracket| bracket < *colon));
@@ -64,7 +64,7 @@ pub(crate) fn host_and_port(host: &str) -> (&str, &str) {
     (name, port)
 }
 
-/// The path as it was written if that is a right way to write it, else escaped anew.
+/// The path as written if it is correctly escaped, otherwise escaped anew.
 pub(crate) fn escaped_path(path: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte);
     let is_right = path.bytes().all(|byte| is_plain(byte) || b"!'()*[]%".contains(&byte));

@@ -1,4 +1,4 @@
-//! What calls may cost, by function and overload, and how large their results may be.
+//! The estimated cost of calls, by function and overload, and the size of their results.
 
 use crate::ast::{Expr, Id, Literal};
 use crate::check::Step;
@@ -6,15 +6,15 @@ use crate::estimate::{Estimator, LIST, PER_CHAR, PER_PATTERN_CHAR, Range, extend
 use crate::functions;
 use crate::types::Type;
 
-/// The cost of asking the authorizer: two in an expression are as much as one may cost.
+/// The cost of an authorization check: an evaluation can afford two.
 pub(crate) const CHECK: u64 = 350_000;
-/// The longest pattern of a named format.
+/// The length of the longest pattern of a named format.
 pub(crate) const FORMAT_PATTERN_CHARS: f64 = 128.0;
 
 const ONE: Range = Range::fixed(1);
 
 impl Estimator<'_> {
-    /// The cost of a call without that of its arguments, and the size of its result where that is known.
+    /// The cost of a call without that of its arguments, and the size of its result, where known.
     pub(super) fn call_cost(
         &mut self,
         id: Id,
@@ -73,7 +73,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// What Kubernetes' libraries and cel-go's extensions say of their own functions.
+    /// The cost of the functions of Kubernetes' libraries and cel-go's extensions.
     fn library_call(
         &mut self,
         function: &str,
@@ -98,7 +98,7 @@ impl Estimator<'_> {
                 let (target, size) = (target?, target_size?);
                 let Type::List(item) = self.checked.type_of(target) else { return Some(read(size)) };
                 let each = match **item {
-                    // Elements that are texts are read.
+                    // Elements that are strings are read.
                     Type::Bytes | Type::String => ONE.plus(self.item_size(target).scaled(PER_CHAR)),
                     _ => ONE,
                 };
@@ -204,7 +204,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// The size of the items of a list, as far as a declaration says.
+    /// The size of a list's items, according to its declaration.
     fn item_size(&self, list: Id) -> Range {
         let path = self.paths.get(&list.0).map(|path| extended(path, Step::Element));
         path.and_then(|path| self.declared_size(&path)).unwrap_or(Range::UNKNOWN)
@@ -217,7 +217,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// Values of the libraries compare at once; others as their sizes say.
+    /// Values of library types are compared at cost one; others depending on their sizes.
     fn equality(&mut self, args: &[Id]) -> Option<(Range, Option<Range>)> {
         let [left, right] = args else { return None };
         let (Type::Opaque(left_name, _), Type::Opaque(right_name, _)) =
@@ -248,16 +248,16 @@ impl Estimator<'_> {
     }
 }
 
-/// A list that is made anew of so many steps.
+/// The cost of building a list in this number of steps.
 fn new_list(factor: f64, size: Range) -> (Range, Option<Range>) {
     (size.scaled(factor).plus(Range::fixed(1 + LIST)), Some(size))
 }
 
-/// The cost and the result of replacing: the longest and the shortest that can come of it.
+/// The cost and the result size of replacing: the longest and the shortest possible result.
 fn replaced(text: Range, from: Range, to: Range) -> (Range, Option<Range>) {
     let parts = |length: u64, part: u64| (length as f64 / part as f64).ceil() as u64;
     let (count_max, kept_max) = match from.min {
-        // An empty text is found around each character.
+        // An empty string is found around each character.
         0 => (text.max.saturating_add(1), text.max),
         least if to.max <= least => (0, text.max),
         least => (parts(text.max, least), 0),

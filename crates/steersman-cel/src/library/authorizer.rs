@@ -1,4 +1,4 @@
-//! Functions of the authorizer: they build a question, and read the answer.
+//! Functions of the authorizer: they build a check, and read the decision.
 
 use crate::data::authorizer::{
     Authorizer, Caller, Decision, GroupCheck, PathCheck, Resource, ResourceCheck, ServiceAccount, Target,
@@ -70,7 +70,7 @@ fn of_decision<'a>(args: &[Value<'a>], what: fn(&Decision) -> Value<'a>) -> Opti
     }
 }
 
-/// The same question with one thing more said.
+/// The check with one more attribute.
 fn with<'a>(args: &[Value<'a>], change: fn(&mut Resource, String)) -> Option<Outcome<'a>> {
     let [Value::Opaque(Opaque::Resource(check)), Value::String(text)] = args else { return None };
     let mut check = ResourceCheck::clone(check);

@@ -1,4 +1,4 @@
-//! Values of one type made of another's: `int()`, `string()` and their like.
+//! Conversions between types: `int()`, `string()` and similar.
 
 use crate::data::time;
 use crate::error::EvalError;
@@ -58,7 +58,7 @@ fn to_double<'a>(value: &Value<'a>) -> Option<Outcome<'a>> {
     })
 }
 
-/// As Go reads a float; a number beyond the largest is none.
+/// Parses a float like Go; a number beyond the largest is invalid.
 fn parse_double(text: &str) -> Option<f64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let named = ["inf", "infinity", "nan"].iter().any(|name| digits.eq_ignore_ascii_case(name));
@@ -82,7 +82,7 @@ fn to_int<'a>(value: &Value<'a>) -> Option<Outcome<'a>> {
     let out_of_range = || EvalError::new("integer overflow");
     Some(match value {
         Value::Int(int) => Ok(Value::Int(*int)),
-        // Upstream leaves out both ends of the range.
+        // Upstream excludes both ends of the range.
         Value::Double(double) if -END < *double && *double < END => Ok(Value::Int(*double as i64)),
         Value::Double(_) => Err(out_of_range()),
         Value::Duration(nanos) => Ok(Value::Int(*nanos)),
@@ -133,7 +133,7 @@ fn to_string<'a>(value: &Value<'a>) -> Option<Outcome<'a>> {
     })
 }
 
-/// The text of a number, a truth value, a time or a duration.
+/// The text of a number, bool, timestamp or duration.
 pub(crate) fn scalar_text(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::Bool(bool) => bool.to_string(),

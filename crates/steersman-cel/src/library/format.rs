@@ -1,4 +1,4 @@
-//! `'%s of %d'.format([..])`: clauses and what they make of values.
+//! `'%s of %d'.format([..])`: parses clauses and formats values.
 
 use crate::error::EvalError;
 use crate::library::{convert, strings};
@@ -7,12 +7,12 @@ use crate::outcome::Outcome;
 use crate::value::{Fields, List, Object, Value};
 use std::fmt::Write;
 
-/// How many digits a number has behind the point unless the clause says.
+/// The number of decimals unless the clause gives it.
 const PRECISION: usize = 6;
-/// The most that a clause may say.
+/// The largest precision that a clause may give.
 const PRECISION_MAX: usize = 100;
 
-/// What stands in the template for one value: `%d`, `%.2f`.
+/// A clause of the template, which formats one value: `%d`, `%.2f`.
 pub(crate) struct Clause {
     pub(crate) verb: Verb,
     precision: Option<usize>,
@@ -30,7 +30,7 @@ pub(crate) enum Verb {
 }
 
 impl Clause {
-    /// Reads a clause behind its `%`, and leaves what is behind the clause.
+    /// Parses the clause after a `%`, and advances `rest` behind it.
     pub(crate) fn read(rest: &mut &str) -> Result<Clause, EvalError> {
         let bad = |why: String| EvalError::new(format!("could not parse formatting clause: {why}"));
         if rest.is_empty() {
@@ -66,7 +66,7 @@ impl Clause {
 }
 
 impl Verb {
-    /// The fault of a value of a type that the verb cannot write.
+    /// The error of a value of a type that the verb cannot format.
     pub(crate) fn fault(self, found: &str) -> EvalError {
         let why = match self {
             Verb::Binary => "only integers and bools can be formatted as binary",
@@ -197,7 +197,7 @@ fn double_of(value: &Value<'_>, verb: Verb) -> Result<f64, EvalError> {
     }
 }
 
-/// NaN and infinity as the locale writes them.
+/// Formats NaN and infinity as upstream's locale does.
 fn is_special(out: &mut String, double: f64) -> bool {
     match double {
         _ if double.is_nan() => out.push_str("NaN"),
@@ -208,7 +208,7 @@ fn is_special(out: &mut String, double: f64) -> bool {
     true
 }
 
-/// With a comma after each three digits before the point: upstream prints in English.
+/// Separates thousands with commas: upstream uses the English locale.
 fn fixed(out: &mut String, double: f64, precision: usize) {
     if is_special(out, double) {
         return;
@@ -228,8 +228,8 @@ fn fixed(out: &mut String, double: f64, precision: usize) {
     }
 }
 
-/// Always with six digits: upstream takes what the clause says as the least width. The exponent is raised, as in English
-/// print.
+/// Always six decimals: upstream uses the precision of the clause as the minimum width. The exponent is a superscript,
+/// as in the English locale.
 fn scientific(out: &mut String, double: f64, width: usize) {
     let mut special = String::new();
     if is_special(&mut special, double) {
@@ -251,7 +251,7 @@ fn padded(out: &mut String, text: &str, width: usize) {
     out.push_str(text);
 }
 
-/// `%s`: any value; within lists and maps as expressions write it.
+/// `%s`: any value; inside lists and maps in the syntax of expressions.
 fn write_value(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
     match value {
         Value::String(text) => out.push_str(text),
@@ -301,7 +301,7 @@ fn write_inner(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
             entries.sort_by(|(one, _), (other, _)| one.cmp(other));
             write_entries(meter, out, &entries)?;
         }
-        // To upstream, what is read of an object is a map.
+        // Upstream represents JSON objects as maps.
         Value::Object(object @ Object(Fields::Json(map, _))) => {
             let mut entries = Vec::with_capacity(map.len());
             for name in map.keys() {
@@ -342,7 +342,7 @@ fn write_inner(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
     Ok(())
 }
 
-/// As Go quotes a text: control characters that have no escape are written by their number.
+/// Quotes a string like Go: control characters without an escape are written by number.
 fn quoted(out: &mut String, text: &str) {
     out.push('"');
     for char in text.chars() {

@@ -1,4 +1,4 @@
-//! Addresses and networks.
+//! IP addresses and CIDRs.
 
 use crate::data::address;
 use crate::data::cidr::Cidr;
@@ -68,7 +68,7 @@ fn to_ip(text: &str) -> Result<IpAddr, EvalError> {
     }
 }
 
-/// An IPv4 address in the form of an IPv6 one is refused.
+/// Refuses IPv4-mapped IPv6 addresses.
 fn not_mapped(text: &str, ip: IpAddr) -> Result<IpAddr, EvalError> {
     match ip {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
@@ -78,7 +78,7 @@ fn not_mapped(text: &str, ip: IpAddr) -> Result<IpAddr, EvalError> {
     }
 }
 
-/// Upstream's functions put the same words before a fault that begins with them.
+/// Upstream's functions prepend the same words to an error that already begins with them.
 fn twice(error: &EvalError) -> EvalError {
     EvalError::new(format!("network address parse error during conversion from string: {error}"))
 }

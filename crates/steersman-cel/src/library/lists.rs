@@ -1,4 +1,4 @@
-//! Functions of lists, and of lists as sets.
+//! List functions, including sets.
 
 use crate::error::EvalError;
 use crate::library::operators;
@@ -7,9 +7,9 @@ use crate::outcome::{Implementation, Outcome};
 use crate::value::{self, List, Value};
 use std::cmp::Ordering;
 
-/// The largest list that `lists.range` makes.
+/// The maximum size of the result of `lists.range`.
 const RANGE_MAX: i64 = 10_000_000;
-/// What a value in a new list counts as work.
+/// The work of a value in a new list.
 const ITEM: usize = 8;
 
 pub(super) fn implementation(name: &str) -> Option<Implementation> {
@@ -148,7 +148,7 @@ fn extreme<'a>(meter: &mut Meter, list: &List<'a>, name: &str, wanted: fn(Orderi
 
 fn sum<'a>(meter: &mut Meter, list: &List<'a>) -> Outcome<'a> {
     let mut items = list.iter();
-    // Without an item the type of the sum is not known; zero of any compares the same.
+    // Without an item the type of the sum is unknown; zero compares equal in every numeric type.
     let Some(first) = items.next() else { return Ok(Value::Int(0)) };
     let mut sum = first?;
     for item in items {
@@ -159,7 +159,7 @@ fn sum<'a>(meter: &mut Meter, list: &List<'a>) -> Outcome<'a> {
     Ok(sum)
 }
 
-/// Where an item is first, or last.
+/// The first or last index of an item.
 pub(super) fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>], last: bool) -> Option<Outcome<'a>> {
     let [Value::List(list), wanted] = args else { return None };
     let mut found = -1;
@@ -181,7 +181,7 @@ pub(super) fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>], last: bool) ->
 
 fn range<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     let [Value::Int(count)] = args else { return None };
-    // There is nothing below a number that is not above zero.
+    // A negative count gives an empty list.
     let count = (*count).max(0);
     if count > RANGE_MAX {
         let message = format!("lists.range: size {count} exceeds maximum allowed ({RANGE_MAX})");
@@ -213,10 +213,10 @@ fn slice<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     Some((from..to).filter_map(|at| list.get(at)).collect::<Result<Vec<_>, _>>().map(Value::list))
 }
 
-/// A list in the order of its keys.
+/// A list sorted by its keys.
 pub(crate) fn sort_by<'a>(meter: &mut Meter, list: &List<'a>, keys: &List<'a>) -> Outcome<'a> {
     let length = list.len();
-    // Comparisons are more than items, by the logarithm of their number.
+    // There are more comparisons than items, by a factor of the logarithm of their number.
     meter.work(length * (ITEM + length.checked_ilog2().unwrap_or(0) as usize))?;
     let mut items = Vec::with_capacity(length);
     for (item, key) in list.iter().zip(keys.iter()) {

@@ -20,7 +20,7 @@ pub(super) fn implementation(name: &str) -> Option<Implementation> {
     })
 }
 
-/// The format that a function gives, such as `format.uuid()`.
+/// The format that a function returns, such as `format.uuid()`.
 pub(crate) fn constant<'a>(name: &str) -> Option<Value<'a>> {
     find(name.strip_prefix("format.")?).map(|format| Value::Opaque(Opaque::Format(format)))
 }

@@ -1,4 +1,4 @@
-//! Arithmetic, order, containment, indexes.
+//! Arithmetic, comparison, containment and indexing.
 
 use crate::data::time;
 use crate::error::EvalError;
@@ -74,7 +74,7 @@ fn ordered<'a>(args: &[Value<'a>], wanted: fn(Ordering) -> bool) -> Option<Outco
     let [one, other] = args else { return None };
     match value::compare(one, other) {
         Some(order) => Some(Ok(Value::Bool(wanted(order)))),
-        // What is no number is neither less nor greater.
+        // NaN is neither less nor greater.
         None if is_number(one) && is_number(other) => Some(Ok(Value::Bool(false))),
         None => None,
     }
@@ -109,10 +109,10 @@ pub(super) fn add<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'
     })
 }
 
-/// Two lists as one. Those with keys or of different items are merged as the server merges them.
+/// The concatenation of two lists. Lists with keys or unique items are merged as the server merges them.
 fn concat<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Outcome<'a> {
     use crate::decl::{ListKind, Shape};
-    // An item is some tens of bytes.
+    // An item takes some tens of bytes.
     meter.work((one.len() + other.len()) * 8)?;
     let mut values: Vec<Value<'a>> = Vec::with_capacity(one.len() + other.len());
     for item in one.iter() {
@@ -214,7 +214,7 @@ fn contains<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     }
 }
 
-/// The position that a value names in a list, if it is one.
+/// The list index that a value stands for, if it is one.
 fn position(value: &Value<'_>) -> Option<i64> {
     match value {
         Value::Int(int) => Some(*int),
@@ -255,7 +255,7 @@ fn optional_index<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> 
     }
 }
 
-/// What a container has at a place, as an optional.
+/// The value of a container at a key or an index, as an optional.
 fn found<'a>(container: &Value<'a>, key: &Value<'a>) -> Option<Outcome<'a>> {
     let value = match container {
         Value::List(list) => match position(key) {
@@ -268,7 +268,7 @@ fn found<'a>(container: &Value<'a>, key: &Value<'a>) -> Option<Outcome<'a>> {
     Some(value.transpose().map(Value::optional))
 }
 
-/// A key in a message.
+/// A key as messages show it.
 pub(crate) fn shown(key: &Value<'_>) -> String {
     match key {
         Value::String(text) => (**text).to_owned(),

@@ -1,4 +1,4 @@
-//! Regular expressions: RE2's syntax, matched in linear time, bounded in length and size when they are compiled.
+//! Regular expressions: RE2's syntax, matched in linear time, with bounds on length and size at compile time.
 
 use crate::error::EvalError;
 use crate::meter::Meter;
@@ -9,7 +9,7 @@ use steersman_schema::pattern::Pattern;
 #[derive(Clone, Debug)]
 pub(crate) struct Regex(Pattern);
 
-/// What a pattern is looked for with.
+/// The kind of search.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Search {
     Find,
@@ -18,7 +18,7 @@ pub(crate) enum Search {
 }
 
 impl Search {
-    /// The search that a function is.
+    /// The search of a function.
     pub(crate) fn named(name: &str) -> Option<Search> {
         Some(match name {
             "find" => Search::Find,
@@ -30,20 +30,20 @@ impl Search {
 }
 
 impl Regex {
-    /// A pattern of the expression itself.
+    /// A constant pattern of the expression.
     pub(crate) fn new(text: &str) -> Result<Regex, EvalError> {
         Pattern::check(text).map_err(|error| EvalError::new(error.to_string()))?;
         Ok(Regex(Pattern::new(text)))
     }
 
-    /// A pattern that is known at run time only. To compile it is work, the more the heavier it is.
+    /// A pattern known only at run time. Compiling it is charged as work by its weight.
     pub(crate) fn at_run_time(text: &str, meter: &mut Meter) -> Result<Regex, EvalError> {
         let weight = Pattern::check(text).map_err(|error| EvalError::new(error.to_string()))?;
         meter.work(weight.saturating_mul(4).saturating_add(1000))?;
         Ok(Regex(Pattern::new(text)))
     }
 
-    /// What a search finds. A negative limit is none.
+    /// The result of a search. A negative limit means no limit.
     pub(crate) fn search<'a>(
         &self,
         search: Search,
@@ -59,7 +59,7 @@ impl Regex {
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
                 let mut found = Vec::new();
                 for part in self.0.find_iter(text).take(limit) {
-                    // A value of its own is some tens of bytes, and often longer than the text.
+                    // A separate value takes some tens of bytes, often more than its text.
                     meter.work(64 + part.len())?;
                     found.push(Value::text(part));
                 }

@@ -1,4 +1,4 @@
-//! Functions of versions.
+//! Functions of semantic versions.
 
 use crate::data::semver::{Semver, normalized, parse};
 use crate::error::EvalError;

@@ -1,4 +1,4 @@
-//! Functions of texts. Positions count characters.
+//! String functions. Positions count characters.
 
 use crate::error::EvalError;
 use crate::library::format;
@@ -49,7 +49,7 @@ fn mapped<'a>(meter: &mut Meter, args: &[Value<'a>], map: fn(&str) -> String) ->
     }
 }
 
-/// Where the character of a number begins, in bytes; the end counts as one.
+/// The byte offset of the character at a position; the end is a position too.
 fn byte_at(text: &str, at: i64) -> Option<usize> {
     let at = usize::try_from(at).ok()?;
     if text.is_ascii() {
@@ -101,7 +101,7 @@ fn last_index_of<'a>(args: &[Value<'a>]) -> Option<Outcome<'a>> {
     let mut end = match from {
         None => text.len(),
         Some(from) if from < 0 => return Some(Err(out_of_range(from))),
-        // What begins there may go beyond it.
+        // A match that begins at the position may extend beyond it.
         Some(from) => match byte_at(text, from).filter(|byte| *byte < text.len()) {
             Some(byte) => text.len().min(byte + part.len()),
             None => return Some(Ok(Value::Int(-1))),
@@ -135,7 +135,7 @@ fn substring<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     Some(Ok(slice(text, start, end)))
 }
 
-/// A part of a text, borrowed where the whole is.
+/// A part of a string, borrowed where the whole is.
 fn slice<'a>(text: &Text<'a>, start: usize, end: usize) -> Value<'a> {
     match text {
         Text::Borrowed(text) => Value::String(Text::Borrowed(&text[start..end])),
@@ -150,7 +150,7 @@ fn split<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         _ => return None,
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    // In the worst case each byte becomes a value of its own.
+    // In the worst case each byte becomes a separate value.
     if let Err(error) = meter.work(text.len().saturating_mul(8)) {
         return Some(Err(error));
     }
@@ -188,7 +188,7 @@ fn replace<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let found = text.matches(&**from).take(limit).count();
-    // The result may be much longer than what it is made of.
+    // The result may be much longer than its parts.
     if let Err(error) = meter.work(text.len() + found.saturating_mul(to.len())) {
         return Some(Err(error));
     }
@@ -223,7 +223,7 @@ fn join<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     Some(Ok(Value::text(out)))
 }
 
-/// A text in double quotes, so that it is safe to print.
+/// Quotes a string, so that it is safe to print.
 fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -237,7 +237,7 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// How a character is written between double quotes, if not by itself.
+/// The escape sequence of a character in double quotes, if it needs one.
 pub(super) fn escape_of(char: char) -> Option<&'static str> {
     Some(match char {
         '\u{7}' => "\\a",

@@ -1,4 +1,4 @@
-//! Functions of times and durations: their parts, in UTC or in a zone.
+//! Functions of timestamps and durations: their components, in UTC or in a time zone.
 
 use crate::data::time::Timestamp;
 use crate::error::EvalError;
@@ -50,14 +50,14 @@ fn part<'a>(args: &[Value<'a>], part: fn(jiff::civil::DateTime) -> i64) -> Optio
     Some(civil.map(|civil| Value::Int(part(civil))))
 }
 
-/// The offset of a zone at a time: `+02:00`, or a name of the time zone database.
+/// The offset of a time zone at a timestamp: `+02:00`, or a name of the time zone database.
 fn offset_at(zone: &str, at: &Timestamp) -> Result<i32, EvalError> {
     let unknown = || EvalError::new(format!("unknown time zone {zone}"));
     if let Some((hours, minutes)) = zone.split_once(':') {
         let hours: i32 = hours.parse().map_err(|_| unknown())?;
         let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
         let offset = hours.checked_mul(60).map(|whole| {
-            // The sign of the hours is that of the minutes, also of -00:30.
+            // The sign of the hours also applies to the minutes, including -00:30.
             if zone.starts_with('-') { whole - minutes } else { whole + minutes }
         });
         return offset

@@ -14,7 +14,7 @@ pub(super) fn implementation(name: &str) -> Option<Implementation> {
         "getHostname" => |_, args| of_url(args, |url| Value::text(host_and_port(&url.host).0)),
         "getPort" => |_, args| of_url(args, |url| Value::text(host_and_port(&url.host).1)),
         "getQuery" => |meter, args| match args {
-            // Each parameter becomes values that are much larger than it.
+            // Each parameter becomes values that are much larger.
             [Value::Opaque(Opaque::Url(url))] => {
                 Some(meter.work(url.query.len().saturating_mul(4)).map(|()| query(url)))
             }
@@ -41,7 +41,7 @@ fn of_url<'a>(args: &[Value<'a>], what: fn(&Url) -> Value<'a>) -> Option<Outcome
     }
 }
 
-/// Parameters by name; those that are wrongly written are left out.
+/// The parameters by name; malformed ones are left out.
 fn query<'a>(url: &Url) -> Value<'a> {
     let mut found: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
     for pair in url.query.split('&') {

@@ -1,6 +1,6 @@
 //! Calls that are macros: `has`, quantifiers, transformations, bound optionals.
 //!
-//! A call that has a macro's name and number of arguments is one, wherever it stands; its faults are the parser's.
+//! A call with a macro's name and number of arguments is always the macro; the parser reports its errors.
 
 use crate::ast::{Expr, Fold, FoldKind, Id};
 use crate::parser::Parser;
@@ -63,10 +63,10 @@ impl Parser<'_> {
         self.add(Expr::Fold(Box::new(Fold { kind, range: target, var, var2, filter, body })), position)
     }
 
-    /// The name that an argument is, when it names a variable.
+    /// The variable that an argument names.
     fn variable(&self, id: Id, function: &str) -> Result<Arc<str>, Issue> {
         match &self.nodes[id.index()] {
-            // Upstream's loops gather their result in a variable of this name.
+            // Upstream's loops accumulate their result in a variable of this name.
             Expr::Ident(name) if **name == *"__result__" => {
                 Err(Issue::new(self.positions[id.index()], "iteration variable overwrites accumulator variable"))
             }

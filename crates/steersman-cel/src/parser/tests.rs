@@ -1,9 +1,9 @@
-//! What is read as which tree, and what is refused.
+//! Tests of parsed trees, and of errors.
 
 use crate::ast::{Ast, Expr, Id};
 use crate::parser::{DEPTH_MAX, parse};
 
-/// The tree in a form to compare: calls as `(name target args)`.
+/// The tree in a form for comparison: calls as `(name target args)`.
 fn shape(ast: &Ast, id: Id) -> String {
     let join = |ids: &[Id]| ids.iter().map(|id| shape(ast, *id)).collect::<Vec<_>>().join(" ");
     match ast.expr(id) {

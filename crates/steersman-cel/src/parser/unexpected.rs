@@ -1,28 +1,28 @@
-//! Tokens that do not fit, in the words of upstream's parser.
+//! Errors of unexpected tokens, in the words of upstream's parser.
 
 use crate::lexer::Token;
 use crate::parser::Parser;
 use crate::source::Issue;
 
-/// Where an operand is wanted, and what else could stand there.
+/// The position of an operand, which decides which other tokens could be there.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Place {
-    /// Behind the parenthesis of a call.
+    /// After the parenthesis of a call.
     Arguments,
-    /// Behind the bracket of an index.
+    /// After the bracket of an index.
     Index,
-    /// Behind the bracket of a list.
+    /// After the bracket of a list.
     List,
-    /// Behind a comma of a list.
+    /// After a comma of a list.
     ListItem,
-    /// Behind the brace of a map.
+    /// After the brace of a map.
     Map,
     #[default]
     Plain,
 }
 
 impl Parser<'_> {
-    /// Instead of an operand.
+    /// The error of a token instead of an operand.
     pub(super) fn no_operand(&self) -> Issue {
         let (before, between) = match self.place {
             Place::Arguments => ("'[', '{', '(', ')', '.', ", ""),
@@ -38,12 +38,12 @@ impl Parser<'_> {
         self.not(&wanted, begins_operand)
     }
 
-    /// Instead of the end, behind a whole expression.
+    /// The error of a token after a whole expression.
     pub(super) fn not_the_end(&self) -> Issue {
         self.not("<EOF>", |next| *next == Token::End)
     }
 
-    /// Instead of a symbol, or of what closes a bracket.
+    /// The error of a token instead of a symbol, or of a closing bracket.
     pub(super) fn not_symbol(&self, symbol: &str) -> Issue {
         let found = self.token();
         let closes = |next: &Token| matches!(next, Token::Symbol(next) if *next == symbol);
@@ -54,7 +54,7 @@ impl Parser<'_> {
         self.not(&format!("'{symbol}'"), closes)
     }
 
-    /// Instead of a comma between items, or of what ends them.
+    /// The error of a token instead of a comma between items, or of their end.
     pub(super) fn not_between(&self, end: &str) -> Issue {
         self.not(
             &format!("{{'{end}', ','}}"),
@@ -62,7 +62,7 @@ impl Parser<'_> {
         )
     }
 
-    /// Instead of a name behind a point.
+    /// The error of a token instead of a name after a dot.
     pub(super) fn no_name(&self) -> Issue {
         let from = self.tokens[self.at.saturating_sub(1)].position;
         let to = self.tokens[self.at].end;
@@ -70,12 +70,13 @@ impl Parser<'_> {
         Issue::new(self.position(), format!("Syntax error: no viable alternative at input '{text}'"))
     }
 
-    /// Instead of the name of a field.
+    /// The error of a token instead of a field name.
     pub(super) fn no_field(&self) -> Issue {
         self.not("{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}", |next| matches!(next, Token::Ident(_)))
     }
 
-    /// Instead of what is wanted. If that follows, the token is one too many.
+    /// The error of a token that is not one of the expected ones. If one of these follows, the token is reported as
+    /// extraneous.
     pub(super) fn not(&self, wanted: &str, fits: impl Fn(&Token) -> bool) -> Issue {
         let spanned = &self.tokens[self.at];
         let found: String = match spanned.token {

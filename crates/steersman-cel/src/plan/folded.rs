@@ -1,7 +1,7 @@
-//! What is constant is made once, when the expression is made ready, and costs nothing afterwards, as upstream optimizes: lists and
-//! maps of constants, conversions of constants, and the test whether a value is in a constant list.
+//! Constant folding, as upstream optimizes: lists and maps of constants, conversions of constants, and membership tests
+//! in constant lists are evaluated once at compile time, and cost nothing afterwards.
 //!
-//! A conversion that fails makes the expression fail before it is ever evaluated.
+//! A conversion that fails is an error at compile time.
 
 use crate::error::EvalError;
 use crate::meter::Meter;
@@ -33,7 +33,7 @@ pub(super) fn map(nodes: &[Node], entries: &[(u32, u32, bool)]) -> Option<Node> 
     Some(constant(Value::Map(Map(Entries::Values(Arc::new(map))))))
 }
 
-/// A call that need not be made at each evaluation, or is simpler than others.
+/// A call that can be folded, or has a simpler form.
 pub(super) fn call(
     nodes: &[Node],
     function: &str,
@@ -62,7 +62,7 @@ fn constant(value: Value<'static>) -> Node {
     Node::Const(Constant::Value(value))
 }
 
-/// The value of a constant node, with texts of its own.
+/// The value of a constant node, without borrowed strings.
 fn value(nodes: &[Node], id: u32) -> Option<Value<'static>> {
     match &nodes[id as usize] {
         Node::Const(constant) => Some(constant.to_value()),

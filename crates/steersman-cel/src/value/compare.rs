@@ -1,4 +1,4 @@
-//! Which values are equal, and which comes first.
+//! Equality and order of values.
 
 use crate::decl::ListKind;
 use crate::decl::{DeclType, Shape};
@@ -8,7 +8,7 @@ use crate::value::{Fields, Items, List, Map, Object, Opaque, Value};
 use std::cmp::Ordering;
 use steersman_machinery::Value as Json;
 
-/// Whether two values are the same. Numbers are compared across their types; values of different kinds differ.
+/// Whether two values are equal. Numbers are compared across their types; values of different types differ.
 pub(crate) fn equal<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> Result<bool, EvalError> {
     Ok(match (one, other) {
         (Value::Bool(a), Value::Bool(b)) => a == b,
@@ -47,7 +47,7 @@ fn equal_lists<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter) -> Resul
     meter.enter()?;
     let same = match kind {
         ListKind::Atomic => equal_in_order(one, other, meter),
-        // The order of a set says nothing, nor that of a list whose items have keys.
+        // The order of a set is ignored, and so is that of a list whose items have keys.
         ListKind::Map(_) | ListKind::Set => equal_in_any_order(one, other, meter),
     };
     meter.leave();
@@ -180,7 +180,7 @@ fn equal_opaque(one: &Opaque<'_>, other: &Opaque<'_>) -> bool {
     }
 }
 
-/// Which of two values comes first, if they can be ordered.
+/// The order of two values, if they can be compared.
 pub(crate) fn compare(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
     match (one, other) {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
@@ -201,7 +201,7 @@ pub(crate) fn compare(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// A whole number beside another, as upstream compares them: as doubles, so that neighbours of 2^53 and beyond may be the same.
+/// Compares an integer with a double, as upstream does: as doubles, so that neighbors from 2^53 on may be equal.
 fn compare_int(int: i64, double: f64) -> Option<Ordering> {
     (int as f64).partial_cmp(&double)
 }

@@ -1,4 +1,4 @@
-//! Values as JSON: what a mutation or an audit annotation takes out of an evaluation.
+//! Values as JSON, for the results of mutations and audit annotations.
 
 use crate::data::time;
 use crate::error::EvalError;
@@ -7,10 +7,11 @@ use steersman_machinery::Value as Json;
 use steersman_machinery::value::Map as JsonMap;
 
 impl Value<'_> {
-    /// The value as JSON. Times and durations are texts, bytes are base64.
+    /// The value as JSON. Timestamps and durations become strings, bytes become base64.
     ///
     /// # Errors
-    /// For what JSON cannot hold: types, optionals, values of libraries, numbers that are none, keys that are no texts.
+    /// For values that JSON cannot represent: types, optionals, library values, non-finite numbers, keys that are not
+    /// strings.
     pub fn to_json(&self) -> Result<Json, EvalError> {
         Ok(match self {
             Value::Bool(bool) => Json::Bool(*bool),
@@ -56,11 +57,11 @@ impl Value<'_> {
         })
     }
 
-    /// Whether objects that were written out have the names of the places where they stand: what stands in the field `spec`
-    /// of an `Object` must be an `Object.spec`.
+    /// Checks that object literals have the type of their position: the field `spec` of an `Object` must contain an
+    /// `Object.spec`.
     ///
     /// # Errors
-    /// Names the object that does not.
+    /// Names the object with another type.
     pub fn check_names(&self) -> Result<(), EvalError> {
         match self {
             Value::Object(Object(Fields::Values(decl, fields))) => {

@@ -1,8 +1,8 @@
-//! Expressions drawn from a seed, evaluated here and by Kubernetes' own rules on cel-go: whether they compile, what they may
-//! cost, their value or that they have none, and what they cost.
+//! Random expressions, evaluated here and by Kubernetes' own rules on cel-go. Compared are whether they compile, their
+//! estimated cost, their value or error, and their actual cost.
 //!
-//! Needs the program of `tests/celgo`, whose path is in `STEERSMAN_CELGO`. `STEERSMAN_CEL_SEED` draws others;
-//! `STEERSMAN_LONG=1` draws twenty times as many.
+//! Needs the program of `tests/celgo`, whose path is in `STEERSMAN_CELGO`. `STEERSMAN_CEL_SEED` sets the seed;
+//! `STEERSMAN_LONG=1` generates twenty times as many expressions.
 
 use crate::properties;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ use steersman_schema::structural;
 
 const N_CASES: usize = 3_000;
 const LONG_FACTOR: usize = 20;
-/// As many differences are shown.
+/// The maximum number of differences that are shown.
 const SHOWN_MAX: usize = 40;
 
 /// The result of an expression on one side.
@@ -31,7 +31,7 @@ struct Verdict {
     panicked: bool,
 }
 
-/// Expressions of the libraries, beside those of [`properties`].
+/// Expressions of the libraries, besides those of [`properties`].
 fn library() -> impl Strategy<Value = String> {
     let text = proptest::sample::select(vec![
         "self.s",
@@ -265,19 +265,19 @@ fn there(program: &str, expressions: &[String], object: &Json) -> Vec<Verdict> {
     said.lines().map(|line| serde_json::from_str(line).expect("a verdict")).collect()
 }
 
-/// Whether the two may differ in this.
+/// Whether a difference is known and accepted.
 fn is_known_difference(text: &str, ours: &Verdict, theirs: &Verdict) -> bool {
     let same_value = ours.refused.is_empty() && theirs.refused.is_empty() && ours.value == theirs.value;
     let least = ours.estimate.min(theirs.estimate);
-    // cel-go itself panics: a map literal with bytes as a key, for one.
+    // cel-go itself panics: for example, on a map literal with bytes as a key.
     theirs.panicked
-        // Its estimates of comparisons of types and of folds with two variables do not count what the evaluation does.
+        // Its estimates of comparisons of types and of folds with two variables are less than the evaluation's costs.
         || (same_value
             && ["type(", ", v,", "slice("].iter().any(|part| text.contains(part))
             && (ours.estimate - least <= 30 || theirs.estimate == u64::MAX))
         // An optional selection of a constant is charged once more here.
-        // Numbers with a fraction as keys of a map; a minus behind two exclamation marks, which upstream's parser cancels first; and
-        // the estimate of a range that is empty.
+        // Non-integer numbers as keys of a map; a minus after two exclamation marks, which upstream's parser cancels
+        // first; and the estimate of an empty range.
         || ["{self.f:", "!!-", "lists.range(-1)"].iter().any(|part| text.contains(part))
         || (same_value && ["optional.none().n", "[?"].iter().any(|part| text.contains(part)) && ours.cost == theirs.cost + 1)
 }
@@ -303,8 +303,8 @@ fn expressions_have_the_verdicts_values_and_costs_of_cel_go() {
     assert_eq!(theirs.len(), expressions.len());
     let mut differences = Vec::new();
     for ((text, ours), theirs) in expressions.iter().zip(&ours).zip(&theirs) {
-        // The words of errors are compared by the recordings. An evaluation that fails costs less here: a call that fails is not
-        // charged for.
+        // The recordings compare the messages of errors. A failed evaluation costs less here: a call that fails is not
+        // charged.
         let facts = |verdict: &Verdict| {
             let has_failed = !verdict.failed.is_empty();
             let cost = if has_failed { 0 } else { verdict.cost };

@@ -1,4 +1,4 @@
-//! Expressions and values that would take long, or much, if nothing bounded them.
+//! Expressions and values that would take much time or memory without bounds.
 
 use serde_json::{Value as Json, json};
 use steersman_cel::{Activation, DeclType, Environment, Meter, PER_CALL_LIMIT, Value};
@@ -32,12 +32,12 @@ fn loops_are_stopped_by_the_budget() {
 fn what_is_cheap_by_its_figures_is_stopped_by_its_work() {
     let long = "a".repeat(100_000);
     let big = json!({"text": long, "tree": (0..50_000).collect::<Vec<_>>(), "small": (0..5_000).collect::<Vec<_>>()});
-    // A text replaced at each character by itself.
+    // A string in which each character is replaced by the whole string.
     stopped("object.text.replace('', object.text).size() > 0", &big);
     stopped("object.text.replace('a', object.text).size() > 0", &big);
-    // Large trees that are compared for the price of one.
+    // Large trees that are compared for a cost of one.
     stopped("object.small.all(x, object == object)", &big);
-    // Lists that double.
+    // Lists whose size doubles repeatedly.
     let doubled = "object.small".to_owned() + &".map(x, [x, x]).flatten()".repeat(13);
     stopped(&format!("{doubled}.size() > 0"), &big);
     stopped("object.small.all(x, [object.tree, object.tree].flatten().size() > 0)", &big);
@@ -81,12 +81,12 @@ fn patterns_are_bounded() {
     assert!(error.contains("invalid matches argument"), "{error}");
     let error = run("object.text.matches(object.pattern)", &object).unwrap_err();
     assert!(error.contains("error parsing regexp"), "{error}");
-    // What backtracks exponentially elsewhere.
+    // A pattern that backtracks exponentially in other engines.
     assert_eq!(run("object.text.matches('^(a+)+$')", &object), Ok(json!(true)));
     stopped("object.many.all(p, object.many.all(q, 'aaa'.matches(p + q)))", &object);
 }
 
-/// Threads of a runtime have two megabytes.
+/// Runs in a thread with two megabytes of stack, like the threads of a runtime.
 fn in_a_small_stack(run: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).expect("a thread starts");
     thread.join().expect("the thread ends");
@@ -137,7 +137,7 @@ fn types_that_would_contain_themselves_or_double_are_checked_at_once() {
     in_a_small_stack(|| {
         let _ = run("{}.map(c, [c, type(c)])", &json!(null));
         for (step, times) in [(".map(x, {'a': x, 'b': [x]})", 40), (".map(x, {x: x})", 40), (".map(x, [x, x])", 200)] {
-            // Whether it compiles does not matter, but that it ends.
+            // The result does not matter, only that compilation ends.
             let _ = Environment::new().compile(&format!("[1]{}", step.repeat(times)));
         }
         let doubled =

@@ -1,4 +1,4 @@
-//! Expressions from text to value: against recordings of a real API server, and against what may go wrong.
+//! Compares expressions with recordings of a real API server, and tests hostile ones.
 
 mod celgo;
 mod hostile;

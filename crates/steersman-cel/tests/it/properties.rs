@@ -1,4 +1,5 @@
-//! What holds of every expression: what the checker lets in has no fault of types, and costs no more than its estimate.
+//! Properties of all expressions: a checked expression has no type errors at run time, and costs no more than its
+//! estimate.
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -35,7 +36,7 @@ fn value() -> impl Strategy<Value = Json> {
         })
 }
 
-/// Expressions that are often well typed, and often not.
+/// Expressions that are often well-typed, and often not.
 pub(crate) fn expression() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         proptest::sample::select(vec![
@@ -145,8 +146,8 @@ pub(crate) fn expression() -> impl Strategy<Value = String> {
     })
 }
 
-/// Whether upstream's own figures disagree with each other: the estimate reads another argument than the run does, and takes
-/// a declared number that is compared for nothing.
+/// Whether upstream's own figures disagree: the estimate reads another argument than the evaluation, and charges
+/// nothing for comparing a declared number.
 fn has_known_disagreement(text: &str) -> bool {
     ["==", "!=", "dyn", "startsWith", "endsWith", "join"].iter().any(|name| text.contains(name))
 }
@@ -167,7 +168,7 @@ proptest! {
             prop_assert!(!error.to_string().contains("no such overload"), "{text}: {error}");
         }
         if outcome.is_ok() && !has_known_disagreement(&text) {
-            // What is first selected of something that is no variable is charged for, but not estimated.
+            // The first selection from an expression that is not a variable is charged, but not estimated.
             let selections = text.matches(['.', '[']).count() as u64;
             let most = program.cost().max.saturating_add(selections);
             prop_assert!(meter.spent() <= most, "{text}: {} > {most}", meter.spent());

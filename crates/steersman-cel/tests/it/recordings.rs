@@ -1,5 +1,5 @@
-//! What a kube-apiserver answered: definitions whose rules show the value of an expression in their message, and definitions
-//! whose rules do not compile.
+//! Compares with recordings of a kube-apiserver: definitions whose rules show the value of an expression in their
+//! message, and definitions whose rules do not compile.
 
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ fn properties(definition: &Json) -> Option<&serde_json::Map<String, Json>> {
     definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties")?.as_object()
 }
 
-/// The same text with what the recordings leave open: times, and unique ids.
+/// Replaces the variable parts of a text as the recordings do: times, and unique ids.
 fn normal(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let digits = |from: usize, pattern: &str| {
@@ -104,12 +104,12 @@ fn replay(file: &str) {
             .iter()
             .filter_map(Json::as_str)
             .map(|message| {
-                // After the value comes the message.
+                // The message follows the value.
                 let behind = message.strip_prefix("Invalid value: \"").and_then(|rest| rest.split_once("\": "));
                 behind.map_or(message, |(_, message)| message).to_owned()
             })
             .collect();
-        // The schema refused the object, so that no rule was tried.
+        // The schema refused the object, so no rule was evaluated.
         if wanted.iter().any(|message| message.contains("were not checked")) {
             continue;
         }
@@ -140,7 +140,7 @@ fn functions_of_times_give_what_was_recorded() {
     replay("functions-of-times");
 }
 
-/// The faults of all rules within a schema.
+/// The errors of all rules within a schema.
 fn faults(schema: &Json, is_root: bool, out: &mut BTreeSet<String>) {
     if let Some(rules) = schema["x-kubernetes-validations"].as_array()
         && let Some(decl) = DeclType::from_schema(&structural::compile(schema), is_root)

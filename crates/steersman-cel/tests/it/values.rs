@@ -1,4 +1,4 @@
-//! Values of expressions, by library.
+//! Tests of the values of expressions, by library.
 
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
@@ -307,7 +307,7 @@ fn composed_expressions_are_evaluated_when_asked_for_and_once() {
     assert_eq!(value, Ok(json!("x!")));
     let (value, twice) = run("variables.first[0] + variables.first[1]");
     assert_eq!(value, Ok(json!("x!y!")));
-    // The second time costs what reading it costs.
+    // The second use only costs reading the value.
     assert_eq!(twice - once, 4);
     let failed = "composited variable \"bad\" fails to evaluate: no such key: missing".to_owned();
     assert_eq!(run("variables.bad").0, Err(failed));

@@ -3,20 +3,22 @@
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Of code generation.
+/// The subcommands of code generation.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CodegenCommand {
     /// Clients, informers, listers and apply configurations in Rust, for the kinds of CustomResourceDefinitions.
     ///
-    /// They are used as what client-go's generator makes is used: `client.samplecrd_v1().networks("default").create(&network)`,
-    /// `factory.samplecrd_v1().networks().lister()`, `apply::Network::extract(&network, "manager")`. The Rust types of the kinds
-    /// exist already, written by hand or generated.
+    /// They are used like the output of client-go's generators:
+    /// `client.samplecrd_v1().networks("default").create(&network)`, `factory.samplecrd_v1().networks().lister()`,
+    /// `apply::Network::extract(&network, "manager")`. The Rust types of the kinds must exist already, written by hand
+    /// or generated.
     #[command(after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsOptions),
-    /// Manifests of CustomResourceDefinitions in a form that stays the same: without what a server adds, keys in one order.
+    /// Manifests of CustomResourceDefinitions in a stable form: without fields that a server adds, and with keys in one
+    /// order.
     ///
-    /// For a definition that comes from a Rust type, `steersman_codegen::manifest` does the same in a test of its project; what
-    /// `steersman new` makes has one.
+    /// For a definition that comes from a Rust type, `steersman_codegen::manifest` does the same in a test of its
+    /// project; projects made by `steersman new` have such a test.
     #[command(after_help = CRD_EXAMPLES)]
     Crd(CrdOptions),
     /// Rust types of kinds, with `kube::Resource` and serde.
@@ -42,7 +44,7 @@ const CRD_EXAMPLES: &str = "Examples:
   steersman codegen crd crds/ --out manifests/crd
   steersman codegen crd crds/ --out manifests/crd --check";
 
-/// Where definitions come from.
+/// The source of the definitions.
 #[derive(Args, Debug)]
 pub(crate) struct DefinitionsOptions {
     /// Manifests, or directories of them (*.yaml, *.yml, *.json).
@@ -59,33 +61,33 @@ pub(crate) struct DefinitionsOptions {
     pub(crate) group: Vec<String>,
 }
 
-/// Of `codegen clients`.
+/// The options of `codegen clients`.
 #[derive(Args, Debug)]
 pub(crate) struct ClientsOptions {
     #[command(flatten)]
     pub(crate) definitions: DefinitionsOptions,
-    /// The path of the module that has the Rust types of the kinds. `{group}` and `{version}` in it are replaced, as in
+    /// The path of the module with the Rust types of the kinds. `{group}` and `{version}` in it are replaced, as in
     /// crate::apis::{group}::{version}.
     #[arg(long, value_name = "PATH")]
     pub(crate) types: String,
-    /// The file of the module; what belongs to it goes into the directory beside it that is called likewise.
+    /// The file of the module; its submodules go into the directory of the same name beside it.
     #[arg(long, value_name = "FILE.rs")]
     pub(crate) out: PathBuf,
-    /// Write nothing: fail if a file is not what would be written.
+    /// Write nothing; fail if a file differs from what would be written.
     #[arg(long)]
     pub(crate) check: bool,
 }
 
-/// Of `codegen types`.
+/// The options of `codegen types`.
 #[derive(Args, Debug)]
 pub(crate) struct TypesOptions {
     #[command(flatten)]
     pub(crate) definitions: DefinitionsOptions,
-    /// The file of the module; what belongs to it goes into the directory beside it that is called likewise.
+    /// The file of the module; its submodules go into the directory of the same name beside it.
     #[arg(long, value_name = "FILE.rs")]
     pub(crate) out: PathBuf,
-    /// What becomes of strings with an enum: a Rust enum, a Rust enum with a variant for values that a later version may have, or
-    /// strings.
+    /// The Rust type of strings with an enum: a Rust enum, a Rust enum with a variant for values that a later version
+    /// may have, or a string.
     #[arg(long, value_enum, default_value_t = Enums::Open, value_name = "HOW")]
     pub(crate) enums: Enums,
     /// Derive `schemars::JsonSchema` too.
@@ -97,7 +99,7 @@ pub(crate) struct TypesOptions {
     /// Derive this too, for every type; a path such as bon::Builder. May be given more than once.
     #[arg(long, value_name = "PATH")]
     pub(crate) derive: Vec<String>,
-    /// Write nothing: fail if a file is not what would be written.
+    /// Write nothing; fail if a file differs from what would be written.
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -109,20 +111,21 @@ pub(crate) enum Enums {
     Strings,
 }
 
-/// Of `codegen crd`.
+/// The options of `codegen crd`.
 #[derive(Args, Debug)]
 pub(crate) struct CrdOptions {
     #[command(flatten)]
     pub(crate) definitions: DefinitionsOptions,
-    /// The directory to write to, a file <plural>.<group>.yaml for each definition; without it, to standard output.
+    /// The directory for the manifests, with a file <plural>.<group>.yaml for each definition; without it, standard
+    /// output.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Write nothing: fail if a file is not what would be written.
+    /// Write nothing; fail if a file differs from what would be written.
     #[arg(long, requires = "out")]
     pub(crate) check: bool,
 }
 
-/// Of `new`.
+/// The options of `new`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   steersman new my-operator
@@ -134,16 +137,16 @@ pub(crate) struct NewOptions {
     /// The kind that the operator reconciles.
     #[arg(long, default_value = "Greeting", value_name = "KIND")]
     pub(crate) kind: String,
-    /// The API group of the kind; one below a domain of yours.
+    /// The API group of the kind; use a subdomain of a domain of yours.
     #[arg(long, default_value = "example.com", value_name = "GROUP")]
     pub(crate) group: String,
-    /// With an admission webhook that sets defaults and refuses what the schema cannot, with its certificates.
+    /// Include an admission webhook, with its certificates, that sets defaults and refuses what the schema cannot.
     #[arg(long)]
     pub(crate) webhook: bool,
-    /// Where to make the directory; without it, here.
+    /// The parent of the new directory; without it, the current directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Depend on the crates of this checkout of Steersman, in place of the published ones.
+    /// Depend on the crates of this checkout of Steersman, instead of the published ones.
     #[arg(long, value_name = "DIR")]
     pub(crate) steersman_path: Option<PathBuf>,
 }

@@ -1,14 +1,14 @@
-//! Durations on the command line, as people and Kubernetes write them: `90s`, `1h30m`, `3d`.
+//! Durations on the command line, in the notation of people and of Kubernetes: `90s`, `1h30m`, `3d`.
 
 use jiff::{Span, SpanRelativeTo};
 use std::time::Duration;
 
-/// Shorter, lists in pages and watches that are resumed would fail for clients that do nothing wrong.
+/// With less, lists in pages and resumed watches would fail for clients that do nothing wrong.
 const HISTORY_MIN: Duration = Duration::from_secs(60);
-/// Everything that is written within it stays in the store, so a longer one is most likely a slip of the pen.
+/// All changes within this time stay in the store, so a longer one is most likely a typing error.
 const HISTORY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// For how long history is kept.
+/// The age to which history is kept.
 pub(crate) fn history(text: &str) -> Result<Duration, String> {
     match parse(text) {
         Some(duration) if (HISTORY_MIN..=HISTORY_MAX).contains(&duration) => Ok(duration),
@@ -16,7 +16,7 @@ pub(crate) fn history(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The longest that a token is issued for. An hour is what clients get that do not say.
+/// The longest lifetime of a token. An hour is the lifetime of tokens whose clients request none.
 pub(crate) fn token(text: &str) -> Result<Duration, String> {
     const HOUR: Duration = Duration::from_secs(3600);
     match parse(text) {
@@ -25,19 +25,19 @@ pub(crate) fn token(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Any duration, zero among them.
+/// Any duration, including zero.
 pub(crate) fn any(text: &str) -> Result<Duration, String> {
     let zero = Some(Duration::ZERO).filter(|_| text == "0");
     zero.or_else(|| parse(text)).ok_or_else(|| "want a duration such as 30s, 5m or 1h30m".to_owned())
 }
 
-/// A duration that is longer than nothing.
+/// A duration above zero.
 pub(crate) fn more_than_none(text: &str) -> Result<Duration, String> {
     let duration = parse(text).filter(|duration| !duration.is_zero());
     duration.ok_or_else(|| "want a duration of more than nothing, such as 30s, 5m or 1h30m".to_owned())
 }
 
-/// How long a leader that has vanished holds up the others.
+/// The lifetime of a leader's lease.
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     let bounds = Duration::from_secs(3)..=Duration::from_secs(3600);
     let duration = parse(text).filter(|duration| bounds.contains(duration));
@@ -46,7 +46,7 @@ pub(crate) fn lease(text: &str) -> Result<Duration, String> {
 
 fn parse(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
-    // Months and years have no length of their own.
+    // Months and years have no fixed length.
     let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     Duration::try_from(duration).ok()
 }

@@ -1,4 +1,4 @@
-//! Which groups, versions and resources are served. The flag is that of kube-apiserver.
+//! The groups, versions and resources that are served. The flag is that of kube-apiserver.
 
 use crate::Failure;
 use clap::Args as ClapArgs;
@@ -6,24 +6,24 @@ use steersman_server::{RuntimeConfig, RuntimeConfigError, builtin};
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(crate) struct ServedOptions {
-    /// Serve more or fewer of the built-in groups, versions and resources: api/all, api/ga, api/beta, api/alpha, GROUP/VERSION or
-    /// GROUP/VERSION/RESOURCE, each with =true or =false. The more exact entry counts. Versions that are not stable are off unless
-    /// they are switched on here.
+    /// Serve more or fewer of the built-in groups, versions and resources: api/all, api/ga, api/beta, api/alpha,
+    /// GROUP/VERSION or GROUP/VERSION/RESOURCE, each with =true or =false. The more specific entry wins. Versions that
+    /// are not stable are off unless they are enabled here.
     #[arg(long, value_delimiter = ',', value_name = "KEY=BOOL,..")]
     pub(crate) runtime_config: Vec<String>,
-    /// Serve initializers, as Kubernetes 1.7 to 1.13 had them: InitializerConfigurations
+    /// Serve initializers, as in Kubernetes 1.7 to 1.13: InitializerConfigurations
     /// (admissionregistration.k8s.io/v1alpha1), the field metadata.initializers, and creations that wait for them.
     #[arg(long)]
     pub(crate) enable_initializers: bool,
 }
 
 impl ServedOptions {
-    /// What the flag says.
+    /// Parses the flag.
     pub(crate) fn read(&self) -> Result<RuntimeConfig, Failure> {
         self.parse(self.runtime_config.iter())
     }
 
-    /// The same without entries about what only kube-apiserver has, which come second.
+    /// Parses the flag without entries for APIs that only kube-apiserver has. Returns these as the second value.
     pub(crate) fn read_known(&self) -> Result<(RuntimeConfig, Vec<&str>), Failure> {
         let is_unknown = |entry: &&String| {
             matches!(read(self.enable_initializers, [entry.as_str()]), Err(RuntimeConfigError::Unknown(_)))

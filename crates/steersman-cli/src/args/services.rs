@@ -1,4 +1,4 @@
-//! Which addresses and ports Services get. The flags are those of kube-apiserver, with its limits.
+//! The addresses and ports of Services. The flags are those of kube-apiserver, with its limits.
 
 use crate::Failure;
 use clap::Args as ClapArgs;
@@ -6,23 +6,24 @@ use ipnet::IpNet;
 use std::ops::RangeInclusive;
 use steersman_server::Ranges;
 
-/// A range has at most so many bits for the addresses in it.
+/// The most bits for the addresses of a range.
 const BITS_MAX: u8 = 64;
 const FLAG: &str = "--service-cluster-ip-range";
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(crate) struct ServiceOptions {
-    /// The range of the addresses of Services; with a comma, one of IPv4 and one of IPv6, of which the first is the usual one. It is that
-    /// of the first start that counts: later ones may add the second. ServiceCIDR objects add further ranges.
+    /// The range of the addresses of Services; with a comma, one of IPv4 and one of IPv6, of which the first is the
+    /// default. The value at the first start stays in force; later ones may add the second range. ServiceCIDR objects
+    /// add further ranges.
     #[arg(long, default_value = "10.96.0.0/16", value_delimiter = ',', value_parser = range, value_name = "CIDR,CIDR")]
     pub(crate) service_cluster_ip_range: Vec<IpNet>,
-    /// The ports of nodes that Services get, both ends included: 30000-32767, or 30000+2767.
+    /// The range of node ports for Services, both ends included: 30000-32767, or 30000+2767.
     #[arg(long, default_value = "30000-32767", value_parser = ports, value_name = "FROM-TO")]
     pub(crate) service_node_port_range: RangeInclusive<u16>,
 }
 
 impl ServiceOptions {
-    /// The ranges, of which there is one for each family at most.
+    /// The ranges, at most one for each family.
     pub(crate) fn ranges(&self) -> Result<Ranges, Failure> {
         let addresses = self.service_cluster_ip_range.clone();
         let refused = |why: &str| Err(Failure::Refused(format!("{FLAG} {why}")));

@@ -1,11 +1,11 @@
-//! Sizes on the command line, as Kubernetes writes quantities: `64Mi`, `2G`.
+//! Sizes on the command line, in Kubernetes' notation of quantities: `64Mi`, `2G`.
 
 use steersman_machinery::quantity::Quantity;
 
-/// Less would be gone before a client can read the next page of a list.
+/// With less, history would be gone before a client can read the next page of a list.
 const HISTORY_MIN: u64 = 1024 * 1024;
 
-/// How much history is kept.
+/// The size of the history that is kept.
 pub(crate) fn history(text: &str) -> Result<u64, String> {
     let parsed = Quantity::parse(text).ok().and_then(|quantity| u64::try_from(quantity.to_whole()).ok());
     match parsed {

@@ -1,4 +1,4 @@
-//! Options of the commands on the store.
+//! The options of the commands on the store.
 
 use crate::args::Output;
 use clap::{Args as ClapArgs, Subcommand};
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Reads everything in the store of a server that does not run, and names what is damaged.
+    /// Reads everything in the store of a server that is not running, and reports damage.
     ///
-    /// Nothing is changed. The exit code is 0 if all is as it was written, 1 if something is damaged, 2 if there is no store to be read.
+    /// Nothing is changed. The exit code is 0 without damage, 1 with damage, 2 if no store can be read.
     Check(CheckOptions),
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct CheckOptions {
     /// The data directory of the server.
     #[arg(long, default_value = "./.steersman", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// How the result is printed.
+    /// The format of the result.
     #[arg(long, default_value = "text", value_enum, value_name = "FORMAT")]
     pub(crate) output: Output,
 }

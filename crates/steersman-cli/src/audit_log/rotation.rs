@@ -1,7 +1,7 @@
-//! A log file that is put aside when it has grown, with the older ones compressed and removed in time.
+//! A log file that is rotated by size; rotated files are compressed, and removed by age and number.
 //!
-//! Files put aside are named like the log with the time in UTC, `audit-2026-01-31T12-00-00.000.log`, as kube-apiserver names
-//! them. A log that somebody else has moved or removed is opened anew.
+//! Rotated files are named like the log with the time in UTC, `audit-2026-01-31T12-00-00.000.log`, as kube-apiserver
+//! names them. A log that another program has moved or removed is reopened.
 
 use crate::args::AuditOptions;
 use flate2::Compression;
@@ -19,12 +19,12 @@ use std::time::Duration;
 const MEGABYTE: u64 = 1024 * 1024;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// How much is kept.
+/// The limits of the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Of the file that is written.
+    /// The size of the current file.
     bytes_max: u64,
-    /// Files put aside; none for all.
+    /// The number of rotated files; `None` for all.
     backups_max: Option<usize>,
     age_max: Option<Duration>,
     compresses: bool,
@@ -35,13 +35,13 @@ pub(super) struct Limits {
 pub(super) struct Rotating {
     path: PathBuf,
     limits: Limits,
-    /// None after it could not be opened again.
+    /// `None` after it could not be reopened.
     file: Option<File>,
     size: u64,
-    /// The last write has ended within a line.
+    /// Whether the last write ended within a line.
     is_torn: bool,
     clock: fn() -> Timestamp,
-    /// Compresses and removes what was put aside. At most one at a time.
+    /// The thread that compresses and removes rotated files. At most one at a time.
     upkeep: Option<JoinHandle<()>>,
 }
 
@@ -74,7 +74,7 @@ impl Rotating {
         Ok(log)
     }
 
-    /// Adds lines. On an error some of them may be in the file.
+    /// Appends lines. On an error some of them may be in the file.
     pub(super) fn write(&mut self, lines: &[Vec<u8>]) -> io::Result<()> {
         if !self.is_in_place() {
             self.reopen()?;
@@ -123,7 +123,7 @@ impl Rotating {
         Ok(())
     }
 
-    /// Puts the file aside and begins another one. What is no file, such as a pipe, has no size and stays.
+    /// Rotates the file. If it is no regular file, such as a pipe, it stays and its size counts as zero.
     fn rotate(&mut self) -> io::Result<()> {
         if !fs::metadata(&self.path)?.is_file() {
             self.size = 0;
@@ -143,7 +143,7 @@ impl Rotating {
         Ok(())
     }
 
-    /// A name that nothing has yet.
+    /// A name that no file has yet.
     fn aside(&self) -> PathBuf {
         let (stem, extension) = parts(&self.path);
         let mut time = (self.clock)();
@@ -163,13 +163,13 @@ impl Rotating {
 impl Drop for Rotating {
     fn drop(&mut self) {
         if let Some(upkeep) = self.upkeep.take() {
-            // It has logged what went wrong.
+            // The thread has logged its error.
             let _ = upkeep.join();
         }
     }
 }
 
-/// `audit-` and `.log`.
+/// The parts of a rotated name around the time: `audit-` and `.log`.
 fn parts(path: &Path) -> (OsString, OsString) {
     let mut stem = path.file_stem().unwrap_or_default().to_owned();
     stem.push("-");
@@ -189,7 +189,7 @@ fn stamp(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}-{:02}-{:02}.{millis:03}", time.hour(), time.minute(), time.second())
 }
 
-/// Compresses what was put aside, and removes what is too old or too much.
+/// Compresses rotated files, and removes those that are too old or too many.
 fn tidy(path: &Path, limits: Limits, now: Timestamp) -> io::Result<()> {
     let (stem, extension) = parts(path);
     let (stem, extension) = (stem.to_string_lossy().into_owned(), extension.to_string_lossy().into_owned());
@@ -199,7 +199,7 @@ fn tidy(path: &Path, limits: Limits, now: Timestamp) -> io::Result<()> {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let bare = name.strip_suffix(".gz").unwrap_or(&name);
         let time = bare.strip_prefix(&stem).and_then(|rest| rest.strip_suffix(&extension));
-        // The length of a time: other files may begin like the log.
+        // The length of a time is checked because other files may begin like the log.
         if let Some(time) = time.filter(|time| time.len() == stamp(now).len()) {
             aside.push((time.to_owned(), parent.join(&name), name.ends_with(".gz")));
         }
@@ -222,7 +222,7 @@ fn tidy(path: &Path, limits: Limits, now: Timestamp) -> io::Result<()> {
 fn compress(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".gz");
-    // Under another name until it is whole.
+    // Written under another name until it is complete.
     let mut partial = name.clone();
     partial.push(".partial");
     let output = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
@@ -297,7 +297,7 @@ mod tests {
                 ("audit.log", "x\n"),
             ],
         );
-        // What is there is gone on with.
+        // An existing file is appended to.
         open(&dir.path().join("audit.log"), LIMITS).write(&lines(&["y"])).unwrap();
         assert_eq!(files(dir.path())[3].1, "x\ny\n");
     }

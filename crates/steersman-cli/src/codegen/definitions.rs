@@ -13,7 +13,7 @@ use steersman_codegen::crd;
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// The definitions, of the groups that are wanted, by name.
+/// The definitions of the requested groups, by name.
 pub(super) async fn read(options: &DefinitionsOptions) -> Result<Vec<Value>, Failure> {
     let (mut definitions, origin) = match options.from_server {
         true => from_server(options.kubeconfig.as_deref()).await?,
@@ -47,7 +47,7 @@ async fn from_server(kubeconfig: Option<&Path>) -> Result<(Vec<Value>, String), 
     })?;
     let mut definitions: Vec<Value> = serde_json::from_value(list["items"].take()).unwrap_or_default();
     for definition in &mut definitions {
-        // What is in a list does not say what it is.
+        // Items of a list have no kind and apiVersion.
         definition["apiVersion"] = "apiextensions.k8s.io/v1".into();
         definition["kind"] = "CustomResourceDefinition".into();
     }
@@ -60,7 +60,7 @@ fn from_paths(paths: &[PathBuf]) -> Result<Vec<Value>, Failure> {
         if path.is_dir() {
             for file in files_in(path)? {
                 match read_file(&file) {
-                    // A directory may hold other things too.
+                    // A directory may contain other objects too.
                     Ok(read) => definitions.extend(read),
                     Err(crd::ReadError::NoDefinition { .. }) => {}
                     Err(error) => return Err(refused(&error)),
@@ -76,7 +76,7 @@ fn from_paths(paths: &[PathBuf]) -> Result<Vec<Value>, Failure> {
 fn read_file(path: &Path) -> Result<Vec<Value>, crd::ReadError> {
     let text = std::fs::read_to_string(path).map_err(|source| crd::ReadError::Io { path: path.to_owned(), source })?;
     let file = path.display().to_string();
-    // Read as definitions first, so that what is wrong with one is said with its file and document.
+    // Read as definitions first, so that an error names the file and the document.
     crd::read(&file, &text)?;
     crd::objects(&file, &text)
 }

@@ -1,4 +1,4 @@
-//! Tests of peers that do not read, or slowly, against the real server and a list of some megabytes.
+//! Tests of peers that do not read, or read slowly, against the real server and a list of some megabytes.
 
 use crate::activity::{Activity, WRITE_TIMEOUT};
 use crate::connection::{Connection, Protocol};
@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// What fits between the server and its peer.
+/// The buffer between the server and its peer.
 const PIPE_BYTES: usize = 1 << 16;
-/// More than any buffer or window on the way holds: HTTP/2 clients give a stream a few megabytes.
+/// More than all buffers and windows on the way can hold: HTTP/2 clients give a stream a few megabytes.
 const OBJECTS: usize = 300;
 const OBJECT_BYTES: usize = 20_000;
 

@@ -1,8 +1,8 @@
-//! `kube-apiserver`: the control plane with upstream's flags. Flags with a meaning here do what they say; the others are passed over,
-//! and said once in the log.
+//! `kube-apiserver`: the control plane with upstream's flags. Flags that apply here have upstream's meaning; the others
+//! are ignored, and named once in the log.
 //!
-//! It keeps the objects in memory, whatever etcd it is told of: who starts it this way throws them away at the end. It runs no
-//! controllers, as kube-apiserver runs none.
+//! It keeps the objects in memory, whatever etcd is configured: programs that start it this way discard the objects at
+//! the end. It runs no controllers, as kube-apiserver runs none.
 
 mod certificate;
 
@@ -40,14 +40,14 @@ use tokio_util::sync::CancellationToken;
 
 const TABLE: &str = include_str!("api_server/flags.txt");
 const SECURE_PORT: u16 = 6443;
-/// From this verbosity on upstream logs what helps in finding faults, and from the other one all there is.
+/// From this verbosity on upstream logs details for debugging, and from the next one everything.
 const VERBOSITY_DEBUG: i64 = 4;
 const VERBOSITY_TRACE: i64 = 8;
-/// Without the flag, upstream allows everything.
+/// Upstream's default allows everything.
 const ALLOWS_ALL: &str = "AlwaysAllow";
-/// Without the flag, upstream gives out these addresses.
+/// Upstream's default of the Service addresses.
 const SERVICE_RANGE: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 24));
-/// For how long tokens are issued where there is no limit.
+/// The values of a token lifetime that mean no limit.
 const NO_LIMIT: [&str; 2] = ["0", "0s"];
 
 /// The flags that `steersman server` has under the same names.
@@ -72,7 +72,7 @@ struct Shared {
     webhooks: WebhookOptions,
 }
 
-/// What the flags say, checked.
+/// The checked values of the flags.
 struct Plan {
     address: SocketAddr,
     advertised: IpAddr,
@@ -94,7 +94,7 @@ struct Plan {
     event_ttl: Duration,
     web: Web,
     tls: TlsPolicy,
-    /// How long requests are still answered after the signal to end.
+    /// The time for which requests are still answered after the signal to end.
     stop_delay: Duration,
     cert_dir: Option<PathBuf>,
 }
@@ -136,7 +136,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::Refused(format!("failed to create listener: failed to listen on {address}: {error}"))
     })?;
-    // Without a key of its own, one is made that lasts as long as the objects do.
+    // Without a key file, a key is made that lasts as long as the objects.
     let keys = plan.cert_dir.unwrap_or_default().join("account-keys");
     let mut authentication = authentication.with_keys_in(&keys, true)?;
     authentication.client_ca = plan.client_ca;
@@ -192,7 +192,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says once what is not as the flags have it.
+/// Logs once how the server differs from the flags.
 fn report(given: &Given) {
     if !given.passed_over.is_empty() {
         let flags: Vec<String> = given.passed_over.iter().map(|name| format!("--{name}")).collect();
@@ -287,7 +287,7 @@ fn ip(given: &Given, name: &str) -> Option<IpAddr> {
 fn shared(given: &Given) -> Result<Shared, Failure> {
     let command = Shared::command();
     let mut arguments = Vec::new();
-    // Upstream records nothing without a policy, nor without a place for it.
+    // Upstream records nothing without a policy or without a destination.
     let has_policy = given.one("audit-policy-file").is_some();
     let has_log = has_policy && given.one("audit-log-path").is_some();
     let has_webhook = has_policy && given.one("audit-webhook-config-file").is_some();
@@ -323,7 +323,7 @@ fn shared(given: &Given) -> Result<Shared, Failure> {
     if authorization.authorization_mode.is_empty() && authorization.authorization_config.is_none() {
         authorization.authorization_mode.push(ALLOWS_ALL.to_owned());
     }
-    // As upstream: where everybody may do everything, nobody comes without credentials.
+    // As upstream: where everything is allowed, requests without credentials are refused.
     let allows_all = authorization.authorization_mode.iter().any(|mode| mode == ALLOWS_ALL);
     shared.authentication.anonymous_auth = given.is_on("anonymous-auth").map(|is_on| is_on && !allows_all);
     shared.authentication.anonymous_default = !allows_all;

@@ -1,4 +1,4 @@
-//! `etcd`, as far as envtest asks for it: it says that it is healthy, and holds nothing.
+//! `etcd`, as far as envtest needs it: it answers health checks, and stores nothing.
 //!
 //! The control plane that stands in for kube-apiserver keeps the objects itself.
 
@@ -15,10 +15,10 @@ use std::convert::Infallible;
 use tokio::net::TcpListener;
 
 const TABLE: &str = include_str!("etcd/flags.txt");
-/// What the version that envtest installs with Kubernetes 1.36 says of itself.
+/// The version that envtest installs with Kubernetes 1.36 reports this.
 const VERSION: &str = "3.6.8";
 const CLIENT_URL: &str = "http://localhost:2379";
-/// Connections at a time; more wait in the kernel's queue.
+/// The most connections at a time; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
 
 pub(super) fn run(arguments: &[String]) -> Result<(), Ended> {
@@ -66,7 +66,7 @@ async fn accept(listener: TcpListener, permits: std::sync::Arc<tokio::sync::Sema
             let _permit = permit;
             let connection =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
-            // A client that goes away early is none of ours.
+            // A client that disconnects early is no error.
             let _ = connection.await;
         });
     }

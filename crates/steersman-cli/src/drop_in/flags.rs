@@ -1,8 +1,8 @@
-//! Flags as Go's pflag reads them: `--name=value`, `--name value`, `--switch`, `-v 4`; given more than once, the last value, or all
-//! if the flag takes several.
+//! Flags as Go's pflag parses them: `--name=value`, `--name value`, `--switch`, `-v 4`; if one is given more than once,
+//! the last value counts, or all if the flag takes several.
 //!
-//! Which flags there are is a table of text, a line each: a name and a type, with a `+` in front of those that mean something here.
-//! Upstream's words for what is wrong, since scripts look for them.
+//! The flags are listed in a text table, a line each: a name and a type, with a `+` before those that have an effect
+//! here. Error messages are upstream's, since scripts search for them.
 
 use crate::args::duration;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(crate) struct Flags {
     rows: Vec<Flag>,
 }
 
-/// A flag that the program has.
+/// A flag of the program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Flag {
     pub(crate) name: &'static str,
@@ -25,15 +25,15 @@ pub(crate) struct Flag {
     has_meaning: bool,
 }
 
-/// What was given.
+/// The given flags.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     values: BTreeMap<&'static str, Vec<String>>,
-    /// Flags that mean nothing here.
+    /// Given flags that have no effect here.
     pub(crate) passed_over: Vec<&'static str>,
 }
 
-/// Why there is nothing to run.
+/// The reason why the program does not run.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Problem {
     Help,
@@ -42,7 +42,7 @@ pub(crate) enum Problem {
 }
 
 impl Flags {
-    /// Reads a table; `has_meaning` tells of flags without a `+` that mean something nevertheless.
+    /// Reads a table; `has_meaning` names flags without a `+` that have an effect nevertheless.
     pub(crate) fn read(table: &'static str, has_meaning: impl Fn(&str) -> bool) -> Flags {
         let lines = table.lines().filter(|line| !line.starts_with('#'));
         let rows = lines.filter_map(|line| line.split_once(' ')).map(|(name, kind)| Flag {
@@ -53,7 +53,7 @@ impl Flags {
         Flags { rows: rows.collect() }
     }
 
-    /// The table as upstream's help prints it.
+    /// The table in the format of upstream's help.
     pub(crate) fn help(&self) -> String {
         let line = |flag: &Flag| {
             let meaning = if flag.has_meaning { "" } else { " (passed over)" };
@@ -65,7 +65,7 @@ impl Flags {
         self.rows.iter().map(line).collect()
     }
 
-    /// Reads the arguments after the program's name.
+    /// Parses the arguments after the program's name.
     pub(crate) fn parse(&self, arguments: &[String]) -> Result<Given, Problem> {
         let mut given = Given::default();
         let mut rest = arguments.iter();
@@ -103,7 +103,7 @@ impl Flags {
 
     fn flag(&self, written: &str, argument: &str) -> Result<Flag, Problem> {
         if let Some(name) = written.strip_prefix("--").filter(|name| !name.is_empty()) {
-            // Kubernetes takes both spellings.
+            // Kubernetes accepts both spellings.
             let dashes = name.replace('_', "-");
             let found = self.rows.iter().find(|flag| flag.name == dashes).copied();
             return found.ok_or_else(|| Problem::Wrong(format!("unknown flag: --{name}")));
@@ -121,7 +121,7 @@ impl Flags {
 }
 
 impl Given {
-    /// The last value of a flag that was given.
+    /// The last value of a given flag.
     pub(crate) fn one(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.last().map(String::as_str)
     }
@@ -131,13 +131,13 @@ impl Given {
         self.values.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// All values of a flag that takes several with commas between them.
+    /// All values of a flag that takes a list separated by commas.
     pub(crate) fn list(&self, name: &str) -> Vec<String> {
         let parts = self.each(name).iter().flat_map(|value| value.split(','));
         parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
     }
 
-    /// A switch; `None` if it was not given.
+    /// The value of a switch; `None` if it was not given.
     pub(crate) fn is_on(&self, name: &str) -> Option<bool> {
         self.one(name).and_then(truth)
     }
@@ -147,7 +147,7 @@ impl Given {
     }
 }
 
-/// What Go's `strconv.ParseBool` takes.
+/// A boolean as Go's `strconv.ParseBool` parses it.
 fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-/// What a user was refused.
+/// A refused request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Denial {
     pub(super) user: String,
@@ -15,13 +15,13 @@ pub(super) struct Denial {
     pub(super) what: What,
 }
 
-/// What a request was about.
+/// The subject of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum What {
     Path(String),
     Resource {
         group: String,
-        /// With its subresource, such as `pods/log`.
+        /// The resource with its subresource, such as `pods/log`.
         resource: String,
         namespace: Option<String>,
         name: Option<String>,
@@ -29,7 +29,7 @@ pub(super) enum What {
 }
 
 impl Denial {
-    /// Finds the refusal that a line quotes: a line of the access log, or of text.
+    /// Finds a refusal in a line of the access log, or in a line of other text.
     pub(super) fn find(line: &str) -> Option<Denial> {
         let line = line.trim();
         match serde_json::from_str(line) {
@@ -67,12 +67,12 @@ impl Denial {
 fn name_before(text: &str) -> Option<String> {
     let text = text.strip_suffix(" is forbidden: ")?;
     let inner = text.strip_suffix('"')?;
-    // Names of objects have no quotes.
+    // Names of objects contain no quotes.
     let (_, name) = inner.rsplit_once('"')?;
     Some(name.to_owned()).filter(|name| !name.is_empty())
 }
 
-/// A text in quotes, and what follows.
+/// A text in quotes, and the rest after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut chars = text.strip_prefix('"')?.char_indices();
     let mut inner = String::new();

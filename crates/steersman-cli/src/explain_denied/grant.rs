@@ -1,4 +1,4 @@
-//! The smallest roles and bindings that allow what was refused.
+//! The smallest roles and bindings that allow the refused requests.
 
 use crate::explain_denied::denial::{Denial, What};
 use serde::Serialize;
@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Printed first.
+/// The first line of the output.
 const HEAD: &str =
     "# `kubectl auth reconcile -f` adds this to what is there; `kubectl apply -f` replaces what has the same name.\n";
-/// The longest part of a user's name in the names of his roles.
+/// The longest part of a user's name in the names of the user's roles.
 const SLUG_BYTES_MAX: usize = 50;
 
-/// What is to be allowed, by user and namespace; without one it is the whole cluster.
+/// The missing permissions by user and namespace; without a namespace they are for the whole cluster.
 #[derive(Debug, Default)]
 pub(super) struct Grants(BTreeMap<(String, Option<String>), Wanted>);
 
@@ -91,7 +91,7 @@ impl Grants {
         self.0.is_empty()
     }
 
-    /// Adds what a refusal lacks; with `any_name` for all objects, whatever their name.
+    /// Adds the permission that a refused request lacks; with `any_name` for all objects, whatever their names.
     pub(super) fn add(&mut self, denial: Denial, any_name: bool) {
         let Denial { user, verb, what } = denial;
         let verbs = match what {
@@ -135,10 +135,10 @@ impl Grants {
 impl Wanted {
     /// One rule for all resources of a group that need the same verbs on the same names.
     fn rules(&self) -> Vec<Rule> {
-        // First the names that need the same verbs on the same resource, then the resources.
+        // Names that need the same verbs on the same resource are grouped first, then the resources.
         let mut names: BTreeMap<(&str, &str, Vec<String>, bool), BTreeSet<String>> = BTreeMap::new();
         for ((group, resource, name), verbs) in &self.resources {
-            // What is allowed whatever the name need not be allowed for one.
+            // Verbs that are allowed for all names need not be allowed for a single one.
             let for_all = self.resources.get(&(group.clone(), resource.clone(), None));
             let verbs = verbs.iter().filter(|verb| name.is_none() || !for_all.is_some_and(|all| all.contains(*verb)));
             let verbs: Vec<String> = verbs.cloned().collect();
@@ -180,8 +180,8 @@ fn subject(user: &str) -> Subject {
     }
 }
 
-/// A user's name as a part of an object's name: other characters than letters and digits become hyphens. So that two users do
-/// not have one role, a name that has lost something gets a number made of it.
+/// A user's name as a part of an object's name: characters other than letters and digits become hyphens. A name that
+/// has lost something gets a number made from it, so that no two users share a role.
 fn slug(user: &str) -> String {
     let account = user.strip_prefix("system:serviceaccount:").unwrap_or(user).replace(':', "-");
     let mut slug = String::new();
@@ -280,7 +280,7 @@ mod tests {
         assert!(text.contains("kind: ServiceAccount\n") && text.contains("name: Alice\n"), "{text}");
     }
 
-    /// Kind and name of each document, without the number.
+    /// The kind and the name of each document, without the number.
     fn expect(text: &str) -> Vec<String> {
         let documents = text.split("---\n").skip(1);
         let field = |document: &str, name: &str| {

@@ -1,4 +1,4 @@
-//! What a pod finds of its account: token, CA and namespace, and variables that say where the server is.
+//! The files that a pod has of its account: token, CA and namespace, and the variables with the server's address.
 
 use crate::Failure;
 use crate::files::{self, Rights};
@@ -13,13 +13,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The server, as a pod is told of it.
+/// The server in the form that pods get.
 #[derive(Debug)]
 pub(crate) struct Server {
     url: String,
     host: String,
     port: u16,
-    /// PEM.
+    /// The CA certificate in PEM.
     ca: String,
 }
 
@@ -61,7 +61,7 @@ impl Server {
 }
 
 impl Files {
-    /// Writes the files into a directory that nobody else may read.
+    /// Writes the files into a directory that no other user may read.
     pub(super) fn write(server: &Server, namespace: &str, token: &str) -> anyhow::Result<Files> {
         let parent = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
         let parent = parent.unwrap_or_else(std::env::temp_dir);
@@ -92,12 +92,12 @@ impl Files {
         &self.0
     }
 
-    /// Puts another token in place: a reader sees the old one or the new one.
+    /// Replaces the token: a reader sees the old one or the new one.
     pub(super) fn put_token(&self, token: &str) -> io::Result<()> {
         self.put("token", token.as_bytes())
     }
 
-    /// Tells a command where the server is.
+    /// Sets the variables with the server's address for a command.
     pub(super) fn set_variables(&self, server: &Server, command: &mut Command) {
         let port = server.port.to_string();
         command.env("KUBERNETES_SERVICE_HOST", &server.host);
@@ -112,7 +112,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // What stays is a token that ends soon, in a directory of its owner's.
+        // On a failure an expiring token stays in a private directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

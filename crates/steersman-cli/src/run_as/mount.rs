@@ -1,9 +1,9 @@
-//! The directory where pods have the files of their account, for one command and nobody else.
+//! Mounts the files of an account in the directory where pods have them, for one command only.
 //!
-//! A user who is not root may make a mount namespace in a user namespace of its own, where the system allows that. `unshare` of
-//! util-linux makes them (the calls are not safe in a process with threads) and runs this program again, which mounts and then
-//! becomes the command. `/run` has no `secrets` as a rule and only root may make it, so an empty file system is mounted there
-//! in which everything that was there appears again.
+//! Where the system allows it, an unprivileged user may make a mount namespace in a new user namespace. `unshare` of
+//! util-linux makes them (the system calls are not safe in a process with threads) and runs this program again, which
+//! mounts the files and then becomes the command. `/run` usually has no `secrets` and only root may create it, so an
+//! empty file system is mounted there, in which all previous entries are mounted again.
 
 use crate::run_as::command_of;
 use anyhow::Context as _;
@@ -16,17 +16,17 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Where pods have them.
+/// The directory where pods have the files.
 const STANDARD_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The subcommand, which users do not see.
+/// The hidden subcommand.
 pub(crate) const SUBCOMMAND: &str = "run-as-mounted";
 
-/// The command in a mount namespace of its own if that can be, else the command as it is.
+/// The command in a new mount namespace if that is possible, else the unchanged command.
 pub(super) fn command(dir: &Path, words: &[OsString]) -> Command {
     let flags: &[&str] = if rustix::process::geteuid().is_root() {
         &["--mount"]
     } else {
-        // The same user inside as outside, with the right to mount until the command begins.
+        // The user stays the same, and may mount until the command begins.
         &["--map-current-user", "--mount", "--keep-caps"]
     };
     let unshare = || {
@@ -60,12 +60,12 @@ pub(crate) fn become_command(dir: &Path, words: &[OsString]) -> ExitCode {
     if let Err(error) = mount_at_standard(dir) {
         eprintln!("steersman: {STANDARD_DIR} cannot be mounted, and is not there: {}", crate::chain(&*error));
     }
-    // Only for mounting: the command gets no rights that its user has not.
+    // The capabilities were only for mounting: the command gets no additional rights.
     let _ = rustix::thread::clear_ambient_capability_set();
     let error = command_of(words).exec();
     let program = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     eprintln!("steersman: cannot run {program:?}: {error}");
-    // As shells have it for a command that cannot be run.
+    // The exit codes of shells for a command that cannot be run.
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
@@ -77,7 +77,7 @@ fn mount_at_standard(dir: &Path) -> anyhow::Result<()> {
     mount_bind(dir, standard).with_context(|| format!("{} cannot be bound", dir.display()))
 }
 
-/// Makes the directory, though its parents belong to others.
+/// Creates the directory, even below directories of other users.
 fn make_room(standard: &Path) -> anyhow::Result<()> {
     let base = standard.ancestors().skip(1).find_map(|parent| parent.canonicalize().ok()).unwrap_or(PathBuf::from("/"));
     let missing: Vec<_> = {
@@ -87,7 +87,7 @@ fn make_room(standard: &Path) -> anyhow::Result<()> {
         parts
     };
     let before = File::open(&base).with_context(|| format!("{} cannot be read", base.display()))?;
-    // The old directory goes on to be reached by its descriptor.
+    // The old directory can still be reached by its descriptor.
     let before_path = PathBuf::from(format!("/proc/self/fd/{}", before.as_raw_fd()));
     let entries: Vec<_> = fs::read_dir(&before_path)?.collect::<Result<_, _>>()?;
     mount("tmpfs", &base, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755"))
@@ -102,7 +102,7 @@ fn make_room(standard: &Path) -> anyhow::Result<()> {
         } else {
             File::create(&new).and_then(|_| mount_bind(&old, &new).map_err(Into::into))
         };
-        // What cannot be shown is missing for the command, which is no reason not to run it.
+        // An entry that cannot be mounted is missing for the command, which can run nevertheless.
         if let Err(error) = shown {
             tracing::debug!(path = %new.display(), %error, "not visible to the command");
         }

@@ -17,7 +17,7 @@ impl Sample<'_> {
     }
 }
 
-/// The values of a text. Lines that have another form are left out.
+/// The values of a text. Lines of another form are skipped.
 pub(super) fn samples(text: &str) -> Vec<Sample<'_>> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
@@ -44,7 +44,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value })
 }
 
-/// The text up to the closing quotation mark, and what follows it.
+/// The text up to the closing quotation mark, and the rest after it.
 fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut end = 0;
     let bytes = text.as_bytes();

@@ -1,17 +1,17 @@
-//! The lines of a body, put together of its chunks without copying them.
+//! The lines of a body, assembled from its chunks without copying them.
 //!
-//! A watch gives an event as one chunk, several events as one chunk, or a large event as several chunks that it shares with other
-//! watches. A line is bounded by the largest event, and its pieces are the memory of the watch.
+//! A watch sends an event as one chunk, several events as one chunk, or a large event as several chunks that it shares
+//! with other watches. A line is bounded by the largest event, and its pieces are the memory of the watch.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Chunks that have come and are not yet sent.
+/// Chunks that have arrived and are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// The beginning of a line that has not ended.
+    /// The beginning of an incomplete line.
     begun: Vec<Bytes>,
-    /// The bytes behind it, still to be searched.
+    /// The bytes after it, still to be searched.
     rest: VecDeque<Bytes>,
 }
 
@@ -28,7 +28,7 @@ impl Lines {
         self.rest.push_back(chunk);
     }
 
-    /// The next line that has ended.
+    /// The next complete line.
     pub(crate) fn next(&mut self) -> Option<Line> {
         while let Some(mut chunk) = self.rest.pop_front() {
             let Some(end) = memchr::memchr(b'\n', &chunk) else {

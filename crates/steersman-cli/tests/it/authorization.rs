@@ -1,4 +1,4 @@
-//! Who may do what: kubectl's commands about access, the flags that choose the authorizers, and `explain-denied`.
+//! Authorization: kubectl's commands about access, the flags that choose the authorizers, and `explain-denied`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::support::eventually;
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::{Plane, run, steersman};
 
-/// What `explain-denied` prints for a text.
+/// The output of `explain-denied` for a text.
 fn explained(home: &Path, text: &str) -> String {
     let mut command: Command = steersman(home);
     let mut child =
@@ -31,7 +31,7 @@ fn what_explain_denied_prints_allows_what_was_denied() {
     kubectl.ok("create configmap other --namespace app");
     kubectl.ok("create serviceaccount robot --namespace app");
 
-    // From the access log: a user in a namespace, and at the scope of the cluster.
+    // From the access log: a user in a namespace, and in the whole cluster.
     let wanted =
         ["get configmap config --namespace app --as alice", "get nodes --as alice", "get --raw /metrics --as alice"];
     for words in wanted {
@@ -49,7 +49,7 @@ fn what_explain_denied_prints_allows_what_was_denied() {
     for words in wanted {
         kubectl.ok(words);
     }
-    // And no more.
+    // And nothing more.
     for words in [
         "get configmap other --namespace app --as alice",
         "get configmaps --namespace app --as alice",
@@ -58,7 +58,7 @@ fn what_explain_denied_prints_allows_what_was_denied() {
         assert!(kubectl.fails(words).contains("(Forbidden)"), "{words}");
     }
 
-    // From what kubectl said: a service account, which gets to see all objects by `kubectl apply` as well.
+    // From kubectl's output: a service account, which also gets access to all objects by `kubectl apply`.
     let robot = "get configmaps --namespace app --as system:serviceaccount:app:robot";
     let said = kubectl.fails(robot);
     let yaml = explained(home.path(), &said);
@@ -66,7 +66,7 @@ fn what_explain_denied_prints_allows_what_was_denied() {
     kubectl.apply(&yaml);
     kubectl.ok(robot);
 
-    // Nothing to explain.
+    // The text contains no refusal by authorization.
     let nothing = home.path().join("nothing");
     std::fs::write(&nothing, "pods \"p\" is forbidden: exceeded quota\n").unwrap();
     let ended = run(home.path(), ["explain-denied", nothing.to_str().unwrap()]);
@@ -85,7 +85,7 @@ fn kubectl_asks_who_may_what_and_brings_roles_up_to_date() {
     assert_eq!(kubectl.ok("auth can-i * *"), "yes");
     assert_eq!(kubectl.run("auth can-i list pods --as alice").stdout, "no");
     kubectl.ok("create rolebinding alice --clusterrole=view --user=alice");
-    // In force when its writer is answered.
+    // A role is in force when its write is answered.
     assert_eq!(kubectl.ok("auth can-i list pods --as alice"), "yes");
     assert_eq!(kubectl.run("auth can-i list secrets --as alice").stdout, "no");
     assert!(kubectl.ok("auth can-i --list --as alice").contains("deployments.apps"));
@@ -116,7 +116,7 @@ fn authorizers_are_chosen_by_flags_and_by_a_file() {
     ] {
         let plane = Plane::server(home.path(), flags);
         let kubectl = Kubectl::new(program.clone(), &plane.kubeconfig());
-        // Members of system:masters may, whatever the mode.
+        // Members of system:masters may do everything, whatever the mode.
         kubectl.ok("get secrets");
         match refused {
             Some(refused) => assert!(kubectl.fails("get secrets --as alice").contains(refused), "{flags:?}"),

@@ -1,6 +1,7 @@
-//! Two replicas of the Network operator on a real Neutron while everything around them fails: in the end Neutron has exactly what is
-//! declared, and while nothing happens it is hardly asked. `STEERSMAN_LONG` makes it a thousand networks, twenty kills and outages of a
-//! minute; `STEERSMAN_CAMPAIGN_NETWORKS` makes it another number of networks.
+//! Two replicas of the Network operator on a real Neutron while everything around them fails: in the end Neutron has
+//! exactly the declared networks, and while nothing happens it gets hardly any requests. With `STEERSMAN_LONG` there
+//! are a thousand networks, twenty kills and outages of a minute; `STEERSMAN_CAMPAIGN_NETWORKS` sets another number of
+//! networks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +16,17 @@ use crate::support::plane::{Plane, steersman};
 use crate::support::process::Process;
 use crate::support::proxy::Proxy;
 
-/// How much of everything.
+/// The size of the campaign.
 struct Extent {
     n_networks: usize,
     n_kills: usize,
-    /// How long Neutron, and then the control plane, is away.
+    /// The duration of the outage of Neutron, and then of the control plane.
     outage: Duration,
-    /// How long each state may take to come about.
+    /// The time limit for each state to be reached.
     patience: Duration,
-    /// How long a leader that was killed holds up the other replica.
+    /// The time for which a killed leader blocks the other replica.
     lease: Duration,
-    /// How often the leader lists everything.
+    /// The interval at which the leader lists everything.
     interval: Duration,
     orphan_grace: Duration,
     quiet: Duration,
@@ -54,7 +55,7 @@ const LONG: Extent = Extent {
     quiet: Duration::from_secs(120),
 };
 
-/// Networks, and subnets, in one answer.
+/// The page size of networks and subnets.
 const PAGE: usize = 500;
 
 /// A cluster of two replicas.
@@ -104,7 +105,7 @@ impl Campaign<'_> {
         self.replicas.insert(name, Process::start(&mut command));
     }
 
-    /// Starts others for those that have ended, as one that loses its lease does.
+    /// Replaces replicas that have ended, as one does that loses its lease.
     fn restart_ended(&mut self) {
         let ended: Vec<String> =
             self.replicas.iter_mut().filter_map(|(name, process)| (!process.runs()).then(|| name.clone())).collect();
@@ -143,7 +144,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// What differs between what is declared and what Neutron has.
+    /// The difference between the declared networks and those in Neutron.
     fn difference(&self) -> Result<(), String> {
         let listed = self.kubectl.run("get networks -o json");
         let objects: Value = serde_json::from_str(&listed.stdout).map_err(|error| format!("no list: {error}"))?;
@@ -186,7 +187,7 @@ impl Campaign<'_> {
             self.restart_ended();
             let Err(difference) = self.difference() else { break };
             assert!(Instant::now() < deadline, "after {after} they do not agree: {difference}");
-            // Looking costs Neutron two listings.
+            // Each check costs Neutron two listings.
             std::thread::park_timeout(self.extent.outage / 6);
         }
         println!(
@@ -196,7 +197,7 @@ impl Campaign<'_> {
         );
     }
 
-    /// Does something to networks behind the operator's back.
+    /// Changes networks behind the operator's back.
     fn meddle(&self, indices: impl IntoIterator<Item = usize>) {
         let listed = self.kubectl.run("get networks -o json");
         let Ok(listed) = serde_json::from_str::<Value>(&listed.stdout) else { return };
@@ -247,7 +248,7 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     let n = campaign.extent.n_networks;
     let all: Vec<String> = (0..n).map(|index| manifest(index).to_string()).collect();
     campaign.kubectl.apply(&all.join("\n---\n"));
-    // The leader is killed while it makes them, and while it repairs what was done to them.
+    // The leader is killed while it creates the networks, and while it repairs the changes made to them.
     for round in 0..campaign.extent.n_kills {
         let leader = campaign.leader();
         campaign.meddle((0..4).map(|step| (round * 4 + step) % n));
@@ -268,7 +269,8 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     campaign = campaign.without_plane(&listen);
     campaign.agree("the control plane was away");
 
-    // Objects go while no operator runs: one is waited for, of the other somebody has taken the finalizer.
+    // Two objects are deleted while no operator runs: one keeps its finalizer and waits, the other's finalizer has been
+    // removed.
     for name in campaign.replicas.keys().cloned().collect::<Vec<_>>() {
         campaign.kill(&name);
     }
@@ -282,7 +284,7 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     let left: Value = campaign.kubectl.json("get networks");
     assert_eq!(left["items"].as_array().unwrap().len(), n - 3);
 
-    // What was under way is over within an interval or two.
+    // Work in progress ends within an interval or two.
     std::thread::park_timeout(3 * campaign.extent.interval);
     let (before, begun) = (campaign.proxy.n_requests(), Instant::now());
     std::thread::park_timeout(campaign.extent.quiet);
@@ -295,7 +297,7 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
 }
 
 impl Campaign<'_> {
-    /// The control plane is killed, is away for a while, and comes back at the same address with the same data.
+    /// The control plane is killed, stays down for a while, and comes back at the same address with the same data.
     fn without_plane(mut self, listen: &str) -> Self {
         let home = self.home;
         self.plane.kill();

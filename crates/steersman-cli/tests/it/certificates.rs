@@ -1,4 +1,4 @@
-//! Certificates that users ask for and administrators approve.
+//! Certificates that users request and administrators approve.
 
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::Plane;
@@ -8,7 +8,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 use std::fs;
 
-/// A request of `carol` and her group to a signer.
+/// A certificate signing request of `carol` and her group.
 fn request(key: &KeyPair, name: &str, signer: &str, usage: &str) -> Value {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

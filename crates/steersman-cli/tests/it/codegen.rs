@@ -1,4 +1,4 @@
-//! `steersman codegen` and `steersman new` as commands: what is written, what is compared, what is refused.
+//! `steersman codegen` and `steersman new` as commands: files that are written or compared, and refusals.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::support::kubectl::{Kubectl, program};
 use crate::support::plane::{Plane, run};
 use crate::support::root;
 
-/// Runs `steersman ARGUMENTS` in `home`, expects the exit code, and returns what it printed and said.
+/// Runs `steersman ARGUMENTS` in `home`, expects the exit code, and returns its standard output and standard error.
 #[track_caller]
 fn steersman(home: &Path, arguments: &str, code: i32) -> (String, String) {
     let ended = run(home, arguments.split_whitespace());
@@ -43,7 +43,7 @@ fn a_check_fails_when_output_is_stale_and_names_file_and_command() {
     fs::write(&definition, text).unwrap();
     let (_, said) = steersman(home.path(), &format!("{command} --check"), 1);
     assert!(said.contains("client/samplecrd_v1/apply.rs differs"), "{said}");
-    // What was generated of a version that is gone goes too, and what a person wrote stays.
+    // Generated files of a removed version are removed too; handwritten files stay.
     fs::write(home.path().join("src/client/hand.rs"), "//! Mine.\n").unwrap();
     let text = fs::read_to_string(&definition).unwrap().replace("- name: v1\n", "- name: v2\n");
     fs::write(&definition, text).unwrap();

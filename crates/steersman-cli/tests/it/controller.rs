@@ -1,4 +1,4 @@
-//! The Network controller seen from outside: started early, alone, with bad input, with a cloud that goes away.
+//! The Network controller at its boundary: started early, alone, with bad input, with a cloud that becomes unavailable.
 
 use std::io::{Read, Write};
 
@@ -16,7 +16,7 @@ fn network(name: &str, cidr: &str, gateway: &str) -> String {
     )
 }
 
-/// The condition of `kind` of a network, once there is one for its present generation.
+/// The condition of `kind` of a network, once it is for the current generation.
 fn condition(kubectl: &Kubectl, name: &str, kind: &str) -> Value {
     eventually(&format!("condition {kind} of network {name}"), || {
         let network = kubectl.json(&format!("get network {name}"));
@@ -59,7 +59,7 @@ fn bad_input_ends_in_condition_and_event_and_heals() {
 fn cloud_that_is_away_is_a_condition_until_it_is_back() {
     let (Some(program), Some(neutron)) = (kubectl::program(), Neutron::shared()) else { return };
     let home = tempfile::tempdir().unwrap();
-    // A port that answers nothing: bound by nobody once the listener is gone.
+    // A port that does not answer: nothing listens there after the listener is dropped.
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let flags = ["--neutron-url", &format!("http://{nowhere}"), "--neutron-auth", "none"];
     let plane = Plane::up(home.path(), &flags);
@@ -138,7 +138,7 @@ fn a_controller_alone_serves_its_metrics_and_health_until_it_ends() {
     assert!(get("/healthz").ends_with("\r\n\r\nok"));
     let reconciles = "\ncontroller_runtime_reconcile_total{controller=\"network-controller\",result=\"success\"} 0\n";
     assert!(get("/metrics").contains(reconciles));
-    // There is no definition of Networks yet, so the first requests fail, and count.
+    // The definition of Networks does not exist yet, so the first requests fail, and are counted.
     let host = plane.listen();
     let not_found = format!("\nrest_client_requests_total{{code=\"404\",method=\"GET\",host=\"{host}\"}} ");
     eventually("a request is counted", || get("/metrics").contains(&not_found).then_some(()));
@@ -168,14 +168,14 @@ fn second_signal_ends_a_controller_that_waits_for_its_cloud() {
     kubectl.ok("apply -f manifests/crd/network-v1.yaml");
     kubectl.apply(&network("stuck", "10.6.0.0/24", "10.6.0.1"));
 
-    // A cloud that takes a request and never answers.
+    // A cloud that accepts a request and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let mut command = steersman(home.path());
     command.arg("network").arg("--kubeconfig").arg(plane.kubeconfig());
     let controller = Process::start(command.args(["--neutron-url", &url, "--neutron-auth", "none"]));
     let _request = silent.accept().unwrap();
-    // Two of a kind could arrive as one.
+    // Two signals of the same kind could arrive as one.
     controller.signal("INT");
     controller.signal("TERM");
     let ended = controller.end();
@@ -198,7 +198,7 @@ fn the_kustomization_makes_a_deployment_that_the_program_understands() {
         kubectl.ok(&format!("-n network-operator get {object}"));
     }
 
-    // The arguments are good for all but where the cluster is, which a pod would know.
+    // The arguments are complete except for the address of the cluster, which a pod would have.
     let clouds =
         "clouds: {openstack: {auth: {auth_url: 'http://127.0.0.1:9/v3', username: u, password: p, project_name: p}}}";
     std::fs::write(home.path().join("clouds.yaml"), clouds).unwrap();

@@ -1,4 +1,5 @@
-//! kill -9 in the middle of concurrent creates: what was acknowledged is there, and the cloud is brought to agree.
+//! kill -9 in the middle of concurrent creates: acknowledged objects exist afterwards, and the cloud is brought into
+//! agreement.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::support::neutron::Neutron;
 use crate::support::plane::Plane;
 
 const WRITERS: usize = 200;
-/// So many creates are acknowledged when the process is killed. Many more are under way.
+/// The number of acknowledged creates at which the process is killed. Many more are in flight.
 const ACKNOWLEDGED_AT_KILL: usize = 20;
 
 fn resource(group: &str, kind: &str) -> ApiResource {
@@ -27,7 +28,7 @@ fn network(index: usize) -> Value {
     json!({"spec": {"cidr": format!("10.77.{index}.0/24"), "gateway": format!("10.77.{index}.1")}})
 }
 
-/// Lets `WRITERS` clients create an object each at the same time, kills the server while they do, and returns the names of
+/// Lets `WRITERS` clients create an object each concurrently, kills the server meanwhile, and returns the names of
 /// those whose create was acknowledged.
 #[tokio::main]
 async fn create_until_killed(plane: Plane, resource: &ApiResource, body: fn(usize) -> Value) -> BTreeSet<String> {
@@ -57,7 +58,7 @@ async fn create_until_killed(plane: Plane, resource: &ApiResource, body: fn(usiz
     acknowledged
 }
 
-/// The names and statuses of what is there.
+/// The names and statuses of the existing objects.
 fn listed(kubectl: &Kubectl, kind: &str) -> Vec<(String, Value)> {
     let list = kubectl.json(&format!("get {kind}"));
     let items = list["items"].as_array().unwrap();
@@ -86,7 +87,7 @@ fn acknowledged_objects_survive_kill() {
         let plane = Plane::server(home.path(), &[]);
         let kubectl = Kubectl::new(program.clone(), &plane.kubeconfig());
         check_all_there(&kubectl, "configmaps", &acknowledged);
-        // The store goes on where it was: a later write has a later version than all before it.
+        // The store continues at its last revision: a later write has a later version than all before it.
         kubectl.ok("create configmap later");
         let versions: Vec<(u64, bool)> = kubectl.json("get configmaps")["items"]
             .as_array()
@@ -102,7 +103,7 @@ fn acknowledged_objects_survive_kill() {
     }
 }
 
-/// The real Neutron answers some twenty requests a second, and less beside other tests.
+/// The real Neutron answers some twenty requests per second, and fewer beside other tests.
 #[track_caller]
 fn wait_until_all_are_ready(kubectl: &Kubectl) {
     let wait = "wait --for=condition=Ready networks --all --timeout=100s";
@@ -110,7 +111,7 @@ fn wait_until_all_are_ready(kubectl: &Kubectl) {
     assert!(ready, "{}", kubectl.ok("get networks -o wide"));
 }
 
-/// Networks that are created until the kill, then brought to agree by the next process. Returns their statuses.
+/// Networks are created until the kill, then brought into agreement by the next process. Returns their statuses.
 fn networks_after_kill(home: &Path, flags: &[&str]) -> Option<Vec<Value>> {
     let program = kubectl::program()?;
     let plane = Plane::up(home, flags);
@@ -137,7 +138,7 @@ fn ids(values: &[Value], field: &str) -> BTreeSet<String> {
 fn simulated_cloud_agrees_after_kill() {
     let home = tempfile::tempdir().unwrap();
     let Some(statuses) = networks_after_kill(home.path(), &[]) else { return };
-    // The simulated cloud is on disk too: another start finds every network again and makes none anew.
+    // The simulated cloud is on disk too: another start finds every network again and creates none.
     let Some(program) = kubectl::program() else { return };
     let plane = Plane::up(home.path(), &[]);
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
@@ -152,7 +153,7 @@ fn real_neutron_agrees_after_kill() {
     let Some(neutron) = Neutron::start() else { return };
     let home = tempfile::tempdir().unwrap();
     let Some(statuses) = networks_after_kill(home.path(), &neutron.flags()) else { return };
-    // Exactly one network and one subnet each: nothing lost, nothing made twice.
+    // Exactly one network and one subnet each: none is lost, none is duplicated.
     assert_eq!(ids(&neutron.networks(), "id"), ids(&statuses, "networkID"));
     assert_eq!(ids(&neutron.subnets(), "id"), ids(&statuses, "subnetID"));
     let cidrs = neutron.subnets().iter().map(|subnet| subnet["cidr"].as_str().unwrap().to_owned()).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! The folder for envtest, and the programs in it, started and asked as envtest starts and asks them. A suite of a real operator
-//! is in `tests/clients/envtest`.
+//! The folder for envtest, and the programs in it, used as envtest uses them. A suite of a real operator is in
+//! `tests/clients/envtest`.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ use crate::support::plane::{run, steersman};
 use crate::support::process::{Ended, Process};
 use crate::support::{eventually, missing, on_path};
 
-/// A folder made in `home`.
+/// Makes the folder in `home`.
 #[track_caller]
 fn assets(home: &Path) -> PathBuf {
     let made = run(home, ["envtest", "assets"]);
@@ -24,7 +24,7 @@ fn ended(program: &Path, arguments: &[&str]) -> Ended {
     Process::start(Command::new(program).args(arguments)).end()
 }
 
-/// A port that was free a moment ago, as envtest chooses its own.
+/// A port that was free a moment ago; envtest chooses its ports in the same way.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -170,7 +170,7 @@ fn flags_are_those_of_kube_apiserver_and_an_unknown_one_is_refused_by_name() {
     assert_eq!((unknown.status.code(), unknown.stderr.trim_end()), (Some(1), "Error: unknown flag: --no-such-flag"));
     let help = ended(&server, &["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    // envtest looks for this one at the beginning of a line, to learn whether it has to be given.
+    // envtest searches for this flag at the beginning of a line, to learn whether it must set it.
     let flags: Vec<&str> = help.stdout.lines().map(str::trim_start).filter(|line| line.starts_with("--")).collect();
     assert!(flags.iter().all(|line| !line.starts_with("--insecure-port")) && flags.len() > 150);
     assert!(ended(&server, &["--version"]).stdout.starts_with("Kubernetes v1.36."));
@@ -224,7 +224,7 @@ fn a_server_takes_the_certificates_it_is_given_and_answers_health_to_anybody() {
         "--enable-admission-plugins=NodeRestriction,ImagePolicyWebhook".to_owned(),
     ]));
     let url = format!("https://127.0.0.1:{port}");
-    // The answer and its status code, to a user by a token, or to nobody.
+    // The answer and its status code, for a user with a token or for an anonymous one.
     let ask = |token: Option<&str>, path: &str| {
         let mut command = Command::new("curl");
         command.args(["-sS", "--max-time", "100", "-w", "%{http_code}", "--cacert"]).arg(certs.join("apiserver.crt"));

@@ -1,5 +1,6 @@
-//! Two users with few rights attack the built server while another client reads: every request is answered, nobody is kept from
-//! reading, and the process stays within its bounds. Times are measured by `cargo xtask bench hostile`, not here.
+//! Two users with few rights attack the built server while another client reads: every request is answered, no client
+//! is kept from reading, and the process stays within its bounds. Times are measured by `cargo xtask bench hostile`,
+//! not here.
 
 mod attacks;
 mod watches;
@@ -23,7 +24,7 @@ const SEED: u64 = 20;
 /// Requests of each kind and user in a long run.
 const LONG_EACH: usize = 10;
 
-/// A server that is attacked.
+/// A server under attack.
 pub(crate) struct Attacked {
     plane: Plane,
     pub(crate) target: Target,
@@ -48,7 +49,7 @@ impl Attacked {
         self.target.user(USERS[0].1, Protocol::Http1)
     }
 
-    /// The server has not panicked, and ends as it should.
+    /// Stops the server, which must not have panicked and must end cleanly.
     pub(crate) fn stop(self) {
         self.plane.stop();
     }
@@ -67,7 +68,7 @@ pub(crate) fn check(results: &Results) {
     assert!(!results.reads.is_empty());
 }
 
-/// An answer to a request that the server does not take.
+/// The answer to a request that the server must refuse.
 #[track_caller]
 pub(crate) fn refusal(outcome: &Outcome) -> (u16, String) {
     let answer = outcome.answer.as_ref().unwrap_or_else(|error| panic!("no answer: {error}"));
@@ -89,7 +90,7 @@ async fn hostile_requests_are_answered_while_others_read_and_take_bounded_memory
     let mut sent = Vec::new();
     for user in 0..USERS.len() {
         let made = requests::all(&mut material(&lists, user, seed + user as u64), n_each);
-        // In a short run the users share the kinds.
+        // In a short run each user sends a part of the kinds.
         let mine = made.into_iter().enumerate().filter(|(index, _)| is_long || index % USERS.len() == user);
         sent.extend(mine.map(|(_, request)| (user, request)));
     }

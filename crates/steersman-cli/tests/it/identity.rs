@@ -1,4 +1,5 @@
-//! Who is who: tokens of service accounts with the stock kubectl, keys of one's own, proxies, requests without credentials.
+//! Authentication: tokens of service accounts with the stock kubectl, configured keys, proxies, requests without
+//! credentials.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -20,7 +21,7 @@ use crate::support::{eventually, missing};
 
 const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// The part of a token, as JSON.
+/// A part of a token as JSON.
 fn part(token: &str, index: usize) -> Value {
     let part = token.split('.').nth(index).unwrap();
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
@@ -137,7 +138,7 @@ fn requests_without_credentials_are_answered_where_that_is_wanted() {
     plane.stop();
 }
 
-/// Writes a CA, and a certificate of it for somebody with its key.
+/// Writes a CA, and a client certificate that it has signed, with its key.
 fn write_certificates(dir: &Path, name: &str) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -205,7 +206,7 @@ fn command_runs_as_an_account_as_in_a_pod() {
         missing("a mount namespace for users who are not root");
     } else {
         assert!(ended.status.success(), "{ended:#?}");
-        // In-cluster configuration: nothing but the standard path and the two variables.
+        // In-cluster configuration: only the standard path and the two variables.
         let ended = run_as("default/robot", &format!("unset KUBECONFIG; ls /run >&2; {WHO}")).end();
         assert_eq!(ended.stdout, name, "{ended:#?}");
         let ended = run_as("default/robot", "cat /var/run/secrets/kubernetes.io/serviceaccount/namespace").end();
@@ -263,7 +264,7 @@ fn command_runs_as_an_account_by_a_user_who_is_not_root() {
     let ended = Process::start(&mut run_as(script)).end();
     let lines: Vec<&str> = ended.stdout.lines().collect();
     let [uid, mode, claims] = lines.as_slice() else { panic!("{ended:#?}") };
-    // In a mount namespace of its own, a user is root there.
+    // In its own mount namespace, a user is root.
     assert!(["0", "65534"].contains(uid), "{ended:#?}");
     assert_eq!(*mode, "700");
     let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! The sidecar of the source document, injected by an initializer: with the stock kubectl, an injector that comes and goes, and a
-//! server that is killed.
+//! The sidecar of the source document, injected by an initializer: with the stock kubectl, an injector that starts and
+//! stops, and a server that is killed.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,13 +24,14 @@ use crate::support::process::Process;
 const ENVOY: &str = "envoy.initializer.kubernetes.io";
 const CREATE: &str = "create -f manifests/initializers/myapp-pod.yaml";
 
-/// The program of the document: puts what is in the ConfigMap `envoy-initializer` into new Pods. As an initializer, or as a webhook.
+/// The program of the document: adds the content of the ConfigMap `envoy-initializer` to new Pods, as an initializer or
+/// as a webhook.
 struct Injector {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
-/// What kept the injector from its work.
+/// The error of the injector.
 #[derive(Debug)]
 enum InjectorError {
     Api(kube::Error),
@@ -81,7 +82,7 @@ impl Injector {
         Injector { stop, thread }
     }
 
-    /// The same sidecar by a mutating webhook. Returns where it listens.
+    /// The same sidecar by a mutating webhook. Returns its address.
     fn start_webhook(kubeconfig: &Path) -> (Injector, SocketAddr) {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -112,7 +113,7 @@ impl Injector {
 }
 
 async fn inject(key: ObjectKey, client: &Client) -> Result<Action, InjectorError> {
-    // The types of this day have no initializers, so the Pod is read as it is.
+    // Current types have no initializers, so the Pod is read as JSON.
     let path = format!("/api/v1/namespaces/default/pods/{}", key.name());
     let pod: Value = match client.request(http::Request::get(path).body(Vec::new()).unwrap()).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Action::AwaitChange),
@@ -134,14 +135,14 @@ async fn inject(key: ObjectKey, client: &Client) -> Result<Action, InjectorError
     Ok(Action::AwaitChange)
 }
 
-/// What the ConfigMap says.
+/// The content of the ConfigMap.
 async fn sidecar(client: &Client) -> Result<Value, InjectorError> {
     let config = Api::<ConfigMap>::namespaced(client.clone(), "default").get("envoy-initializer").await?;
     let text = config.data.and_then(|mut data| data.remove("config")).unwrap_or_default();
     serde_saphyr::from_str(&text).map_err(|error| InjectorError::Config(error.to_string()))
 }
 
-/// What the webhook makes of a Pod.
+/// Adds the sidecar to a Pod, as the webhook.
 async fn answer(mut pod: Value, _request: &Admission<Value>, client: &Client) -> Result<Value, Denial> {
     let part = sidecar(client).await?;
     for field in ["containers", "volumes"] {
@@ -170,7 +171,7 @@ fn configure(kubectl: &Kubectl) {
     );
 }
 
-/// Says how long the initializer may take, and what happens then.
+/// Sets the time limit of the initializer, and the policy for its expiry.
 fn limit(kubectl: &Kubectl, seconds: u32, policy: &str) {
     let patch = json!([
         {"op": "add", "path": "/initializers/0/timeoutSeconds", "value": seconds},
@@ -200,7 +201,7 @@ fn check_injected(kubectl: &Kubectl, name: &str) {
     assert!(volumes.iter().any(|volume| volume["name"] == "envoy-conf"), "{volumes:#?}");
 }
 
-/// Whether a Pod is there and waits.
+/// Whether a Pod exists and waits.
 fn is_waiting(kubectl: &Kubectl, name: &str) -> bool {
     let ended = kubectl.run(&format!("get pod {name} -o jsonpath={{.metadata.initializers.pending[0].name}}"));
     ended.status.success() && ended.stdout.trim() == ENVOY
@@ -233,7 +234,7 @@ fn a_pod_asks_for_the_sidecar_by_its_annotation() {
     let plane = plane(home.path());
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
     configure(&kubectl);
-    // Nobody gets it by a rule.
+    // The configuration has no rule, so no object gets the initializer by one.
     kubectl.apply(&format!(
         "apiVersion: admissionregistration.k8s.io/v1alpha1\nkind: InitializerConfiguration\nmetadata: {{name: envoy-config}}\ninitializers: [{{name: {ENVOY}, rules: []}}]\n"
     ));
@@ -300,7 +301,7 @@ fn creations_that_wait_survive_kill() {
     configure(&kubectl);
     let creation = Process::start(&mut kubectl.command(CREATE));
     eventually("the Pod waits", || is_waiting(&kubectl, "myapp-pod").then_some(()));
-    // Somebody else who waits goes: his creation is not waited for any more.
+    // Another waiting client disconnects: its creation is no longer waited for.
     let pod = kubectl.ok("create -f manifests/initializers/myapp-pod.yaml --dry-run=client -o yaml");
     let other = kubectl.manifest(&pod.replace("name: myapp-pod", "name: other-pod"));
     let abandoned = Process::start(&mut kubectl.command(&format!("create -f {other}")));
@@ -334,7 +335,7 @@ fn creations_that_wait_survive_kill() {
     eventually("the Pod waits", || is_waiting(&kubectl, "myapp-pod").then_some(()));
     second.kill();
     assert_ne!(creation.end().status.code(), Some(0));
-    // Nobody initializes it, and its time is over.
+    // Nothing initializes it, and its time has passed.
     let third = plane(home.path());
     let kubectl = Kubectl::new(program, &third.kubeconfig());
     eventually("its time is over", || {
@@ -366,7 +367,7 @@ fn a_namespace_goes_with_what_waits_in_it() {
 fn a_mutating_webhook_puts_in_the_same_sidecar() {
     let Some(program) = kubectl::program() else { return };
     let home = tempfile::tempdir().unwrap();
-    // Without initializers: a webhook needs none.
+    // The server runs without initializers: a webhook needs none.
     let plane = Plane::server(home.path(), &[]);
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
     kubectl.ok("apply -f manifests/initializers/envoy-initializer.yaml");

@@ -1,4 +1,4 @@
-//! Start, stop, start again: readiness, signals, what is on disk.
+//! Start, stop, restart: readiness, signals, files on disk.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -120,7 +120,7 @@ fn is_secret(path: &Path, bytes: &[u8]) -> bool {
     text.contains("PRIVATE KEY-----") || path.ends_with("kubeconfig")
 }
 
-/// Every file below `directory`, with what it holds.
+/// Every file below `directory`, with its content.
 fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).unwrap() {

@@ -1,7 +1,7 @@
-//! The built `steersman` binary, driven end to end as its users drive it: stock kubectl, curl, signals, a real Neutron.
+//! The built `steersman` binary, tested end to end with its users' tools: stock kubectl, curl, signals, a real Neutron.
 //!
-//! kubectl is `$KUBECTL`, else `$KUBECTL_1_35`, else the one on PATH; Neutron is installed in `$NEUTRON_VENV`. `cargo xtask
-//! test` provides both, and so does `eval "$(cargo xtask tools)"`. A test that cannot have its real component says so on
+//! kubectl is `$KUBECTL`, else `$KUBECTL_1_35`, else the one on PATH; Neutron is installed in `$NEUTRON_VENV`. `cargo
+//! xtask test` provides both, and so does `eval "$(cargo xtask tools)"`. A test without its real component says so on
 //! standard error, and fails where `CI` is set.
 
 #[cfg(test)]

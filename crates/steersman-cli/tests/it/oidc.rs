@@ -21,7 +21,7 @@ struct Provider {
 }
 
 impl Provider {
-    /// A provider that signs by an algorithm, or a word that there is none.
+    /// A provider that signs with this algorithm; `None`, with a message, if this machine has none.
     fn start(home: &Path, algorithm: &str) -> Option<Provider> {
         let modules = std::env::var_os("OIDC_PROVIDER_MODULES").filter(|_| on_path("node").is_some());
         let Some(modules) = modules else {
@@ -59,14 +59,14 @@ impl Provider {
 /// The user of a token; `None` if it is refused.
 fn who(curl: &Curl, token: &str) -> Option<Value> {
     let mut command = curl.request(As::Token(token), WHOAMI);
-    // Over HTTP/2 this curl takes a refusal that comes before it has sent its body for an error.
+    // Over HTTP/2 this curl reports an error if a refusal arrives before it has sent its body.
     command.args(["--http1.1", "-H", "Content-Type: application/json", "-d", "{}"]);
     let ended = Process::start(&mut command).end();
     let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:#?}"));
     Some(answer["status"]["userInfo"].clone()).filter(Value::is_object)
 }
 
-/// A token with another user in it, as somebody would make it who has no key.
+/// The token with other claims, as made without the key.
 fn forged(token: &str) -> String {
     let [header, claims, signature] = token.split('.').collect::<Vec<_>>()[..] else { panic!("{token}") };
     let first = if claims.starts_with('A') { 'B' } else { 'A' };
@@ -97,7 +97,7 @@ fn users_of_a_provider_sign_in_by_flags() {
     assert_eq!(user["groups"], serde_json::json!(["oidc:developers", "oidc:testers", "system:authenticated"]));
     assert_eq!(who(&curl, &forged(&token)), None);
     provider.stop();
-    // The keys are known: tokens are good while the provider is away.
+    // The server has the keys, so tokens are valid while the provider is down.
     assert!(who(&curl, &token).is_some());
     plane.stop();
 }

@@ -1,4 +1,4 @@
-//! What an operator of a control plane looks at and hands out: kubeconfig, access log, metrics, the loops of a server alone.
+//! The operation of a control plane: kubeconfig, access log, metrics, the loops of a server alone.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn a_client_without_tls_is_told_so() {
     let answer = get(plane.listen(), "/readyz");
     assert!(answer.starts_with("HTTP/1.0 400 Bad Request\r\n"), "{answer}");
     assert!(answer.ends_with("\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"), "{answer}");
-    // A client that sends nothing holds nobody up.
+    // A silent client holds up no other.
     let _silent = TcpStream::connect(plane.listen()).unwrap();
     assert!(get(plane.listen(), "/version").contains("HTTPS server"));
     plane.stop();
@@ -43,7 +43,7 @@ fn kubeconfig_is_yaml_also_in_place_of_one_in_json() {
     let plane = Plane::server(home.path(), &[]);
     let text = std::fs::read_to_string(plane.kubeconfig()).unwrap();
     assert!(text.starts_with("apiVersion: v1\nkind: Config\nclusters:\n- name: steersman\n"), "{text}");
-    // Merged as people merge them: both in $KUBECONFIG.
+    // Merged in the usual way: both in $KUBECONFIG.
     let other = home.path().join("other");
     let contexts = "apiVersion: v1\nkind: Config\ncontexts:\n- name: other\n  context: {cluster: other, user: other}\n";
     std::fs::write(&other, contexts).unwrap();
@@ -75,7 +75,7 @@ fn a_namespace_ends_with_the_server_alone_unless_its_loop_is_left_out() {
     plane.stop();
 }
 
-/// Whether a control plane said at its start that it runs a controller.
+/// Whether a control plane reported at its start that it runs a controller.
 fn runs(plane: &Plane, controller: &str) -> bool {
     plane.ready["controllers"].as_array().unwrap().iter().any(|name| name == controller)
 }
@@ -89,7 +89,7 @@ fn controllers_of_a_control_plane_serve_their_metrics_and_health() {
     eventually("the namespace loop is ready", || {
         get(&address, "/readyz/namespace").ends_with("\r\n\r\nok").then_some(())
     });
-    // There is no definition of Networks yet: that cache cannot be filled.
+    // The definition of Networks does not exist yet, so that cache cannot be filled.
     assert!(get(&address, "/readyz").contains("[-]network failed"));
     let metrics = get(&address, "/metrics");
     for (controller, workers) in [("namespace-controller", 10), ("network-controller", 4)] {

@@ -1,7 +1,7 @@
-//! kill -9 in the middle of what control loops do: the next process ends where an undisturbed one would have ended.
+//! kill -9 in the middle of a control loop's work: the next process reaches the same state as an undisturbed one.
 //!
-//! A few rounds, or fifty for each story with STEERSMAN_LONG. After how many events the process is killed is drawn from a seed, which a
-//! failure prints.
+//! A few rounds, or fifty for each story with STEERSMAN_LONG. The number of events before the kill is drawn from a
+//! seed, which a failure prints.
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -13,16 +13,16 @@ use crate::support::process::Process;
 
 const FLAGS: [&str; 2] = ["--simulate-nodes", "1"];
 
-/// A story: what is there before, what is begun, and what must be so in the end.
+/// A story: the initial objects, the work that begins, and the required final state.
 struct Story {
     before: fn(&Kubectl),
     begin: fn(&Kubectl),
     end: fn(&Kubectl),
-    /// What shows how far it is: the arguments of a watch.
+    /// The arguments of a watch that shows the progress.
     watch: &'static str,
-    /// The number of objects that the watch names first.
+    /// The number of objects that the watch lists first.
     n_before: u32,
-    /// So many events come in any case; the process is killed after fewer.
+    /// At least this many events occur; the process is killed after fewer.
     n_events: u32,
 }
 
@@ -40,7 +40,7 @@ fn play(story: &Story) {
         let kubectl = Kubectl::new(program.clone(), &plane.kubeconfig());
         (story.before)(&kubectl);
         let mut watch = Process::start(&mut kubectl.command(&format!("get {} --watch -o name", story.watch)));
-        // The watch has begun when it has named what there is.
+        // The watch has begun when it has listed the existing objects.
         for _ in 0..story.n_before {
             watch.line();
         }
@@ -49,7 +49,7 @@ fn play(story: &Story) {
             watch.line();
         }
         plane.kill();
-        // Its connection is broken, with which it ends.
+        // Its connection is broken, so it ends.
         watch.end();
         let plane = Plane::server(home.path(), &FLAGS);
         (story.end)(&Kubectl::new(program.clone(), &plane.kubeconfig()));

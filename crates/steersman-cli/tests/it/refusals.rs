@@ -1,8 +1,9 @@
-//! Requests that must be refused, sent to a real server over TLS, and beside each sort of them one that must not be.
+//! Requests that must be refused, sent to a real server over TLS, and beside each kind of them one that must be
+//! granted.
 //!
-//! The tables are in `tests/refusals`; here is who sends what is in them. Each answer is held against its row, and after it the
-//! connection must be closed or in step: nothing in a request may be taken for another request. At the end the server lives, no
-//! request has made its code panic, and no credential is in any of its logs.
+//! The tables are in `tests/refusals`; this file has the senders of their rows. Each answer is compared with its row,
+//! and afterwards the connection must be closed or in step: no part of a request may be taken for another request. At
+//! the end the server runs, no request has made its code panic, and none of its logs contains a credential.
 
 mod certificates;
 mod foreign;
@@ -26,10 +27,10 @@ use crate::refusals::wire::{Credential, Outcome, Server};
 use crate::support::eventually;
 use crate::support::plane::Plane;
 
-/// The fewest refusals that the tables may hold together.
+/// The fewest refusals in all tables together.
 const REFUSALS_MIN: usize = 100;
 
-/// Users with a token that does not change, and their groups. What they may do is in [`ROLES`].
+/// Users with a static token, and their groups. Their permissions are in [`ROLES`].
 const USERS: [(&str, &str); 19] = [
     ("master", "system:masters"),
     ("alice", "developers"),
@@ -52,11 +53,11 @@ const USERS: [(&str, &str); 19] = [
     ("judged-undecided", ""),
 ];
 
-/// Tokens of which a webhook says something.
+/// Tokens about which the webhook answers.
 const HOOKED: [&str; 6] =
     ["hook-babbles", "hook-elsewhere", "hook-fails", "hook-knows", "hook-nameless", "hook-refuses"];
 
-/// Who may do what: a user, a namespace or none, rules.
+/// Permissions: a user, a namespace or none, rules.
 const ROLES: [(&str, Option<&str>, &str); 12] = [
     (
         "reader",
@@ -104,7 +105,7 @@ const ROLES: [(&str, Option<&str>, &str); 12] = [
     ("prober", None, r#"[{"nonResourceURLs":["/probe/*"],"verbs":["get"]}]"#),
 ];
 
-/// Audit of everything, but not of what requests and answers hold.
+/// An audit policy that logs every request without its body.
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n";
 
 #[test]
@@ -113,7 +114,7 @@ fn requests_that_must_be_refused_are_and_others_are_not() {
     let (key, mut flags) = prepare(home.path());
     let foreign = Foreign::start();
     flags.extend(foreign.flags(home.path()));
-    // Loops that would change what a row has set, such as the taints of nodes, do not run.
+    // Loops that would change objects of the rows, such as the taints of nodes, do not run.
     flags.push("--controllers=certificates,namespace,serviceaccount-token".to_owned());
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let plane = Plane::server(home.path(), &flags);
@@ -184,16 +185,16 @@ fn requests_that_must_be_refused_are_and_others_are_not() {
     let log = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
     for (name, log) in [("access.log", log("access.log")), ("audit.log", log("audit.log")), ("stderr", ended.stderr)] {
         for (sender, token) in &tokens {
-            // The signature alone lets nobody in, but a log with it would soon have the rest.
+            // The signature alone is no credential, but a log that has it would likely have the rest too.
             let secret = token.rsplit('.').next().filter(|part| part.len() > 8).unwrap_or(token);
-            // A row sends this one in the query, where no server looks for it.
+            // A row sends this token in the query, where no server reads it.
             let is_said = sender == "reader" && name != "stderr";
             assert!(is_said || !log.contains(secret), "the token of {sender} is in {name}");
         }
     }
 }
 
-/// Whether the outcome is what the row wants; if not, what it is.
+/// The outcome, if it is not the one that the row requires.
 fn difference(row: &Row, outcome: &Outcome) -> Option<String> {
     let is_as_wanted = match (&row.want, outcome) {
         (Want::Closed, Outcome::Closed(_)) => true,
@@ -240,7 +241,7 @@ fn tables() -> Vec<PathBuf> {
     paths
 }
 
-/// Writes the files that the server starts with: the key that signs tokens, and the flags.
+/// Writes the files for the server's start: the key that signs tokens, and the flags.
 fn prepare(home: &Path) -> (KeyPair, Vec<String>) {
     let (_, pem) = SigningKey::generate(Algorithm::Rs256).unwrap();
     let file = |name: &str, text: &str| {
@@ -272,9 +273,9 @@ fn prepare(home: &Path) -> (KeyPair, Vec<String>) {
     (KeyPair::from_pem(&pem).unwrap(), flags)
 }
 
-// === What is there ===
+// === Prepared objects ===
 
-/// The administrator.
+/// The API as the administrator.
 struct Api<'a> {
     server: &'a Server,
     admin: &'a Credential,
@@ -374,7 +375,7 @@ fn set_up(api: &Api<'_>) {
     }
 }
 
-/// The tokens of users, those of accounts, and forged ones.
+/// The tokens of users and of accounts, and forged ones.
 fn tokens(api: &Api<'_>, key: &KeyPair) -> BTreeMap<String, Credential> {
     let mut tokens: BTreeMap<String, Credential> =
         USERS.iter().map(|(name, _)| ((*name).to_owned(), Credential::Token(format!("{name}-0123456789")))).collect();

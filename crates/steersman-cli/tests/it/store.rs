@@ -1,4 +1,5 @@
-//! The store of a real server: damage is found, named and repaired, and a limit of file sizes is no end.
+//! The store of a real server: damage is found, reported and repaired, and a limit of file sizes does not end the
+//! server.
 
 use crate::support::plane::{Plane, run};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
@@ -16,12 +17,12 @@ fn config_maps() -> ApiResource {
 async fn client(plane: &Plane) -> Client {
     let kubeconfig = Kubeconfig::read_from(plane.kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    // A refusal is looked at, not retried.
+    // A test examines a refusal instead of retrying.
     config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 
-/// Letters that lz4 does not shorten.
+/// Random letters, which lz4 does not compress.
 fn letters(mut seed: u64, length: usize) -> String {
     let letter = |_| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -45,7 +46,8 @@ fn file(home: &Path) -> PathBuf {
     home.join("data/store/store.redb")
 }
 
-/// Flips a bit some bytes behind every place of some bytes that fulfils a condition. Pages that are no longer in use may have copies.
+/// Flips a bit `behind` bytes after every occurrence of `at` that satisfies a condition. Unused pages may contain
+/// copies.
 fn flip(home: &Path, at: &[u8], behind: usize, is_wanted: impl Fn(&[u8]) -> bool) {
     let mut image = std::fs::read(file(home)).unwrap();
     let found = image.windows(at.len()).enumerate().filter(|(_, bytes)| *bytes == at).map(|(place, _)| place);
@@ -82,7 +84,7 @@ fn damage_is_named_by_a_check_and_by_the_server_and_costs_nothing_else() {
     assert_eq!((code, &report["isSound"], &report["damaged"]), (Some(0), &json!(true), &json!([])));
 
     flip(home, text.as_bytes(), 1_000, |_| true);
-    // A role of the server's own too: lz4 leaves the beginning of a value as it is.
+    // A role of the server itself is damaged too; lz4 does not change the beginning of a value.
     let role = b"rbac.authorization.k8s.io/clusterroles/view";
     flip(home, role, role.len() + 60, |behind| behind[..300].windows(13).any(|bytes| bytes == b"\"ClusterRole\""));
     let (code, report) = check(home);

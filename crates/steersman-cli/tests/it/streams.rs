@@ -1,4 +1,4 @@
-//! What curl sees with the client certificate: list, then a stream of what happens after it. And what others may not see.
+//! Lists and streams of later events with curl and the client certificate, and what other users may not read.
 
 use serde_json::Value;
 

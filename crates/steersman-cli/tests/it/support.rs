@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: processes, the tools they drive, waiting with a deadline.
+//! Helpers of the end-to-end tests: processes, the tools that they use, waits with a deadline.
 
 pub(crate) mod curl;
 pub(crate) mod kubectl;
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long anything may take; a debug build beside other tests on a busy machine is slow, and nothing waits longer than it
-/// must.
+/// The time limit of every wait; a debug build beside other tests on a busy machine is slow, and no test waits longer
+/// than necessary.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two questions of [`eventually`].
+/// The pause between two attempts of [`eventually`].
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The root of the workspace, where the manifests are.
+/// The root of the workspace, with the manifests.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Asks until there is an answer, for what nothing announces.
+/// Repeats a question until it has an answer, where no notification exists.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -37,14 +37,14 @@ pub(crate) fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>)
     }
 }
 
-/// Something real that this machine does not have: loud here, a failure in continuous integration.
+/// Reports a real component that this machine does not have; in continuous integration this is a failure.
 pub(crate) fn missing(what: &str) {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "0" && value != "false");
     assert!(!ci, "{what} is missing, and CI is set");
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     let words = format!("!!! SKIPPED {test}: {what} is missing (cargo xtask test sets it up)\n");
-    // Not `eprintln!`, which a passing test would swallow; in one piece, because tests run side by side.
+    // Not `eprintln!`, whose output is hidden if the test passes; in one write, because tests run concurrently.
     std::io::stderr().write_all(words.as_bytes()).unwrap();
 }
 

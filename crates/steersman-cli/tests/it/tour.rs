@@ -1,6 +1,7 @@
-//! The tour of the source document with the stock kubectl: define, apply, look, wait, edit, delete.
+//! The tour of the source document with the stock kubectl: define, apply, get, wait, edit, delete.
 //!
-//! The same steps with the definition as printed there and with the full one, on the simulated cloud and on a real Neutron.
+//! The same steps with the definition as printed in the document and with the full one, on the simulated cloud and on a
+//! real Neutron.
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::support::kubectl::{self, Kubectl};
 use crate::support::neutron::Neutron;
 use crate::support::plane::Plane;
 
-/// Which of the two definitions of a Network is used.
+/// The definition of a Network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Definition {
     /// v1beta1, no schema, no status subresource.
@@ -66,13 +67,13 @@ fn tour(definition: Definition, neutron: Option<&Neutron>) {
     show(&kubectl, definition);
     check_cloud(neutron, &status, "192.168.0.1");
 
-    // Edited: the cloud follows, on the same network.
+    // After the edit the cloud is updated, on the same network.
     assert_eq!(
         kubectl.edit("network example-network", "gateway: 192.168.0.1$", "gateway: 192.168.0.254"),
         format!("{EXAMPLE_NAME} edited")
     );
     check_change(&kubectl, definition, neutron, &status, "192.168.0.254");
-    // Applied again: back to what the manifest says, and then nothing to do.
+    // Applied again, the network returns to its manifest, and then is unchanged.
     assert_eq!(kubectl.ok(&format!("apply -f {EXAMPLE}")), format!("{EXAMPLE_NAME} configured"));
     check_change(&kubectl, definition, neutron, &status, "192.168.0.1");
     assert_eq!(kubectl.ok(&format!("apply -f {EXAMPLE}")), format!("{EXAMPLE_NAME} unchanged"));
@@ -81,10 +82,10 @@ fn tour(definition: Definition, neutron: Option<&Neutron>) {
 
     delete_example(&kubectl, neutron, &status);
 
-    // The definition goes and comes back; the controller outlives that.
+    // The definition is deleted and created again, while the controller keeps running.
     kubectl.ok("delete crd networks.samplecrd.k8s.io");
     let gone = kubectl.fails("get networks");
-    // The second is what kubectl says while it remembers the kind.
+    // kubectl prints the second one while it has the kind in its cache.
     let words = ["the server doesn't have a resource type", "the server could not find the requested resource"];
     assert!(words.iter().any(|word| gone.contains(word)), "{gone}");
     define(&kubectl, definition);
@@ -118,7 +119,7 @@ fn apply_example(kubectl: &Kubectl) -> Value {
     status.clone()
 }
 
-/// What `get` and `describe` print.
+/// Checks the output of `get` and `describe`.
 fn show(kubectl: &Kubectl, definition: Definition) {
     let table = kubectl.ok("get network");
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -138,13 +139,13 @@ fn show(kubectl: &Kubectl, definition: Definition) {
             assert!(explained.contains("cidr\t<string> -required-"), "{explained}");
         }
     }
-    // An Event is written beside the work, not before it.
+    // An Event is written concurrently with the work, not before it.
     let described = eventually("an Event in kubectl describe", || {
         let described = kubectl.ok("describe network example-network");
         let events = described.split("Events:").nth(1).unwrap_or_default();
         (events.contains("Normal") && events.contains("Reason")).then_some(described)
     });
-    // However the columns are padded.
+    // Independent of the columns' padding.
     let lines: Vec<String> =
         described.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for expected in
@@ -152,11 +153,11 @@ fn show(kubectl: &Kubectl, definition: Definition) {
     {
         assert!(lines.iter().any(|line| line == expected), "no {expected:?} in\n{described}");
     }
-    // Whether an initialism keeps its capitals depends on the version of kubectl.
+    // The capitals of an initialism depend on the version of kubectl.
     assert!(lines.iter().any(|line| line.to_lowercase().starts_with("network id: ")), "{described}");
 }
 
-/// What the cloud shows of the network that `status` names.
+/// Checks the network of `status` in the cloud.
 fn check_cloud(neutron: Option<&Neutron>, status: &Value, gateway: &str) {
     let Some(neutron) = neutron else {
         assert!(status["backend"].as_str().unwrap().starts_with("simulated"), "{status:#}");
@@ -174,7 +175,7 @@ fn check_change(kubectl: &Kubectl, definition: Definition, neutron: Option<&Neut
     eventually("the new gateway in the cloud and in the status", || {
         let network = kubectl.json("get network example-network");
         let is_observed = match definition {
-            // Without a status subresource every write of the status is a new generation.
+            // Without a status subresource every write of the status increases the generation.
             Definition::AsPrinted => true,
             Definition::Full => network["status"]["observedGeneration"] == network["metadata"]["generation"],
         };
@@ -195,7 +196,7 @@ fn delete_example(kubectl: &Kubectl, neutron: Option<&Neutron>, status: &Value) 
     let gone = kubectl.fails("get network example-network");
     assert!(gone.contains("(NotFound)"), "{gone}");
     if let Some(neutron) = neutron {
-        // The finalizer held the object until then.
+        // The finalizer has held the object until they were deleted.
         assert_eq!(neutron.network(status["networkID"].as_str().unwrap()), None);
         assert_eq!(neutron.subnet(status["subnetID"].as_str().unwrap()), None);
     }

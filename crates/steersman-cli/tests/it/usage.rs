@@ -1,4 +1,4 @@
-//! What cannot work is said in one sentence, with exit code 2, and changes nothing on disk.
+//! Commands that cannot work are refused with one sentence and exit code 2, and change nothing on disk.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::support::plane::{Plane, run};
 use crate::support::root;
 
-/// Runs `steersman ARGUMENTS..` in an empty directory and expects one line that holds all of `parts`, exit code 2, and the
-/// directory as it was.
+/// Runs `steersman ARGUMENTS..` in an empty directory and expects one line that contains all of `parts`, exit code 2,
+/// and an unchanged directory.
 #[track_caller]
 fn check_refused(arguments: &[&str], parts: &[&str]) {
     let home = tempfile::tempdir().unwrap();

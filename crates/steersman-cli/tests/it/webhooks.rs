@@ -1,4 +1,5 @@
-//! Admission webhooks of a running server: one that a flag says the place of, one that is the server itself, and `steersman webhooks`.
+//! Admission webhooks of a running server: one whose address a flag gives, one that is the server itself, and
+//! `steersman webhooks`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::{Plane, run};
 
-/// A webhook on loopback that allows all ConfigMaps but those named `no`. Returns its address.
+/// A webhook on loopback that allows all ConfigMaps except those named `no`. Returns its address.
 fn serve() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -96,13 +97,13 @@ fn a_webhook_that_is_the_server_itself_is_told_so_at_once() {
     let refused = kubectl.fails("create configmap a");
     assert!(refused.contains("failed calling webhook \"loop.example.com\""), "{refused}");
     assert!(refused.contains("the URL of the webhook leads back to the server"), "{refused}");
-    // A Service that nothing routes to: the way out is in the error.
+    // There is no route to the Service: the error has the remedy.
     kubectl.ok("delete validatingwebhookconfiguration loop");
     kubectl.apply(&configuration("lost", &json!({"service": {"namespace": "shop", "name": "prices"}})));
     let refused = kubectl.fails("create configmap a");
     assert!(refused.contains("service \"prices\" not found"), "{refused}");
     assert!(refused.contains("--webhook-service shop/prices=https://HOST:PORT"), "{refused}");
-    // One that is down: where, and what became of the connection.
+    // A webhook that is down: the error has its address and the connection's error.
     kubectl.ok("delete validatingwebhookconfiguration lost");
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     kubectl.apply(&configuration("down", &json!({"url": format!("https://{closed}/review")})));

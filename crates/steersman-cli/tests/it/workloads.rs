@@ -1,5 +1,5 @@
-//! The pictures that people know of a cluster, with stock kubectl, on simulated nodes: healing, roll-outs, roll-backs, a bad image, CronJobs,
-//! a drain that respects a budget, and logs.
+//! Well-known scenes of a cluster, with stock kubectl, on simulated nodes: healing, roll-outs, roll-backs, a bad image,
+//! CronJobs, a drain that respects a budget, and logs.
 
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::Plane;
@@ -20,13 +20,13 @@ impl World {
         Some(World { _home: home, plane, kubectl })
     }
 
-    /// Waits until a roll-out is done.
+    /// Waits until a roll-out is complete.
     #[track_caller]
     fn rolled(&self, what: &str) {
         self.kubectl.ok(&format!("rollout status {what} --timeout=60s"));
     }
 
-    /// The images of the Pods of a label that are not ending.
+    /// The images of the Pods with a label that are not being deleted.
     #[track_caller]
     fn images(&self, selector: &str) -> Vec<String> {
         let list = self.kubectl.json(&format!("get pods -l {selector}"));
@@ -124,7 +124,7 @@ spec:
     watch.signal("TERM");
     let states = states(watch);
     assert!(states.len() > 3, "{states:?}");
-    // The total of the status may be larger for a moment than that which is wanted, while Pods are ending.
+    // The total in the status may exceed the wanted number for a moment, while Pods are ending.
     assert!(states.iter().all(|(available, _)| *available >= 8), "{states:?}");
     world.plane.stop();
 }
@@ -165,7 +165,7 @@ fn a_drain_waits_for_the_budget_and_leaves_an_empty_node() {
     let on_first = kubectl.json("get pods -l app=web --field-selector=spec.nodeName=node-1");
     assert_eq!(on_first["items"].as_array().unwrap().len(), 0, "{on_first:#}");
     world.rolled("deployment/web");
-    // Nothing may go: the drain says so, and does not end.
+    // No Pod may be evicted: the drain reports that, and does not end.
     kubectl.ok("patch poddisruptionbudget web --type=merge -p {\"spec\":{\"minAvailable\":4}}");
     kubectl.ok("wait poddisruptionbudget/web --for=jsonpath={.status.disruptionsAllowed}=0 --timeout=60s");
     let refused = kubectl.fails("drain node-2 --timeout=1s");
@@ -203,7 +203,7 @@ spec:
 ",
     );
     assert_eq!(kubectl.ok("get jobs -o name"), "", "midnight has not come since it was made");
-    // For it, two midnights have come now.
+    // Now two midnights have passed for the CronJob.
     let before = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(48);
     let status = format!(r#"{{"status":{{"lastScheduleTime":"{}"}}}}"#, before.strftime("%Y-%m-%dT%H:%M:%SZ"));
     kubectl.ok(&format!("patch cronjob nightly --subresource=status --type=merge -p {status}"));
@@ -270,7 +270,7 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
 fn top_shows_what_pods_and_nodes_use() {
     let Some(world) = World::start(1) else { return };
     let kubectl = &world.kubectl;
-    // Nothing is known of containers that have only begun. The last Pod is ready once enough is.
+    // Containers that have just started have no metrics yet. The last Pod is ready when enough are known.
     kubectl.apply(
         "
 kind: Pod
@@ -307,7 +307,7 @@ spec: {containers: [{name: c, image: i}]}
     assert_eq!(rows(&kubectl.ok("get nodemetrics node-1"))[0][..3], ["node-1", "2500m", "138Mi"]);
     assert!(kubectl.ok("get --raw /apis/metrics.k8s.io/v1beta1/nodes").contains("\"kind\":\"NodeMetricsList\""));
     assert!(kubectl.ok("explain podmetrics.containers").contains("ContainerMetrics"));
-    // The short names are those of the core group as before.
+    // The short names still belong to the core group.
     assert_eq!(kubectl.json("get pods a")["kind"], "Pod");
     assert!(kubectl.ok("describe node node-1").contains("Allocated resources"));
     let refused = kubectl.fails("top pod none");

@@ -1,4 +1,4 @@
-//! Apply configurations: for every object in a schema a struct of which every field may be absent.
+//! Apply configurations: a struct for every object in a schema, with all fields optional.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::crd::{Additional, Schema, SchemaType, Scope};
 use crate::docs;
 use crate::words;
 
-/// What the file imports: no struct is called so.
+/// Names that the file imports, which no struct may have.
 const IMPORTED: [&str; 11] = [
     "ApplyConfiguration",
     "BTreeMap",
@@ -24,22 +24,22 @@ const IMPORTED: [&str; 11] = [
     "Value",
 ];
 
-/// A struct that is yet to be printed.
+/// A struct that is still to be printed.
 struct Pending<'a> {
     name: String,
-    /// What it is, for the comment.
+    /// The description of the struct for its comment.
     what: String,
-    /// The path from the object, as `spec.pools[]`.
+    /// The path of the object, such as `spec.pools[]`.
     path: String,
     schema: &'a Schema,
 }
 
-/// What is known of the file while it is printed.
+/// The state of printing a file.
 struct Printer<'a> {
     text: Text,
     structs: BTreeSet<String>,
     pending: VecDeque<Pending<'a>>,
-    /// Maps that have one owner as a whole.
+    /// Paths of atomic maps, which have a single owner.
     atomic_maps: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ struct Printer<'a> {
 enum Type {
     List(Box<Type>),
     Map(Box<Type>),
-    /// By value.
+    /// A type that is taken by value.
     Plain(&'static str),
     Struct(String),
     Text,
@@ -55,11 +55,11 @@ enum Type {
 
 /// A field of a struct.
 struct Field<'a> {
-    /// As an identifier.
+    /// The Rust identifier.
     name: String,
-    /// For the name of the builder method.
+    /// The name within that of the builder method.
     word: String,
-    /// In JSON.
+    /// The name in JSON.
     json: &'a str,
     schema: &'a Schema,
     field_type: Type,
@@ -113,7 +113,7 @@ pub(super) fn module(group_version: &GroupVersion, kinds: &[Kind<'_>], options: 
 }
 
 impl<'a> Printer<'a> {
-    /// The configuration of a kind.
+    /// Prints the configuration of a kind.
     fn kind(&mut self, kind: &Kind<'a>) {
         let fields = self.fields(&kind.name, "", &kind.version.schema, &["apiVersion", "kind", "metadata"]);
         self.text.doc(&format!("The fields of a {} that one field manager wants.", kind.name));
@@ -180,7 +180,7 @@ impl<'a> Printer<'a> {
         self.text.close("}");
     }
 
-    /// What is applied of the metadata besides the name.
+    /// Prints methods for the metadata that may be applied besides the name.
     fn metadata_methods(&mut self) {
         for (method, what, field) in
             [("with_label", "The label `key`", "labels"), ("with_annotation", "The annotation `key`", "annotations")]
@@ -214,7 +214,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The configuration of an object within a kind.
+    /// Prints the configuration of an object within a kind.
     fn nested(&mut self, pending: Pending<'a>) {
         let Pending { name, what, path, schema } = pending;
         let fields = self.fields(&name, &path, schema, &[]);
@@ -257,7 +257,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A method for each field. `after_another`: there is one before them.
+    /// Prints a method for each field. `after_another`: another method precedes them.
     fn methods(&mut self, fields: &[Field<'_>], after_another: bool) {
         for (index, field) in fields.iter().enumerate() {
             if index > 0 || after_another {
@@ -294,7 +294,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Adds what `entries` gives to a field that may be absent.
+    /// Prints a statement that adds the items of `entries` to an optional field.
     fn extend(&mut self, name: &str, entries: &str) {
         let links = [".get_or_insert_default()".to_owned(), format!(".extend({entries})")];
         self.text.chain(&format!("self.{name}"), &links);
@@ -305,7 +305,7 @@ impl<'a> Printer<'a> {
         self.text.signature(&format!("pub fn with_{word}"), &arguments, " -> Self {");
     }
 
-    /// The fields of `schema`, the struct of which is called `name`. What they need is printed later.
+    /// The fields of `schema`, whose struct is called `name`. Structs that they need are printed later.
     fn fields(&mut self, name: &str, path: &str, schema: &'a Schema, except: &[&str]) -> Vec<Field<'a>> {
         let mut taken: BTreeSet<String> = except.iter().map(|name| (*name).to_owned()).collect();
         if schema.preserves_unknown {
@@ -316,12 +316,12 @@ impl<'a> Printer<'a> {
         for (json, property) in properties.iter().filter(|(json, _)| !except.contains(&json.as_str())) {
             let plain = words::field(json);
             let identifier = unique(plain.clone(), &mut taken);
-            // The underscore of a keyword is no part of a longer name; one that tells two fields apart is.
+            // The underscore of a keyword is dropped in a longer name; one that distinguishes two fields is kept.
             let word = if identifier == plain { plain.trim_matches('_').to_owned() } else { identifier.clone() };
             let below = if path.is_empty() { json.clone() } else { format!("{path}.{json}") };
             let mut stem = words::words(json);
             if property.items.is_some() || matches!(property.additional, Some(Additional::Of(_))) {
-                // The struct is of one of them.
+                // The struct stands for a single item.
                 stem = words::singular(&stem);
             }
             let field_type = self.type_of(&format!("{name}{}", words::pascal(&stem)), &below, property);
@@ -365,7 +365,7 @@ impl<'a> Printer<'a> {
     fn find_atomic_maps(&mut self, path: &str, schema: &Schema) {
         if schema.is_atomic_map {
             self.atomic_maps.push(path.to_owned());
-            // What is below has the same owner.
+            // Everything below has the same owner.
             return;
         }
         for (name, property) in &schema.properties {

@@ -1,4 +1,4 @@
-//! The names that generated code gives to groups, versions, kinds and fields.
+//! The names of groups, versions, kinds and fields in generated code.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::crd::{Definition, Scope, Version};
 use crate::types::names::of_kind;
 use crate::words;
 
-/// A group and version, and what their module is called.
+/// A group and version, and the name of their module.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct GroupVersion {
     pub(super) group: String,
@@ -17,7 +17,8 @@ pub(super) struct GroupVersion {
 
 /// A version of a kind.
 pub(super) struct Kind<'a> {
-    /// `VirtualService`; of a kind that is no name in Rust, or another type's, the one that [`crate::types`] gives it.
+    /// `VirtualService`. If the kind is not a valid name in Rust, or the name of another type, the name that
+    /// [`crate::types`] gives it.
     pub(super) name: String,
     /// `virtual_services`
     pub(super) method: String,
@@ -28,7 +29,7 @@ pub(super) struct Kind<'a> {
 // === impl GroupVersion ===
 
 impl GroupVersion {
-    /// `groups` are all that are generated: two that begin alike go by their whole names.
+    /// `groups` are all generated groups: two that have the same first part get their whole names.
     pub(super) fn new(group: &str, version: &str, groups: &BTreeSet<&str>) -> GroupVersion {
         let first = |group: &str| group.split('.').next().unwrap_or_default().to_owned();
         let n_alike = groups.iter().filter(|other| first(other) == first(group)).count();
@@ -53,7 +54,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// The plural with the words of the kind apart: `VirtualService` and `virtualservices` make `virtual_services`.
+/// The plural with the kind's words separated: `VirtualService` and `virtualservices` make `virtual_services`.
 fn plural(kind: &str, plural: &str) -> String {
     let (words, lower) = (snake(kind), kind.to_lowercase());
     let ending = |stem: &str, words: &str| Some(format!("{words}{}", plural.strip_prefix(stem)?));
@@ -69,7 +70,7 @@ fn snake(name: &str) -> String {
     words::snake(&words::words(name))
 }
 
-/// `name`, or with underscores behind it until nothing in `taken` is called so; then it is taken.
+/// `name`, with underscores appended until it is not in `taken`, to which it is added.
 pub(super) fn unique(name: String, taken: &mut BTreeSet<String>) -> String {
     let mut name = name;
     while !taken.insert(name.clone()) {

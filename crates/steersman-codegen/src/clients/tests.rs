@@ -1,4 +1,4 @@
-//! What is generated of a definition.
+//! The code that is generated for a definition.
 
 use expect_test::{Expect, expect};
 
@@ -420,7 +420,7 @@ fn fields_that_are_spelled_alike_have_methods_of_their_own() {
     );
 }
 
-/// A newline in a comment would end it, and a block of code in it is run by `cargo test`.
+/// A newline in a comment would end it, and a code block in it would be run by `cargo test`.
 #[test]
 fn names_of_fields_stay_within_their_comments() {
     let schema = r#"{type: object, properties: {spec: {type: object, properties: {

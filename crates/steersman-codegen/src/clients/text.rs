@@ -1,14 +1,14 @@
-//! Rust source, line by line, with the indentation kept.
+//! A builder of Rust source, line by line, with indentation.
 
 use crate::docs;
 
 /// The longest line.
 const WIDTH: usize = 100;
 
-/// Columns up to which rustfmt leaves a list of imports on one line.
+/// The width up to which rustfmt leaves a list of imports on one line.
 const USE_WIDTH: usize = 98;
 
-/// Columns up to which rustfmt leaves a chain of calls on one line.
+/// The width up to which rustfmt leaves a chain of calls on one line.
 const CHAIN_WIDTH: usize = 60;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Text {
         self.text.push('\n');
     }
 
-    /// A line after which the next ones stand further to the right.
+    /// Adds a line after which the next ones are indented further.
     pub(super) fn open(&mut self, line: &str) {
         self.line(line);
         self.depth += 1;
@@ -39,7 +39,7 @@ impl Text {
         self.line(line);
     }
 
-    /// What `print` prints of each item, with an empty line between two.
+    /// Prints each item with `print`, with an empty line between two items.
     pub(super) fn separated<T>(&mut self, items: impl IntoIterator<Item = T>, mut print: impl FnMut(&mut Text, T)) {
         for (index, item) in items.into_iter().enumerate() {
             if index > 0 {
@@ -49,7 +49,7 @@ impl Text {
         }
     }
 
-    /// A signature and its opening brace, on several lines if it is too long for one.
+    /// Adds a signature and its opening brace, on several lines if it is too long for one.
     pub(super) fn signature(&mut self, head: &str, arguments: &[String], tail: &str) {
         let line = format!("{head}({}){tail}", arguments.join(", "));
         if self.depth * 4 + line.len() <= WIDTH {
@@ -64,7 +64,7 @@ impl Text {
         self.open(&format!("){tail}"));
     }
 
-    /// A statement that is a chain of calls.
+    /// Adds a statement that is a chain of calls.
     pub(super) fn chain(&mut self, root: &str, links: &[String]) {
         let line = format!("{root}{}", links.concat());
         if line.len() <= CHAIN_WIDTH {
@@ -79,7 +79,7 @@ impl Text {
         self.depth -= 1;
     }
 
-    /// The literal of a struct, a field a line, as rustfmt writes all but the shortest.
+    /// Adds a struct literal with one field per line, as rustfmt formats all but the shortest.
     pub(super) fn literal(&mut self, head: &str, fields: &[&str], tail: &str) {
         self.open(&format!("{head} {{"));
         for field in fields {
@@ -88,7 +88,7 @@ impl Text {
         self.close(&format!("}}{tail}"));
     }
 
-    /// The names that a module imports from another, on several lines if they are too many for one.
+    /// Adds an import of several names from a module, on several lines if it is too long for one.
     pub(super) fn imports(&mut self, path: &str, names: &[&str]) {
         let line = match names {
             [name] => format!("use {path}::{name};"),
@@ -112,19 +112,19 @@ impl Text {
         self.close("};");
     }
 
-    /// A comment on what follows.
+    /// Adds a doc comment on the next item.
     pub(super) fn doc(&mut self, text: &str) {
         self.comment("///", text);
     }
 
-    /// What a schema says of what follows.
+    /// Adds the description from a schema as a doc comment on the next item.
     pub(super) fn description(&mut self, description: &str) {
         for line in docs::lines(description, self.depth * 4) {
             self.line(format!("/// {line}").trim_end());
         }
     }
 
-    /// A comment on the file.
+    /// Adds a doc comment on the file.
     pub(super) fn inner_doc(&mut self, text: &str) {
         self.comment("//!", text);
     }

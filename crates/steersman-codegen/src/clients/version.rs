@@ -85,7 +85,7 @@ fn informers(text: &mut Text, api_version: &str, kinds: &[Kind<'_>]) {
     text.close("}");
 }
 
-/// Cluster-scoped objects are read with `Lister::get` as it is.
+/// Writes the lister of a kind. Cluster-scoped objects are read with `Lister::get` directly.
 fn lister(text: &mut Text, kind: &Kind<'_>) {
     if kind.scope == Scope::Cluster {
         text.doc(&format!("Reads objects of the kind {} from a cache.", kind.name));

@@ -1,4 +1,4 @@
-//! From text to definitions, with errors that name the place.
+//! Parses text to definitions, with errors that name the place.
 
 use serde_json::{Map, Value};
 
@@ -8,20 +8,20 @@ use crate::crd::{Column, Definition, Names, ReadError, Scale, Schema, Scope, Sou
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "CustomResourceDefinition";
 
-/// An object of a manifest, and the path at which it stands.
+/// An object of a manifest, and its path.
 pub(crate) struct Reader<'a> {
     path: String,
     object: &'a Map<String, Value>,
 }
 
-/// A field that is wrong: its path, and what is wrong with it.
+/// An invalid field: its path, and the problem.
 #[derive(Debug)]
 pub(crate) struct Wrong {
     path: String,
     problem: String,
 }
 
-/// The documents of a text. Those that are empty count, but are null.
+/// The documents of a text. Empty ones are included as null.
 pub(crate) fn documents(file: &str, text: &str) -> Result<Vec<Value>, ReadError> {
     // A file written by another program may be large: the definitions of an operator reach some megabytes.
     let options = serde_saphyr::options! { budget: None, with_snippet: false, legacy_octal_numbers: true };
@@ -29,7 +29,7 @@ pub(crate) fn documents(file: &str, text: &str) -> Result<Vec<Value>, ReadError>
         .map_err(|error| ReadError::Syntax { file: file.to_owned(), message: error.to_string() })
 }
 
-/// Appends to `found` what in `document` is a definition.
+/// Appends the definitions in `document` to `found`.
 pub(crate) fn objects(mut document: Value, found: &mut Vec<Value>) {
     let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default();
     if kind == KIND {
@@ -43,7 +43,7 @@ pub(crate) fn objects(mut document: Value, found: &mut Vec<Value>) {
     }
 }
 
-/// Appends what `document` defines to `definitions`, and to `others` the kinds that are no definition.
+/// Appends the definitions in `document` to `definitions`, and the kinds of other objects to `others`.
 pub(crate) fn definitions(
     source: &Source,
     document: Value,
@@ -80,7 +80,7 @@ pub(crate) fn definitions(
     Ok(())
 }
 
-/// The items of a list that a server sends have no kind.
+/// Whether an object looks like a definition: the items of a list from a server have no kind.
 fn looks_like_definition(object: &Map<String, Value>) -> bool {
     object.get("spec").is_some_and(|spec| spec.pointer("/names/kind").is_some() && spec.get("group").is_some())
 }
@@ -144,15 +144,16 @@ fn names(reader: &Reader<'_>) -> Result<Names, Wrong> {
     Ok(names)
 }
 
-/// What [`is_label`] wants.
+/// The requirement that [`is_label`] checks, for messages.
 const LABEL: &str = "lower-case letters, digits and '-', beginning with a letter, at most 63";
 
-/// Names become file names, identifiers and comments of generated code, so they have to be what an API server takes: RFC 1035.
+/// Names become file names, identifiers and comments of generated code, so they must be names that an API server
+/// accepts: RFC 1035.
 fn is_label(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_lowercase()) && is_part_of_domain(name)
 }
 
-/// RFC 1123.
+/// Whether a name is a subdomain by RFC 1123.
 fn is_domain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_part_of_domain)
 }
@@ -162,7 +163,7 @@ fn is_part_of_domain(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.bytes().all(is_known) && !name.starts_with('-') && !name.ends_with('-')
 }
 
-/// The versions of a definition. Those of v1beta1 take what they lack from the spec, and may be only a name there.
+/// The versions of a definition. In v1beta1, they take missing parts from the spec, and may be given by a single name.
 fn versions(spec: &Reader<'_>) -> Result<Vec<Version>, Wrong> {
     let listed = spec.list("versions")?;
     if listed.is_empty() {
@@ -184,7 +185,7 @@ fn versions(spec: &Reader<'_>) -> Result<Vec<Version>, Wrong> {
         .collect()
 }
 
-/// What `reader`, or else `spec`, says about a version, except its name and what is done with it.
+/// The parts of a version from `reader`, or else from `spec`, without its name and flags.
 fn version(reader: &Reader<'_>, spec: &Reader<'_>) -> Result<Version, Wrong> {
     let from_either = |key: &str| match reader.optional_child(key)? {
         Some(child) => Ok(Some(child)),
@@ -259,7 +260,7 @@ fn column(reader: &Reader<'_>) -> Result<Column, Wrong> {
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
-    /// A field that is there and not null.
+    /// The value of a field that is present and not null.
     pub(crate) fn value(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
@@ -268,7 +269,7 @@ impl<'a> Reader<'a> {
         Wrong { path: self.path_of(key), problem: problem.to_owned() }
     }
 
-    /// An error unless `is_valid`.
+    /// Returns an error unless `is_valid`.
     fn check(&self, key: &str, value: &str, is_valid: bool, wanted: &str) -> Result<(), Wrong> {
         if is_valid { Ok(()) } else { Err(self.wrong(key, &format!("is {value:?}: want {wanted}"))) }
     }
@@ -310,7 +311,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A field that must be an object.
+    /// The value of a field that must be an object.
     pub(crate) fn child(&self, key: &str) -> Result<Reader<'a>, Wrong> {
         match self.optional_child(key)? {
             Some(child) => Ok(child),
@@ -326,13 +327,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The fields of an object of objects.
+    /// The fields of an object whose values must be objects.
     pub(crate) fn children(&self, key: &str) -> Result<Vec<(String, Reader<'a>)>, Wrong> {
         let Some(parent) = self.optional_child(key)? else { return Ok(Vec::new()) };
         parent.object.keys().map(|name| Ok((name.clone(), parent.child(name)?))).collect()
     }
 
-    /// The items of a list of objects.
+    /// The items of a list that must be objects.
     fn list(&self, key: &str) -> Result<Vec<Reader<'a>>, Wrong> {
         match self.value(key) {
             None => Ok(Vec::new()),

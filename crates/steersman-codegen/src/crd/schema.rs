@@ -1,7 +1,7 @@
-//! The part of a version's OpenAPI schema that decides about types.
+//! The parts of a version's OpenAPI schema that determine types.
 //!
-//! Rules that only say which values of a type are valid (patterns, lengths, `oneOf`, CEL) are not kept, except whether there are
-//! any that an empty object might break.
+//! Rules that only restrict the valid values of a type (patterns, lengths, `oneOf`, CEL) are not kept, except whether
+//! one of them might reject an empty object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,25 +13,25 @@ use crate::crd::parse::{Reader, Wrong};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     pub description: Option<String>,
-    /// Absent where the manifest has none.
+    /// `None` if the manifest has no type.
     pub schema_type: Option<SchemaType>,
     /// `int32`, `date-time` and so on.
     pub format: Option<String>,
     pub properties: BTreeMap<String, Schema>,
-    /// Names of properties that must be there.
+    /// The names of required properties.
     pub required: BTreeSet<String>,
-    /// What is said of properties that are not in `properties`.
+    /// The rule for properties that are not in `properties`.
     pub additional: Option<Additional>,
     /// The schema of the items of an array.
     pub items: Option<Box<Schema>>,
-    /// All values that are valid; empty where the schema does not say.
+    /// All valid values; empty if the schema does not list them.
     pub enumeration: Vec<Value>,
     pub default: Option<Value>,
     pub pattern: Option<String>,
     pub minimum: Option<f64>,
-    /// Whether null is a value of its own.
+    /// Whether null is a valid value.
     pub is_nullable: bool,
-    /// `x-kubernetes-int-or-string`, or what says the same.
+    /// `x-kubernetes-int-or-string`, or an equivalent older form.
     pub is_int_or_string: bool,
     /// `x-kubernetes-preserve-unknown-fields`
     pub preserves_unknown: bool,
@@ -41,10 +41,10 @@ pub struct Schema {
     pub list_type: Option<ListType>,
     /// `x-kubernetes-list-map-keys`
     pub list_map_keys: Vec<String>,
-    /// `x-kubernetes-map-type: atomic`: whoever applies the map owns all of it.
+    /// `x-kubernetes-map-type: atomic`: the map has a single owner.
     pub is_atomic_map: bool,
-    /// Whether there is a rule that an empty object might break: `minProperties`, `allOf`, `anyOf`, `oneOf`, `not`, `enum` or
-    /// `x-kubernetes-validations`.
+    /// Whether there is a rule that might reject an empty object: `minProperties`, `allOf`, `anyOf`, `oneOf`, `not`,
+    /// `enum` or `x-kubernetes-validations`.
     pub has_rules_for_empty: bool,
 }
 
@@ -67,7 +67,7 @@ pub enum Additional {
     Of(Box<Schema>),
 }
 
-/// What the items of a list are to each other.
+/// How the items of a list relate, by `x-kubernetes-list-type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ListType {
     Atomic,
@@ -157,8 +157,8 @@ fn list_type(reader: &Reader<'_>) -> Result<Option<ListType>, Wrong> {
     }
 }
 
-/// Whether the schema says integer or string in a form older than the extension: `anyOf` or `oneOf` of exactly the two, or the
-/// format.
+/// Whether the schema stands for an integer or a string in a form older than the extension: `anyOf` or `oneOf` of
+/// exactly the two, or the format.
 fn is_int_or_string(reader: &Reader<'_>, schema: &Schema) -> bool {
     if schema.format.as_deref() == Some("int-or-string") {
         return true;
@@ -174,7 +174,7 @@ fn is_int_or_string(reader: &Reader<'_>, schema: &Schema) -> bool {
     is_pair("anyOf") || is_pair("oneOf")
 }
 
-/// Gives a schema of v1beta1 the type that it shows without naming it.
+/// Sets the type of a v1beta1 schema that has properties or the like without naming its type.
 fn infer_type(schema: &mut Schema) {
     if schema.schema_type.is_some() || schema.is_int_or_string {
         return;

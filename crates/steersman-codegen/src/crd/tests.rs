@@ -1,4 +1,4 @@
-//! What is read of a manifest, and what is said of one that is wrong.
+//! What is read from a manifest, and the messages for invalid ones.
 
 use expect_test::{Expect, expect};
 use serde_json::json;

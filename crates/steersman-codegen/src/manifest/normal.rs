@@ -1,10 +1,10 @@
-//! A definition in its normal form: nothing that says nothing, and formats that an API server knows.
+//! The normal form of a definition: without empty values, and with formats that an API server knows.
 
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
 
-/// What a server writes into the metadata of every object.
+/// The metadata fields that a server sets on every object.
 const METADATA_OF_SERVER: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
@@ -37,7 +37,7 @@ pub(super) fn definition(definition: &mut Value) {
     for version in versions.iter_mut().filter_map(Value::as_object_mut) {
         remove_empty(version, &["additionalPrinterColumns", "selectableFields", "subresources"]);
         if let Some(whole) = version.get_mut("schema").and_then(|schema| schema.get_mut("openAPIV3Schema")) {
-            // The derive's title is the kind, which everybody knows.
+            // The derive's title is the kind, which is redundant.
             if let Some(map) = whole.as_object_mut()
                 && map.get("title") == kind.as_ref()
             {
@@ -48,7 +48,7 @@ pub(super) fn definition(definition: &mut Value) {
     }
 }
 
-/// Removes what says nothing from a definition, and leaves the values that its schemas quote as they are.
+/// Removes nulls from a definition, but keeps values that its schemas quote as they are.
 fn remove_nulls_of_definition(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -67,11 +67,12 @@ fn remove_nulls_of_definition(value: &mut Value) {
 
 fn remove_nulls_of_schema(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
-    // A whole default of null goes too: the API server reads it as no default, and the derive writes it for every `Option`.
+    // A default that is null is removed too: the API server treats it as no default, and the derive writes it for every
+    // `Option`.
     map.retain(|_, value| !value.is_null());
     for (key, below) in map {
         match key.as_str() {
-            // A null in a default is stored, and one in a valid value is compared.
+            // A null inside a default is stored, and one among the valid values is compared.
             "default" | "enum" | "example" => {}
             "properties" => {
                 below.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(remove_nulls_of_schema);
@@ -92,7 +93,7 @@ pub(super) fn remove_nulls(value: &mut Value) {
             map.retain(|_, value| !value.is_null());
             map.values_mut().for_each(remove_nulls);
         }
-        // An entry of a list stands for something: the value null of an enumeration is one.
+        // A null in a list has a meaning: among the values of an enumeration, for example.
         Value::Array(items) => items.iter_mut().for_each(remove_nulls),
         _ => {}
     }
@@ -116,7 +117,7 @@ fn schema(schema: &mut Value) {
     remove_empty(map, &["required", "properties"]);
     integer_format(map);
     for bound in ["minimum", "maximum", "multipleOf"] {
-        // Bounds are floating-point numbers to the derive; nobody writes 0.0 for a count.
+        // The derive writes bounds as floating-point numbers; nobody writes 0.0 for a count.
         let whole =
             map.get(bound).and_then(Value::as_f64).filter(|number| number.fract() == 0.0 && number.abs() < 1e15);
         if let Some(number) = whole {
@@ -134,7 +135,8 @@ fn schema(schema: &mut Value) {
     }
 }
 
-/// Rust has unsigned and short integers; the formats of OpenAPI are `int32` and `int64`, and servers warn of others.
+/// Replaces the formats of unsigned and short integers: OpenAPI has only `int32` and `int64`, and servers warn of
+/// others.
 fn integer_format(schema: &mut Map<String, Value>) {
     let Some(format) = schema.get("format").and_then(Value::as_str) else { return };
     let (format, minimum, maximum) = match format {
@@ -159,7 +161,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// The order of versions in Kubernetes: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then others by the alphabet.
+/// Kubernetes' order of versions: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then others in alphabetical order.
 fn newest_first(a: &str, b: &str) -> Ordering {
     match (rank(a), rank(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
@@ -169,7 +171,7 @@ fn newest_first(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Stability, major and minor number.
+/// The stability, the major and the minor number.
 fn rank(version: &str) -> Option<(u8, u32, u32)> {
     let rest = version.strip_prefix('v')?;
     let n_digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

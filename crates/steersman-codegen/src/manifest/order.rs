@@ -1,11 +1,11 @@
-//! The order of keys: first what says which object it is, then what is read first.
+//! The order of keys: first the keys that identify an object, then the most important ones.
 //!
-//! Below `properties`, `labels` and the like, keys are names that somebody chose: they stay as they are.
+//! Keys below `properties`, `labels` and the like are names that users chose: they keep their order.
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::Value;
 
-/// Of objects in general. What is not named follows in the order of the alphabet.
+/// The order in objects in general. Other keys follow in alphabetical order.
 const OBJECT: &[&str] = &[
     "apiVersion",
     "kind",
@@ -50,7 +50,7 @@ const OBJECT: &[&str] = &[
     "status",
 ];
 
-/// Of schemas.
+/// The order in schemas.
 const SCHEMA: &[&str] = &[
     "description",
     "type",
@@ -84,10 +84,10 @@ const SCHEMA: &[&str] = &[
     "items",
 ];
 
-/// What the keys of a map mean.
+/// The meaning of a map's keys.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Names that somebody chose.
+    /// Names that users chose.
     Data,
     Object,
     /// Names of fields, each with a schema.
@@ -108,7 +108,7 @@ impl<'a> Ordered<'a> {
 }
 
 impl Kind {
-    /// The kind of what stands at `key`.
+    /// The kind of the value at `key`.
     fn below(self, key: &str) -> Kind {
         match (self, key) {
             (Kind::Data, _) | (Kind::Object, "labels" | "annotations" | "matchLabels" | "data") => Kind::Data,

@@ -1,4 +1,4 @@
-//! What a manifest looks like that was made of a definition, and that it says the same.
+//! The form of a definition's manifest, and that it has the same meaning as the definition.
 
 use expect_test::expect;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::manifest::{definition, merge, object};
 
-/// As kube's derive makes it.
+/// A definition as kube's derive returns it.
 fn fleet(version: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

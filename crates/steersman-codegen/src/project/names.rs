@@ -1,9 +1,9 @@
-//! Which names a project can have, and those that follow from them.
+//! The names that a project may have, and names derived from them.
 
 use crate::project::Options;
 use crate::words;
 
-/// The longest name: others are made of it, and labels have at most 63 characters.
+/// The longest name: other names are derived from it, and labels have at most 63 characters.
 const NAME_MAX: usize = 40;
 const KIND_MAX: usize = 63;
 const GROUP_MAX: usize = 253;
@@ -31,7 +31,7 @@ const NAMES_TAKEN: [&str; 19] = [
     "tracing",
 ];
 
-/// Types that the project uses itself, and those and the traits that every Rust file has.
+/// Types that the project uses itself, and the types and traits of the prelude.
 const KINDS_TAKEN: [&str; 92] = [
     "Action",
     "Api",
@@ -127,10 +127,10 @@ const KINDS_TAKEN: [&str; 92] = [
     "Written",
 ];
 
-/// Groups below these belong to the Kubernetes community: servers ask for an approval.
+/// Groups below these belong to the Kubernetes community: servers require an approval for them.
 const GROUPS_RESERVED: [&str; 2] = ["k8s.io", "kubernetes.io"];
 
-/// Why a project cannot be called so.
+/// Why a name cannot be used for a project.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -180,7 +180,7 @@ pub(super) fn check(options: &Options) -> Result<(), NameError> {
     Ok(())
 }
 
-/// A part of a domain.
+/// Whether a text is a label of a domain.
 fn is_label(text: &str) -> bool {
     let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(is_known) && !text.starts_with('-') && !text.ends_with('-')

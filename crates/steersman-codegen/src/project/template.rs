@@ -1,5 +1,6 @@
-//! Text with gaps: `{{name}}` is a variable, and what stands between `{{#webhook}}` and `{{/webhook}}` is there only if the
-//! section `webhook` is; between `{{^webhook}}` and `{{/webhook}}`, only if it is not. A line with nothing but a mark goes.
+//! Templates: `{{name}}` is a variable. Text between `{{#webhook}}` and `{{/webhook}}` is included only if the section
+//! `webhook` is enabled, and text between `{{^webhook}}` and `{{/webhook}}` only if it is not. A line with nothing but
+//! a mark is removed.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ impl Template {
         self
     }
 
-    /// The text with its gaps filled.
+    /// The text with its variables and sections filled in.
     pub(super) fn fill(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, is_there) in &self.sections {
@@ -42,7 +43,7 @@ fn section(text: &str, begin: &str, end: &str, is_there: bool) -> String {
         let Some((inside, after)) = after.split_once(end) else { break };
         filled.push_str(before);
         let (inside, after) = match (before.ends_with('\n') || before.is_empty(), inside.strip_prefix('\n')) {
-            // The marks stand on lines of their own.
+            // The marks are on lines of their own.
             (true, Some(lines)) => (lines, after.strip_prefix('\n').unwrap_or(after)),
             _ => (inside, after),
         };

@@ -1,4 +1,4 @@
-//! What is in a project, and which names are refused.
+//! The files of a project, and names that are refused.
 
 use std::path::PathBuf;
 
@@ -32,10 +32,10 @@ fn every_gap_is_filled() {
             for (path, text) in files.iter() {
                 let path = path.display();
                 assert!(!text.is_empty() && text.ends_with('\n'), "{path}");
-                // GitHub's own variables have a space behind the braces.
+                // GitHub's own variables have a space after the braces.
                 assert!(!text.replace("${{ ", "").contains("{{"), "{path}: {text}");
                 assert!(!text.lines().any(|line| line.ends_with(' ')), "{path}");
-                // The library has them only with the feature that is asked for below.
+                // The library has them only with the feature that is checked below.
                 assert!(webhook || !text.to_lowercase().contains("webhook"), "{path}: {text}");
             }
             let cargo = files.text("Cargo.toml").unwrap();

@@ -1,10 +1,11 @@
-//! Which types can have a `Default`: those in which all that is required has one.
+//! Determines which types can have a `Default`: those whose required fields all have one.
 
 use crate::types::model::{Body, Field, Model, Presence, Type};
 
 /// Sets `can_default` of every type and of the root.
 pub(crate) fn find(model: &mut Model) {
-    // Each round follows one more step from a type to those that need it; what is below a type never needs it in turn.
+    // Each round propagates one more step from a type to the types that need it; a type never needs, in turn, a type
+    // that contains it.
     loop {
         let now: Vec<bool> = model.types.iter().map(|definition| definition.can_default).collect();
         let can = |ty: &Type| match ty {

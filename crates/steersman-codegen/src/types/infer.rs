@@ -1,4 +1,4 @@
-//! From the schema of a version to the types that hold its objects.
+//! Infers the types of a version's objects from its schema.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use crate::types::model::{Body, Field, Model, Place, Presence, Root, Type, TypeD
 use crate::types::{Enums, Options, derives, names};
 use crate::words;
 
-/// Defaults longer than this are not put into docs.
+/// The longest default that is put into docs.
 const DEFAULT_LENGTH_MAX: usize = 60;
 
 /// The types of one version.
@@ -39,11 +39,11 @@ struct Inference<'a> {
     uses_quantity: bool,
 }
 
-/// Types that agree in this are one.
+/// Types that agree in this are merged into one.
 #[derive(Eq, Hash, PartialEq)]
 struct Identity {
     body: Body,
-    /// Of the name it would have: all words, or the last where descriptions say enough.
+    /// The words of its name: all of them, or only the last if the descriptions are specific enough.
     stem: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Inference<'_> {
         Field { name: taken.take(&words::field(name)), json_name: name.to_owned(), description, notes, presence, ty }
     }
 
-    /// The type of a value that is there and not null.
+    /// The type of a value that is present and not null.
     fn value(&mut self, schema: &Schema, place: &Place) -> Type {
         if schema.is_int_or_string {
             return self.int_or_string(schema);
@@ -116,7 +116,7 @@ impl Inference<'_> {
         }
     }
 
-    /// Kubernetes writes quantities with a pattern that has their suffixes.
+    /// Recognizes a quantity by Kubernetes' pattern, which contains the suffixes.
     fn int_or_string(&mut self, schema: &Schema) -> Type {
         if schema.pattern.as_deref().is_some_and(|pattern| pattern.contains("[KMGTPE]i")) {
             self.uses_quantity = true;
@@ -138,7 +138,7 @@ impl Inference<'_> {
 
     fn string(&mut self, schema: &Schema, place: &Place) -> Type {
         if !schema.enumeration.is_empty() && self.options.enums != Enums::Strings {
-            // Null among the values only says that the string may be null.
+            // A null among the values only means that the string may be null.
             let values = schema.enumeration.iter().filter(|value| !value.is_null()).map(Value::as_str);
             if let Some(values) = values.collect::<Option<Vec<_>>>()
                 && !values.is_empty()
@@ -180,7 +180,7 @@ impl Inference<'_> {
         Type::Named(self.named(Body::Struct { fields, others }, !is_documented, place, schema))
     }
 
-    /// The type with this body: one that is there already, or a new one.
+    /// The type with this body: an existing one, or a new one.
     fn named(&mut self, body: Body, needs_same_stem: bool, place: &Place, schema: &Schema) -> TypeId {
         let whole = place.stems.last().cloned().unwrap_or_default();
         let is_part_of_root = place.stems.len() == 1;
@@ -206,17 +206,18 @@ impl Inference<'_> {
     }
 }
 
-/// Whether an empty object says as much as none: it is valid, and the API server puts the same defaults into both.
+/// Whether an empty object is equivalent to an absent one: it is valid, and the API server fills both with the same
+/// defaults.
 fn is_empty_as_absent(schema: &Schema) -> bool {
     let is_valid_empty = schema.schema_type == Some(SchemaType::Object)
         && !schema.is_nullable
         && schema.required.is_empty()
         && !schema.has_rules_for_empty;
     let has_same_defaults = match &schema.default {
-        // What is absent becomes this.
+        // An absent object becomes this default.
         Some(default) => default.as_object().is_some_and(Map::is_empty),
-        // Of an empty object the server makes one with the defaults of its fields; those further down need a parent that is
-        // written.
+        // The server fills an empty object with the defaults of its fields; defaults further down apply only below a
+        // parent that is written.
         None => schema.properties.values().all(|property| property.default.is_none()),
     };
     is_valid_empty && has_same_defaults
@@ -234,7 +235,8 @@ fn integer(schema: &Schema) -> Type {
     }
 }
 
-/// An embedded resource has the fields that every object has, named or not. Present if there is something to add.
+/// The schema with the fields that every embedded resource has, if it does not name them. `None` if nothing has to be
+/// added.
 fn implied_properties(schema: &Schema) -> Option<Schema> {
     if !schema.is_embedded_resource {
         return None;
@@ -265,7 +267,7 @@ fn variants(values: &[&str]) -> Vec<Variant> {
     variants
 }
 
-/// What a schema says that a description need not say.
+/// Notes on properties of a schema that its description may leave out.
 fn notes(schema: &Schema) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(default) = &schema.default {
@@ -289,7 +291,7 @@ fn notes(schema: &Schema) -> Vec<String> {
     notes
 }
 
-/// The identifiers of a struct's fields: each is given out once.
+/// The identifiers of a struct's fields, each used once.
 struct Identifiers {
     taken: BTreeSet<String>,
 }
@@ -299,7 +301,7 @@ impl Identifiers {
         Identifiers { taken: taken.into_iter().map(str::to_owned).collect() }
     }
 
-    /// `name`, or with a number if it is taken.
+    /// `name`, with a number appended if it is taken.
     fn take(&mut self, name: &str) -> String {
         let mut candidate = name.to_owned();
         let mut n = 2;
@@ -314,7 +316,7 @@ impl Identifiers {
 // === impl Place ===
 
 impl Place {
-    /// The place of the items or values of what is here.
+    /// The place of the items or values of this one.
     fn inside(&self, step: &str, inner: &Schema) -> Place {
         let mut stems = self.stems.clone();
         if let Some(last) = stems.last_mut() {

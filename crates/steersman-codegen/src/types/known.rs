@@ -1,8 +1,9 @@
-//! Types of k8s-openapi that a schema is recognized as.
+//! Recognizes schemas that match types of k8s-openapi.
 //!
-//! A schema is one of them only if it has exactly their fields, of the same types, with the same ones required: an object that
-//! is valid by the schema must come through the type unchanged. Types with a field that k8s-openapi writes although it was absent
-//! (`LocalObjectReference.name`), or with a quantity (which it cannot read as a number), are not in the table.
+//! A schema matches only if it has exactly the fields of the type, with the same types and the same ones required: an
+//! object that is valid by the schema must pass through the type unchanged. Types with a field that k8s-openapi writes
+//! although it was absent (`LocalObjectReference.name`), or with a quantity (which it cannot read as a number), are not
+//! in the table.
 
 use crate::crd::{Additional, Schema, SchemaType};
 
@@ -57,7 +58,7 @@ const TOLERATION: &[(&str, Shape)] = &[
     ("value", Shape::String),
 ];
 
-/// The type that `schema` is, if it is one of the table.
+/// The type that matches `schema`, if one of the table does.
 pub(crate) fn recognize(schema: &Schema) -> Option<Known> {
     Known::ALL.into_iter().find(|known| {
         let (fields, required) = known.fields();

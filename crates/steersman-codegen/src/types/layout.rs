@@ -1,4 +1,5 @@
-//! Modules and files: a module for each group, one in it for each version, one in that for each kind.
+//! The layout of modules and files: a module for each group, containing one for each version, containing one for each
+//! kind.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +9,7 @@ use crate::types::print::COLUMNS;
 use crate::types::{Layout, Options};
 use crate::words;
 
-/// Columns up to which rustfmt leaves a list of imports on one line.
+/// The width up to which rustfmt leaves a list of imports on one line.
 const USE_MAX: usize = 98;
 
 /// The generated text of a kind.
@@ -18,7 +19,7 @@ pub(crate) struct Kind {
     /// The name of its module.
     pub(crate) module: String,
     pub(crate) text: String,
-    /// Names that its version makes reachable.
+    /// The names that the version's module re-exports.
     pub(crate) exports: Vec<String>,
     pub(crate) uses_quantity: bool,
 }
@@ -28,12 +29,12 @@ struct Module {
     name: String,
     /// Its `//!` lines.
     docs: String,
-    /// What it holds beside other modules.
+    /// The content besides other modules.
     body: String,
     children: Vec<Module>,
 }
 
-/// Quantities as custom resources hold them.
+/// The type of quantities in custom resources.
 const QUANTITY: &str = r#"
 /// A quantity in the form in which it was written: `2`, or `"500m"`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -96,7 +97,7 @@ fn version_module(group: &str, version: &str, mut kinds: Vec<Kind>) -> Module {
     let mut children: Vec<Module> = Vec::new();
     let mut body = String::new();
     for mut kind in kinds {
-        // `FOO` and `Foo` have modules of one name.
+        // `FOO` and `Foo` would have modules of the same name.
         while children.iter().any(|other| other.name == kind.module) {
             kind.module.push('_');
         }
@@ -127,7 +128,7 @@ fn export(module: &str, names: &[String]) -> String {
     lines
 }
 
-/// Writes a module and those in it to files of their own.
+/// Writes a module and its submodules to separate files.
 fn tree(module: &Module, directory: &str, files: &mut Files) {
     let mut text = module.docs.clone();
     if !module.children.is_empty() {
@@ -146,7 +147,7 @@ fn tree(module: &Module, directory: &str, files: &mut Files) {
     }
 }
 
-/// Appends a module with all in it.
+/// Appends a module with all its submodules.
 fn inline(module: &Module, out: &mut String) {
     let mut inner = module.docs.clone();
     if !module.body.is_empty() {

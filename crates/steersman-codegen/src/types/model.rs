@@ -1,4 +1,4 @@
-//! The types of one version of one kind, before they are text.
+//! The types of one version of one kind, before they are printed.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ pub(crate) struct Model {
     pub(crate) root: Root,
     /// The types below the kind, in the order in which they are printed. A [`TypeId`] is an index.
     pub(crate) types: Vec<TypeDef>,
-    /// Types of k8s-openapi that are used, for their names.
+    /// The types of k8s-openapi that are used, to import them.
     pub(crate) known: BTreeSet<Known>,
     pub(crate) uses_quantity: bool,
 }
@@ -18,9 +18,9 @@ pub(crate) struct Model {
 pub(crate) struct Root {
     /// `Network`
     pub(crate) name: String,
-    /// All but `metadata`.
+    /// The fields except `metadata`.
     pub(crate) fields: Vec<Field>,
-    /// The name of the field with what the schema does not name, where that is preserved.
+    /// The name of the field for properties that the schema does not name, if they are preserved.
     pub(crate) others: Option<String>,
     pub(crate) can_default: bool,
 }
@@ -34,18 +34,18 @@ pub(crate) struct TypeDef {
     pub(crate) body: Body,
     /// Every place that has this type.
     pub(crate) uses: Vec<Place>,
-    /// Set unless it is found that a field cannot have a default.
+    /// Whether the type can have a default. True until a field without one is found.
     pub(crate) can_default: bool,
 }
 
-/// A place in the schema that a type was found at.
+/// A place in the schema that has a type.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// As Kubernetes writes it: `spec.containers[].env`.
+    /// The path in Kubernetes' notation: `spec.containers[].env`.
     pub(crate) path: String,
-    /// For each step of the path the words that a name can be made of.
+    /// For each step of the path, the words for a name.
     pub(crate) stems: Vec<Vec<String>>,
-    /// What the schema says of the type at this place.
+    /// The schema's description of the type at this place.
     pub(crate) description: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Body {
     Enum(Vec<Variant>),
     Struct {
         fields: Vec<Field>,
-        /// The name of the field with what the schema does not name, where that is preserved.
+        /// The name of the field for properties that the schema does not name, if they are preserved.
         others: Option<String>,
     },
 }
@@ -68,12 +68,12 @@ pub(crate) struct Variant {
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Field {
-    /// The identifier.
+    /// The Rust identifier.
     pub(crate) name: String,
     /// The name in JSON.
     pub(crate) json_name: String,
     pub(crate) description: Option<String>,
-    /// Sentences that the schema says without words, for the docs: the default, how items of a list differ.
+    /// Sentences for the docs on properties of the schema: the default, how items of a list differ.
     pub(crate) notes: Vec<String>,
     pub(crate) presence: Presence,
     pub(crate) ty: Type,
@@ -81,11 +81,11 @@ pub(crate) struct Field {
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Presence {
-    /// May be absent, and is not `Option`: the default of the type stands for it.
+    /// May be absent, and is not an `Option`: the type's default stands for absence.
     Defaulted,
     Optional,
     Required,
-    /// Must be there, and may be null.
+    /// Must be present, and may be null.
     RequiredNullable,
 }
 
@@ -121,7 +121,7 @@ impl Model {
         &self.types[id.0]
     }
 
-    /// The types that are to be reached without naming the kind's module: the kind, and those of `spec` and `status`.
+    /// The types that the version's module re-exports: the kind, and those of `spec` and `status`.
     pub(crate) fn exports(&self) -> Vec<String> {
         let mut names = vec![self.root.name.clone()];
         for field in &self.root.fields {

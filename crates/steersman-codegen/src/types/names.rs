@@ -1,14 +1,15 @@
 //! Names for types and variants.
 //!
-//! `spec` and `status` are called after the kind. Any other type gets the shortest end of its path that is free: `Port`, then
-//! `ContainerPort`. Types near the root choose first, so that a field that is added deep inside renames nothing above it.
+//! `spec` and `status` are named after the kind. Any other type gets the shortest suffix of its path that is free:
+//! `Port`, then `ContainerPort`. Types near the root choose first, so that a field that is added deep inside renames
+//! nothing above it.
 
 use std::collections::BTreeSet;
 
 use crate::types::model::{Body, Model, Place};
 use crate::words;
 
-/// Names that mean something else in a generated file.
+/// Names with another meaning in a generated file.
 const RESERVED: &[&str] = &[
     "BTreeMap",
     "Box",
@@ -45,7 +46,7 @@ const RESERVED: &[&str] = &[
     "Vec",
 ];
 
-/// The struct of a kind: the kind itself, where that is a name in Rust.
+/// The name of a kind's struct: the kind itself, if that is a valid name in Rust.
 pub(crate) fn of_kind(kind: &str) -> String {
     let is_camel = kind.starts_with(|first: char| first.is_ascii_uppercase())
         && kind.chars().all(|character| character.is_ascii_alphanumeric());
@@ -53,7 +54,7 @@ pub(crate) fn of_kind(kind: &str) -> String {
     if RESERVED.contains(&name.as_str()) { format!("{name}Object") } else { name }
 }
 
-/// The variant for a value of an enum.
+/// The name of a variant for a value of an enum.
 pub(crate) fn of_variant(value: &str) -> String {
     if value.is_empty() {
         return "Empty".to_owned();
@@ -137,7 +138,7 @@ fn candidates(uses: &[Place], root: &str, kind: &[String]) -> Vec<String> {
     names
 }
 
-/// The words that the last steps of all uses end with.
+/// The common suffix of the words in the last steps of all uses.
 fn shared_ending(uses: &[Place]) -> Vec<String> {
     let mut last = uses.iter().filter_map(|place| place.stems.last());
     let Some(mut shared) = last.next().cloned() else { return Vec::new() };
@@ -148,7 +149,8 @@ fn shared_ending(uses: &[Place]) -> Vec<String> {
     shared
 }
 
-/// The words of a path. What a step repeats from the end of the step before is said once: `container`, `container_port`.
+/// The words of a path. Words that a step repeats from the end of the step before are used once: `container`,
+/// `container_port`.
 fn joined(stems: &[Vec<String>]) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for stem in stems {

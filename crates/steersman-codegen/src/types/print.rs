@@ -1,4 +1,4 @@
-//! A kind's types as text, in the form that rustfmt gives it.
+//! Prints a kind's types, formatted as by rustfmt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use crate::types::model::{Body, Field, Model, Place, Presence, Type, TypeDef, Ty
 use crate::types::{Enums, Options, resource};
 use crate::words;
 
-/// Columns of a line of code.
+/// The longest line of code.
 pub(crate) const COLUMNS: usize = 100;
 
-/// Columns up to which rustfmt leaves what is inside an attribute on one line.
+/// The width up to which rustfmt leaves the content of an attribute on one line.
 const ATTRIBUTE_MAX: usize = 70;
 
-/// Places that the docs of a type name.
+/// The most places of use that the docs of a type name.
 const PLACES_NAMED_MAX: usize = 3;
 
 /// The text of a kind's module.
@@ -36,7 +36,7 @@ pub(crate) fn module_docs(definition: &Definition, version: &Version) -> String 
     format!("//! `{}` of `{group}/{}`.\n//!\n//! {MARK}: do not edit.\n", names.kind, version.name)
 }
 
-/// Writes items, and notes what they import.
+/// Writes items, and records their imports.
 pub(crate) struct Printer<'a> {
     pub(crate) model: &'a Model,
     pub(crate) options: &'a Options,
@@ -49,7 +49,7 @@ impl Printer<'_> {
         self.imports.entry(module).or_default().insert(name);
     }
 
-    /// Types in the order in which a reader meets them: each after the first that mentions it.
+    /// The types in reading order: each after the first type that mentions it.
     fn order(&self) -> Vec<TypeId> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
@@ -89,7 +89,7 @@ impl Printer<'_> {
         }
     }
 
-    /// What a type is: what the schema says of it where that is the same everywhere, and where it is used.
+    /// Writes the docs of a type: the description if it is the same everywhere, and where the type is used.
     fn type_docs(&mut self, definition: &TypeDef) {
         if !self.options.docs {
             return;
@@ -111,7 +111,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A `#[derive]` of these and of what the options add, in alphabetical order.
+    /// Writes a `#[derive]` of these and of the options' derives, in alphabetical order.
     pub(crate) fn derives(&mut self, derives: &[&str]) {
         let mut all: BTreeSet<String> = derives.iter().map(|derive| (*derive).to_owned()).collect();
         if self.options.schemars {
@@ -138,7 +138,7 @@ impl Printer<'_> {
         self.out.push_str(")]\n");
     }
 
-    /// A struct. `first` are lines that stand before the fields.
+    /// Writes a struct. `first` has lines that precede the fields.
     pub(crate) fn structure(
         &mut self,
         name: &str,
@@ -280,14 +280,14 @@ impl Printer<'_> {
     }
 }
 
-/// Who writes the fields of a struct.
+/// How the fields of a struct are serialized.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Serialization {
     ByHand,
     Derived,
 }
 
-/// The types that fields mention, in their order.
+/// The types that fields mention, in order.
 fn mentioned(fields: &[Field]) -> Vec<TypeId> {
     let mut mentioned = Vec::new();
     for field in fields {
@@ -300,7 +300,7 @@ fn mentioned(fields: &[Field]) -> Vec<TypeId> {
     mentioned
 }
 
-/// Where a type is used.
+/// The places where a type is used, as a sentence.
 fn uses(places: &[Place]) -> String {
     let paths: BTreeSet<&str> = places.iter().map(|place| place.path.as_str()).collect();
     let mut named: Vec<String> = places.iter().take(PLACES_NAMED_MAX).map(|place| docs::code(&place.path)).collect();
@@ -333,7 +333,7 @@ fn import_lines(imports: &BTreeMap<&'static str, BTreeSet<&'static str>>) -> Str
     }
     let mut text = String::new();
     for mut section in sections.into_iter().filter(|section| !section.is_empty()) {
-        // As rustfmt sorts them: a list of names after the modules beside them.
+        // Sorted as by rustfmt: a list of names comes after the modules beside it.
         section.sort_by_key(|line| line.replace('{', "~"));
         text.push_str(&section.join("\n"));
         text.push_str("\n\n");
@@ -341,7 +341,7 @@ fn import_lines(imports: &BTreeMap<&'static str, BTreeSet<&'static str>>) -> Str
     text
 }
 
-/// A string as it is written in Rust.
+/// A Rust string literal.
 pub(crate) fn literal(text: &str) -> String {
     format!("{text:?}")
 }
@@ -359,7 +359,7 @@ enum Rule {
 }
 
 impl Rule {
-    /// The rule with the fewest exceptions. The first of several, so that none is used without need.
+    /// The rule with the fewest exceptions. The first one wins, so that no rule is used without need.
     fn best(variants: &[Variant]) -> Rule {
         let rules = [Rule::AsIs, Rule::Lower, Rule::Upper, Rule::Camel, Rule::Snake, Rule::ScreamingSnake, Rule::Kebab];
         let exceptions =

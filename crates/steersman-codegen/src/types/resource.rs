@@ -1,7 +1,7 @@
 //! The kind itself: its struct, and the impls that make it an object of the API.
 //!
-//! They are written out and not derived. The traits of k8s-openapi are few constants, `kube::Resource` follows from them, and a
-//! kind needs neither a `spec` nor a schema for it.
+//! The impls are written out and not derived. The traits of k8s-openapi consist of few constants, `kube::Resource`
+//! follows from them, and a kind needs neither a `spec` nor a schema for it.
 
 use std::fmt::Write as _;
 
@@ -94,7 +94,7 @@ impl k8s_openapi::Metadata for {kind} {{
     }
 }
 
-/// `Network::new(name, spec)`, where nothing else is required.
+/// Writes `Network::new(name, spec)`, if no other field is required.
 fn constructor(printer: &mut Printer<'_>) {
     let model = printer.model;
     let root = &model.root;
@@ -150,10 +150,10 @@ impl {kind} {{
     );
 }
 
-/// Columns up to which rustfmt leaves the fields of a struct literal on one line.
+/// The width up to which rustfmt leaves the fields of a struct literal on one line.
 const SMALL_STRUCT_MAX: usize = 18;
 
-/// An object in JSON says what it is.
+/// Writes the `Serialize` impl, which adds apiVersion and kind.
 fn serialize(printer: &mut Printer<'_>, api_version: &str, kind_name: &str) {
     let model = printer.model;
     let root = &model.root;
@@ -194,7 +194,7 @@ impl Serialize for {kind} {{
     );
 }
 
-/// What the type writes by itself is not among the fields that have no name.
+/// Writes the deserializer of the fields that the schema does not name, which drops apiVersion and kind.
 fn other_fields(printer: &mut Printer<'_>) {
     let fields = printer.type_text(&Type::Map(Box::new(Type::Any)));
     printer.import("serde", "Deserializer");

@@ -1,4 +1,4 @@
-//! What is generated for small definitions, as text.
+//! The generated code for small definitions.
 
 use expect_test::{Expect, expect, expect_file};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn definition(schema: Value) -> Definition {
     crd::from_list("test", object).unwrap().remove(0)
 }
 
-/// The generated text for a spec with these properties, from the spec on.
+/// Checks the generated text for a spec with these properties, from the spec on.
 #[track_caller]
 fn check_with(options: &Options, required: &[&str], properties: Value, expected: Expect) {
     let spec = json!({"type": "object", "required": required, "properties": properties});

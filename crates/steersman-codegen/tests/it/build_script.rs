@@ -1,4 +1,4 @@
-//! Types that a build script makes, and those that are checked in.
+//! Types that a build script generates, and checked-in types.
 
 use serde_json::json;
 use steersman_codegen::{Builder, Error};

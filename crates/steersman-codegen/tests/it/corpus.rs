@@ -1,4 +1,4 @@
-//! The definitions of `corpus.txt`: all compile, and every sample comes through its type unchanged.
+//! The definitions of `corpus.txt`: all compile, and every sample passes through its type unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use steersman_codegen::types::{self, Options};
 use crate::project::{Kind, Project};
 use crate::samples::{self, Kinds, Sample};
 
-/// Where Go keeps the modules of the list: set by `cargo xtask test`, and printed by `cargo xtask tools`.
+/// The variable with Go's module cache that has the modules of the list: set by `cargo xtask test`, and printed by
+/// `cargo xtask tools`.
 const VARIABLE: &str = "CODEGEN_CORPUS";
 
 const LIST: &str = include_str!("corpus.txt");
@@ -43,7 +44,7 @@ fn modules() -> Vec<Module> {
 }
 
 impl Module {
-    /// The module's directory in Go's cache, which writes capitals as `!` and a small letter.
+    /// The module's directory in Go's cache, which writes a capital as `!` and the lower-case letter.
     fn directory(&self, cache: &Path) -> PathBuf {
         let mut escaped = String::new();
         for character in format!("{}@{}", self.name, self.version).chars() {
@@ -55,7 +56,7 @@ impl Module {
         cache.join(escaped)
     }
 
-    /// The name of the program that has the module's types.
+    /// The name of the program for the module's types.
     fn program(&self) -> String {
         let name: String = self
             .name
@@ -65,7 +66,7 @@ impl Module {
         format!("codegen-{name}")
     }
 
-    /// The module's definitions. Their schemas go to `served`.
+    /// The module's definitions. Their schemas are added to `served`.
     fn definitions(&self, cache: &Path, served: &mut Kinds) -> Vec<Definition> {
         let mut definitions = Vec::new();
         for file in self.files(cache) {
@@ -93,7 +94,7 @@ impl Module {
             let mut found: Vec<PathBuf> = entries
                 .map(|entry| entry.unwrap().path())
                 .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
-                // What controller-gen makes of a package without a group.
+                // controller-gen writes such files for a package without a group.
                 .filter(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('_')))
                 .collect();
             found.sort();
@@ -138,7 +139,7 @@ fn public_definitions_compile_and_their_samples_come_through() {
     }
     println!("{} samples found", found.values().map(Vec::len).sum::<usize>());
 
-    // For whoever wants to try other types on them.
+    // For experiments with other types on the same samples.
     for (program, samples) in &found {
         let lines: String = samples.iter().map(|sample| format!("{}\n", sample.object)).collect();
         std::fs::write(project.directory().join(format!("{program}.samples")), lines).unwrap();
@@ -158,7 +159,7 @@ fn public_definitions_compile_and_their_samples_come_through() {
     assert!(!is_long || n_definitions >= 100, "only {n_definitions} definitions");
 }
 
-/// The samples that do not come through their type as they were, and where they differ.
+/// The samples that change on their way through their type, and the differences.
 fn changed(project: &Project, program: &str, samples: &[Sample]) -> Vec<String> {
     let objects: Vec<&Value> = samples.iter().map(|sample| &sample.object).collect();
     let mut changed = Vec::new();
@@ -174,7 +175,7 @@ fn changed(project: &Project, program: &str, samples: &[Sample]) -> Vec<String> 
     changed
 }
 
-/// Where the type of each version of each kind is.
+/// The paths of the types of each version of each kind.
 pub(crate) fn paths(definitions: &[Definition]) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for definition in definitions {

@@ -1,4 +1,4 @@
-//! Generated code, compiled and used: the definitions of other projects, whose objects must come through unchanged.
+//! Generated code, compiled and used: for the definitions of other projects, whose objects must pass through unchanged.
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod build_script;

@@ -1,4 +1,4 @@
-//! A cargo package around generated types, that decodes objects and encodes them again.
+//! A cargo package with generated types that decodes and encodes objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The program's part that does not depend on the types. A line of input is an object, the line of output what became of it.
+/// The part of the program that does not depend on the types. It reads an object per line, and writes the result per
+/// line.
 const MAIN: &str = r##"//! Decodes each object of its input into the type of its kind, and encodes it again.
 #![deny(warnings)]
 
@@ -47,12 +48,12 @@ pub(crate) struct Project {
 pub(crate) struct Kind {
     pub(crate) api_version: String,
     pub(crate) kind: String,
-    /// Where the type is: `apis::example_com::v1::Network`.
+    /// The path of the type: `apis::example_com::v1::Network`.
     pub(crate) path: String,
 }
 
 impl Project {
-    /// A package that is called `name`, with these dependencies beside serde's.
+    /// A package called `name`, with these dependencies besides serde's.
     pub(crate) fn new(name: &str, dependencies: &str) -> Project {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(directory.join("src/bin")).unwrap();
@@ -62,13 +63,13 @@ impl Project {
              [profile.dev]\ndebug = false\nincremental = false\n"
         );
         std::fs::write(directory.join("Cargo.toml"), manifest).unwrap();
-        // The versions that this workspace was tried with.
+        // The versions that this workspace was tested with.
         let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
         std::fs::copy(lock, directory.join("Cargo.lock")).unwrap();
         Project { directory }
     }
 
-    /// All packages share what they build of their dependencies.
+    /// All packages share the build of their dependencies.
     fn target() -> PathBuf {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join("codegen-target")
     }
@@ -77,7 +78,7 @@ impl Project {
         &self.directory
     }
 
-    /// Where the types of a program go. What is the same as in the last run is not built again.
+    /// The directory for a program's types. Unchanged files are not built again.
     pub(crate) fn sources(&self, program: &str) -> PathBuf {
         self.directory.join("src/bin").join(program)
     }
@@ -99,7 +100,7 @@ impl Project {
         }
     }
 
-    /// Builds one program, or all. What cargo says is returned, with whether it succeeded.
+    /// Builds one program, or all. Returns whether cargo succeeded, and its messages.
     pub(crate) fn build(&self, programs: &[&str]) -> (bool, String) {
         let output = Command::new(env!("CARGO"))
             .args(["build", "--quiet"])
@@ -113,7 +114,7 @@ impl Project {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// What a program answers for each object.
+    /// The answer of a program for each object.
     pub(crate) fn run(&self, program: &str, objects: &[&Value]) -> Vec<BTreeMap<String, Value>> {
         let program = Project::target().join("debug").join(program);
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

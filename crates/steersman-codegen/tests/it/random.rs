@@ -1,4 +1,5 @@
-//! Random definitions: what is generated compiles, and every value that a schema allows comes through its type unchanged.
+//! Random definitions: the generated code compiles, and every value that a schema allows passes through its type
+//! unchanged.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -10,7 +11,7 @@ use steersman_codegen::types::{self, Options};
 use crate::project::Project;
 use crate::{corpus, samples};
 
-/// Names that are hard on identifiers: keywords, names of the prelude, names that become the same.
+/// Difficult names for identifiers: keywords, names of the prelude, names that become equal.
 const NAMES: &[&str] = &[
     "",
     "$ref",
@@ -62,7 +63,7 @@ const NAMES: &[&str] = &[
 const VALUES: &[&str] =
     &["", "*", "+", "1.2", "A", "Other", "Self", "TLSv1.2", "a", "always", "if-not-present", "none", "ä"];
 
-/// How deep schemas are nested.
+/// The greatest depth of schemas.
 const DEPTH_MAX: usize = 4;
 
 #[test]

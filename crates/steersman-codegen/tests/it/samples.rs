@@ -1,4 +1,4 @@
-//! Objects in the YAML files of a module, and what an API server makes of them.
+//! Sample objects in the YAML files of a module, in the form that an API server would store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde_json::{Map, Number, Value};
 use steersman_schema::schema::Schema;
 
-/// Larger files are generated data and no samples.
+/// Larger files are generated data and not samples.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// More samples of one version of one kind say nothing new, and YAML takes long to read in a debug build.
+/// More samples of one version of one kind add nothing, and YAML takes long to read in a debug build.
 const SAMPLES_PER_KIND_MAX: usize = 30;
 
 /// The schema of a version, as the API server has it.
@@ -19,13 +19,14 @@ pub(crate) struct Served {
     preserves_unknown: bool,
 }
 
-/// By API version and kind.
+/// Schemas by API version and kind.
 pub(crate) type Kinds = BTreeMap<(String, String), Served>;
 
-/// An object that the API server would take.
+/// An object that the API server would accept.
 pub(crate) struct Sample {
     pub(crate) file: PathBuf,
-    /// As it would be stored: without what the schema does not know, and without null where that says nothing.
+    /// The object as it would be stored: without fields that the schema does not know, and without nulls that have no
+    /// meaning.
     pub(crate) object: Value,
 }
 
@@ -99,7 +100,7 @@ fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The documents of a text that can be read: a template is no YAML, and its neighbors may be.
+/// The readable documents of a text: a template is not valid YAML, but other documents beside it may be.
 pub(crate) fn documents(text: &str) -> Vec<Value> {
     let options = || serde_saphyr::options! { budget: None, with_snippet: false, legacy_octal_numbers: true };
     if let Ok(documents) = serde_saphyr::from_multiple_with_options(text, options()) {
@@ -109,7 +110,7 @@ pub(crate) fn documents(text: &str) -> Vec<Value> {
 }
 
 impl Served {
-    /// The object as the API server stores it, if it takes it.
+    /// The object as the API server would store it, if it accepts it.
     fn store(&self, mut object: Value) -> Option<Value> {
         if !object["metadata"].is_object() {
             return None;
@@ -133,7 +134,8 @@ impl Served {
     }
 }
 
-/// Where an object differs from what came of it, if it does. A spec that is empty says as much as none, where both are allowed.
+/// The difference between an object and the result of decoding and encoding it. An empty spec is equal to an absent
+/// one, if both are allowed.
 pub(crate) fn change(object: &Value, there: &Value) -> Option<String> {
     let mut there = there.clone();
     if object["spec"].is_null()
@@ -145,8 +147,8 @@ pub(crate) fn change(object: &Value, there: &Value) -> Option<String> {
     difference(object, &there)
 }
 
-/// The first place at which two values say something else, if there is one. Numbers and times may be written differently, and a
-/// field that was null may be absent; none may become null.
+/// The first place at which two values differ, if any. Numbers and times may be written differently, and a null field
+/// may become absent; no field may become null.
 fn difference(left: &Value, right: &Value) -> Option<String> {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
@@ -171,7 +173,8 @@ fn difference(left: &Value, right: &Value) -> Option<String> {
     }
 }
 
-/// Whether two numbers are the same, as `1` and `1.0` are. Integers that a floating-point number cannot tell apart are not.
+/// Whether two numbers are equal, as `1` and `1.0` are. Integers that only a floating-point number cannot distinguish
+/// are not.
 fn is_same_number(left: &Number, right: &Number) -> bool {
     match (integer(left), integer(right)) {
         (Some(left), Some(right)) => left == right,
@@ -180,7 +183,7 @@ fn is_same_number(left: &Number, right: &Number) -> bool {
     }
 }
 
-/// The integer that a number is, however it is written.
+/// The integer value of a number, however it is written.
 fn integer(number: &Number) -> Option<i128> {
     if let Some(integer) = number.as_i128() {
         return Some(integer);
@@ -190,7 +193,7 @@ fn integer(number: &Number) -> Option<i128> {
     Some(float as i128)
 }
 
-/// Times have no fractions of a second in Kubernetes.
+/// Whether two times are equal to the second: times in Kubernetes have no fractions of a second.
 fn is_same_time(left: &str, right: &str) -> bool {
     let time = |text: &str| text.parse::<jiff::Timestamp>().ok().map(|time| time.as_second());
     time(left).is_some_and(|left| Some(left) == time(right))

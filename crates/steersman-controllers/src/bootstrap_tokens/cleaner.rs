@@ -13,9 +13,9 @@ use std::time::Duration;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey};
 use steersman_machinery::bootstrap_token::Expiration;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "token-cleaner-controller";
-/// The longest time between two looks at a token: the clock may be set meanwhile.
+/// The longest pause before a token is checked again, because the clock may be set meanwhile.
 const LOOK_MAX: Duration = Duration::from_secs(3_600);
 
 struct Context {
@@ -24,7 +24,7 @@ struct Context {
     tokens: Lister<Secret>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let tokens = manager.informers().informer::<Secret>(selection());
     let context = Context { client, clock: settings.clock, tokens: tokens.lister() };

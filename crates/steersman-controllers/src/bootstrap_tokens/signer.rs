@@ -1,9 +1,9 @@
-//! Signs the ConfigMap `cluster-info` in `kube-public` with every bootstrap token that is for signing, so that a node that knows a
-//! token knows the cluster.
+//! Signs the ConfigMap `cluster-info` in `kube-public` with every bootstrap token for signing, so that a node with such
+//! a token can verify the cluster.
 //!
-//! Follows kube-controller-manager's bootstrapsigner controller: a detached JSON Web Signature (HS256, the id of the token as `kid`)
-//! of the key `kubeconfig` is written beside it, under `jws-kubeconfig-` and the id. A token that expires loses its signature then;
-//! upstream waits for something to change.
+//! Follows kube-controller-manager's bootstrapsigner controller: a detached JSON Web Signature (HS256, the id of the
+//! token as `kid`) of the key `kubeconfig` is stored beside it, under `jws-kubeconfig-` and the id. The signature of a
+//! token is removed when the token expires; upstream waits for another change.
 
 use crate::bootstrap_tokens::{ID_BYTES, NAME_PREFIX, expiration, selection, text};
 use crate::refusal::{self, Refused};
@@ -22,14 +22,15 @@ use steersman::cache::Selection;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 use steersman_machinery::bootstrap_token::Expiration;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "bootstrap-signer-controller";
 const NAMESPACE: &str = "kube-public";
 const CONFIG_MAP: &str = "cluster-info";
-/// What is signed.
+/// The key of the signed content.
 const CONTENT: &str = "kubeconfig";
 const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
-/// The longest time between two looks at the tokens while one of them will expire: the clock may be set meanwhile.
+/// The longest pause before the tokens are checked again while one of them will expire, because the clock may be set
+/// meanwhile.
 const LOOK_MAX: Duration = Duration::from_secs(3_600);
 
 struct Context {
@@ -39,7 +40,7 @@ struct Context {
     tokens: Lister<Secret>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let scope = Scope::Namespace(NAMESPACE.to_owned());
     let configs =
@@ -75,7 +76,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     }
 }
 
-/// The id and the secret of a token that signs.
+/// The id and the secret of a token, if it may sign.
 fn signing(token: &Secret, now: Timestamp) -> Option<(&str, &str)> {
     let named = token.metadata.name.as_deref().and_then(|name| name.strip_prefix(NAME_PREFIX))?;
     let is_id = named.len() == ID_BYTES && named.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -84,7 +85,7 @@ fn signing(token: &Secret, now: Timestamp) -> Option<(&str, &str)> {
     (is_good && !expiration(token).is_past(now)).then_some((id, secret))
 }
 
-/// The data with the signatures of these tokens and no others. `None` if it has them.
+/// The data with the signatures of exactly these tokens; `None` if it has them already.
 fn signed(data: Option<&BTreeMap<String, String>>, tokens: &BTreeMap<&str, &str>) -> Option<BTreeMap<String, String>> {
     let known = data?;
     let content = known.get(CONTENT)?;
@@ -96,7 +97,7 @@ fn signed(data: Option<&BTreeMap<String, String>>, tokens: &BTreeMap<&str, &str>
     (wanted != *known).then_some(wanted)
 }
 
-/// A JSON Web Signature without what it signs.
+/// A detached JSON Web Signature of the content.
 fn signature(content: &str, id: &str, secret: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": id}).to_string());
     let payload = URL_SAFE_NO_PAD.encode(content);
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_signature_is_the_one_that_upstream_makes() {
-        // The vector of upstream's own tests.
+        // The test vector of upstream.
         let want = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiYzEyMyJ9..QSxpUG7Q542CirTI2ECPSZjvBOJURUW5a7XqFpNI958";
         assert_eq!(signature("payload", "abc123", "tokenSecret"), want);
     }

@@ -1,9 +1,9 @@
-//! Approves requests for the client certificates of kubelets, where the requestor may ask for them.
+//! Approves requests for the client certificates of kubelets, if the requestor is allowed to ask for them.
 //!
-//! Follows kube-controller-manager's csrapproving controller: a SubjectAccessReview says whether the requestor may create
-//! `certificatesigningrequests/selfnodeclient` (a kubelet that renews its own certificate) or `certificatesigningrequests/nodeclient`
-//! (somebody who makes nodes). A request that is recognized but not allowed is looked at again later, less and less often: a role
-//! may be granted meanwhile.
+//! Follows kube-controller-manager's csrapproving controller: a SubjectAccessReview decides whether the requestor may
+//! create `certificatesigningrequests/selfnodeclient` (a kubelet that renews its own certificate) or
+//! `certificatesigningrequests/nodeclient` (somebody who adds nodes). A request that is recognized but not allowed is
+//! checked again with a growing back-off: a role may be granted meanwhile.
 
 use crate::certificates::signer::{self, Signer};
 use crate::certificates::{APPROVED, DENIED};
@@ -22,12 +22,12 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "certificatesigningrequest-approving-controller";
-/// How soon a request that is not allowed is looked at again, and how late at most.
+/// The first and the longest pause before a request that is not allowed is checked again.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1_000));
 
-/// What somebody must be allowed to create for a request to be approved, and what its condition says then.
+/// The subresource that the requestor must be allowed to create for an approval, and the message of the approval.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Rule {
     subresource: &'static str,
@@ -46,7 +46,7 @@ struct Context {
     requests: Lister<CertificateSigningRequest>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All);
     let context = Context { client, requests: requests.lister() };
@@ -77,7 +77,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     Ok(if rules.is_empty() { Action::AwaitChange } else { Action::Requeue })
 }
 
-/// Whether nobody has decided on a request.
+/// Whether a request has neither been approved or denied nor issued.
 fn is_open(request: &CertificateSigningRequest) -> bool {
     let Some(status) = &request.status else { return true };
     let is_issued = status.certificate.as_ref().is_some_and(|certificate| !certificate.0.is_empty());
@@ -85,7 +85,7 @@ fn is_open(request: &CertificateSigningRequest) -> bool {
     !is_issued && !conditions.any(|condition| condition.type_ == APPROVED || condition.type_ == DENIED)
 }
 
-/// The rules by which a request may be approved, the narrow one first.
+/// The rules by which a request may be approved, the narrower one first.
 fn rules(spec: &CertificateSigningRequestSpec) -> &'static [Rule] {
     if Signer::of(&spec.signer_name) != Some(Signer::KubeletClient) {
         return &[];

@@ -1,6 +1,7 @@
-//! A certificate authority: its certificate, its key, and the certificates it makes of requests.
+//! A certificate authority: its certificate and key, and the certificates that it issues for requests.
 //!
-//! Subject and key are taken over byte by byte: a subject may have several organizations, and each of them is a group of the user.
+//! The subject and the key of a request are copied byte by byte: a subject may have several organizations, and each of
+//! them is a group of the user.
 
 use crate::certificates::der;
 use crate::certificates::signer::{self, Signer};
@@ -13,16 +14,16 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
-/// How long a certificate is good if the request does not say, and at most.
+/// The lifetime of a certificate if the request does not name one, and the longest one.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
-/// A certificate that is good for so long is good from a little earlier on, for peers whose clocks are slow, and is good for that
-/// much less later on. A shorter one is not cut.
+/// Certificates of at least this lifetime are valid from a little earlier on, for peers whose clocks are slow, and
+/// expire that much earlier. Shorter ones are not shortened.
 const SHORT: SignedDuration = SignedDuration::from_hours(8);
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 const SERIAL_BYTES: usize = 16;
 
-// Object identifiers, as DER has them.
+// Object identifiers, in DER.
 const KEY_USAGE: &[u8] = &[0x06, 3, 0x55, 0x1d, 0x0f];
 const ALTERNATIVE_NAMES: &[u8] = &[0x06, 3, 0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x06, 3, 0x55, 0x1d, 0x13];
@@ -35,16 +36,16 @@ const TRUE: &[u8] = &[0x01, 1, 0xff];
 /// Signs certificates.
 pub struct Authority {
     key: KeyPair,
-    /// The subject of its certificate, which certificates have as their issuer.
+    /// The subject of its certificate, which is the issuer of the certificates that it signs.
     name: Vec<u8>,
     /// The identifier of its key, if its certificate has one.
     key_id: Option<Vec<u8>>,
     not_after: Timestamp,
-    /// How it signs, as DER has it.
+    /// The signature algorithm, in DER.
     algorithm: Vec<u8>,
 }
 
-/// Why a certificate and a key are no authority.
+/// Why a certificate and a key cannot be used as an authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The certificate cannot be read.
@@ -53,7 +54,7 @@ pub enum AuthorityError {
     /// The key cannot be read.
     #[error("the key of the authority cannot be read")]
     Key(#[source] rcgen::Error),
-    /// The key is of a sort that is not used to sign here.
+    /// The key is of a kind that is not supported.
     #[error("the key of the authority is neither ECDSA (P-256, P-384), Ed25519 nor RSA")]
     KeyKind,
 }
@@ -63,7 +64,7 @@ pub enum AuthorityError {
 pub(crate) enum SignError {
     #[error("the key of the authority cannot sign")]
     Key(#[source] rcgen::Error),
-    /// The request breaks the rules; the text is for its author.
+    /// The request breaks the signer's rules; the text is for its author.
     #[error("{0}")]
     Refused(String),
 }
@@ -119,7 +120,7 @@ impl Authority {
         Ok(pem(&certificate))
     }
 
-    /// From when to when a certificate is good.
+    /// The start and the end of a certificate's validity.
     fn validity(&self, seconds: Option<i32>, now: Timestamp) -> (Timestamp, Timestamp) {
         let asked = seconds.map_or(LIFETIME, |seconds| SignedDuration::from_secs(seconds.into()));
         let lifetime = asked.clamp(LIFETIME_MIN, LIFETIME);
@@ -128,7 +129,7 @@ impl Authority {
         (from, to.min(self.not_after))
     }
 
-    /// What is signed: the TBSCertificate of RFC 5280.
+    /// The signed part of a certificate: the TBSCertificate of RFC 5280.
     fn body(
         &self,
         request: &X509CertificationRequest<'_>,
@@ -137,7 +138,7 @@ impl Authority {
         to: Timestamp,
     ) -> Vec<u8> {
         let mut serial = rand::random::<[u8; SERIAL_BYTES]>();
-        // Above zero, and of one length.
+        // Positive, and of fixed length.
         serial[0] = serial[0] & 0x7f | 0x40;
         let version = der::value(0xa0, &[0x02, 1, 2]);
         let validity = der::sequence(&[&der::time(from), &der::time(to)]);
@@ -188,7 +189,7 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// The alternative names of a certificate, as DER has them: those of a request whose sorts the signers know.
+/// The alternative names of a certificate, in DER: the request's names of the kinds that the signers know.
 fn alternative_names(request: &X509CertificationRequest<'_>) -> Option<Vec<u8>> {
     let names = signer::alternative_names(request)?.general_names.iter().filter_map(|name| match name {
         GeneralName::RFC822Name(name) => Some(der::value(0x81, name.as_bytes())),
@@ -201,7 +202,7 @@ fn alternative_names(request: &X509CertificationRequest<'_>) -> Option<Vec<u8>> 
     (!names.is_empty()).then(|| der::sequence(&[&names]))
 }
 
-/// How a key signs, as an AlgorithmIdentifier.
+/// The signature algorithm of a key, as an AlgorithmIdentifier.
 fn algorithm(key: &KeyPair) -> Option<Vec<u8>> {
     const ECDSA_SHA256: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
     const ECDSA_SHA384: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3];

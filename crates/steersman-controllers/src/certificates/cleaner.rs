@@ -1,7 +1,7 @@
-//! Deletes CertificateSigningRequests that are done with: those that were signed, denied or failed an hour ago, those that nobody has
-//! answered or signed for a day, and those whose certificate has expired.
+//! Deletes obsolete CertificateSigningRequests: those that were signed, denied or failed an hour ago, those that were
+//! not answered or signed for a day, and those whose certificate has expired.
 //!
-//! Follows kube-controller-manager's csrcleaner controller, which looks once an hour; here each request has a timer.
+//! Follows kube-controller-manager's csrcleaner controller, which runs once an hour; here each request has a timer.
 
 use crate::certificates::{APPROVED, DENIED, FAILED};
 use crate::refusal::{self, Refused};
@@ -14,13 +14,13 @@ use std::time::Duration;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 use x509_parser::pem::Pem;
 
-/// The name under which the loop appears in logs.
+/// The name of the loop in logs.
 const NAME: &str = "certificatesigningrequest-cleaner-controller";
-/// How long a request stays that has been answered.
+/// How long an answered request is kept.
 const ANSWERED: SignedDuration = SignedDuration::from_hours(1);
-/// How long a request stays that waits for an answer, or for its certificate.
+/// How long a request is kept that waits for an answer, or for its certificate.
 const PENDING: SignedDuration = SignedDuration::from_hours(24);
-/// The longest time between two looks at a request: the clock may be set meanwhile.
+/// The longest pause before a request is checked again, because the clock may be set meanwhile.
 const LOOK_MAX: Duration = Duration::from_secs(3_600);
 
 struct Context {
@@ -29,7 +29,7 @@ struct Context {
     requests: Lister<CertificateSigningRequest>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All);
     let context = Context { client, clock: settings.clock, requests: requests.lister() };
@@ -40,7 +40,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     let request = cx.requests.get(&key)?;
     let Some(end) = end(&request) else { return Ok(Action::AwaitChange) };
     let left = end.duration_since((cx.clock)());
-    // The end itself is not past it.
+    // At exactly the end, the request is still kept.
     if left >= SignedDuration::ZERO {
         let left = Duration::try_from(left).unwrap_or_default().saturating_add(Duration::from_millis(1));
         return Ok(Action::RequeueAfter(left.min(LOOK_MAX)));
@@ -57,7 +57,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     }
 }
 
-/// After which moment a request goes.
+/// The time after which a request is deleted.
 fn end(request: &CertificateSigningRequest) -> Option<Timestamp> {
     let status = request.status.as_ref();
     let certificate = status.and_then(|status| status.certificate.as_ref()).map(|certificate| &certificate.0[..]);
@@ -77,7 +77,7 @@ fn end(request: &CertificateSigningRequest) -> Option<Timestamp> {
             DENIED | FAILED => ANSWERED,
             _ => continue,
         };
-        // A condition without a time has none from which to count.
+        // A condition without a time has no start to count from.
         ends.extend(condition.last_update_time.as_ref().and_then(|time| time.0.checked_add(stays).ok()));
     }
     ends.into_iter().min()
@@ -100,7 +100,7 @@ mod tests {
     const CREATED: i64 = 1_000_000;
     const UPDATED: i64 = 1_000_100;
 
-    /// After how many seconds from 1970 a request with these conditions goes.
+    /// Checks after how many seconds since 1970 a request with these conditions is deleted.
     #[track_caller]
     fn check(conditions: &[&str], certificate: &str, want: Option<i64>) {
         let mut request = CertificateSigningRequest::default();

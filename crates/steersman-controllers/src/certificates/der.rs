@@ -1,4 +1,4 @@
-//! The few shapes of DER that a certificate is made of.
+//! The DER encodings that a certificate needs.
 
 /// A value with its tag and length.
 pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
@@ -17,29 +17,29 @@ pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Values one after the other.
+/// A sequence of values.
 pub(super) fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     value(0x30, &parts.concat())
 }
 
-/// A whole number above zero, from its bytes, of which the first is not zero.
+/// A positive integer from its bytes, the first of which is not zero.
 pub(super) fn integer(bytes: &[u8]) -> Vec<u8> {
     let mut content = bytes.to_vec();
-    // A first bit that is set would be a sign.
+    // A leading bit that is set would be read as a sign.
     if content.first().is_some_and(|first| *first >= 0x80) {
         content.insert(0, 0);
     }
     value(0x02, &content)
 }
 
-/// Bits whose number is a multiple of eight.
+/// A bit string whose length is a multiple of eight.
 pub(super) fn bits(bytes: &[u8]) -> Vec<u8> {
     value(0x03, &[&[0], bytes].concat())
 }
 
-/// Bits of which the last few are not used.
+/// A bit string without its trailing zero bits.
 pub(super) fn flags(byte: u8) -> Vec<u8> {
-    // At most seven, as one bit at least is set.
+    // At most seven, because at least one bit is set.
     let unused = byte.trailing_zeros() as u8;
     value(0x03, &[unused, byte])
 }
@@ -48,7 +48,7 @@ pub(super) fn octets(content: &[u8]) -> Vec<u8> {
     value(0x04, content)
 }
 
-/// A time to the second, in the form that certificates have it in its year.
+/// A time to the second, in the form that certificates use for its year.
 pub(super) fn time(time: jiff::Timestamp) -> Vec<u8> {
     let civil = time.to_zoned(jiff::tz::TimeZone::UTC).datetime();
     let rest = civil.strftime("%m%d%H%M%SZ").to_string();

@@ -7,14 +7,14 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension, SubjectAlternativeName};
 
-/// A signer.
+/// A built-in signer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Signer {
-    /// Of certificates with which anybody logs in to the API server.
+    /// The signer of client certificates for any user of the API server.
     Client,
-    /// Of certificates with which kubelets log in.
+    /// The signer of kubelets' client certificates.
     KubeletClient,
-    /// Of certificates that kubelets show to their clients.
+    /// The signer of kubelets' serving certificates.
     KubeletServing,
 }
 
@@ -25,7 +25,7 @@ const ENCIPHERMENT: &str = "key encipherment";
 const SERVER: &str = "server auth";
 const SIGNATURE: &str = "digital signature";
 
-/// What a request asks to be certified.
+/// The subject and alternative names that a request asks for.
 struct Subject {
     common_name: String,
     organizations: Vec<String>,
@@ -36,7 +36,7 @@ struct Subject {
 }
 
 impl Signer {
-    /// The built-in signer of a name.
+    /// The built-in signer of this name.
     pub(crate) fn of(name: &str) -> Option<Signer> {
         match name {
             "kubernetes.io/kube-apiserver-client" => Some(Signer::Client),
@@ -46,7 +46,7 @@ impl Signer {
         }
     }
 
-    /// Why this signer does not sign a request, in upstream's words.
+    /// Why this signer refuses a request, with upstream's text.
     pub(crate) fn fault(self, request: &X509CertificationRequest<'_>, usages: &[String]) -> Option<String> {
         match self {
             Signer::Client => client_fault(usages),
@@ -74,7 +74,7 @@ impl Subject {
                 GeneralName::IPAddress(_) => read.addresses += 1,
                 GeneralName::RFC822Name(_) => read.emails += 1,
                 GeneralName::URI(_) => read.uris += 1,
-                // No certificate here has names of another sort.
+                // The issued certificates have no names of other kinds.
                 _ => {}
             }
         }
@@ -90,8 +90,8 @@ impl Subject {
     }
 }
 
-/// The alternative names that a request asks for. It may have several lists of extensions; the first that names any counts, for
-/// what is judged and for what is certified.
+/// The alternative names that a request asks for. A request may have several lists of extensions; the first that has
+/// names is used for the checks and for the certificate alike.
 pub(crate) fn alternative_names<'a>(
     request: &'a X509CertificationRequest<'_>,
 ) -> Option<&'a SubjectAlternativeName<'a>> {
@@ -106,7 +106,7 @@ pub(crate) fn alternative_names<'a>(
     })
 }
 
-/// The name of the subject of a request.
+/// The common name of a request's subject.
 pub(crate) fn common_name(request: &X509CertificationRequest<'_>) -> String {
     Subject::of(request).common_name
 }
@@ -157,7 +157,7 @@ fn kubelet_serving_fault(subject: &Subject, usages: &[String]) -> Option<String>
     (!subject.is_node()).then(|| NOT_A_NODE.to_owned())
 }
 
-/// The usages must be these and no others; a key that is not RSA needs no encipherment.
+/// The usages must be exactly these; only RSA keys need key encipherment.
 fn usages_fault(usages: &[String], purpose: &str) -> Option<String> {
     let given: BTreeSet<&str> = usages.iter().map(String::as_str).collect();
     let (all, without) = ([SIGNATURE, ENCIPHERMENT, purpose], [SIGNATURE, purpose]);
@@ -214,7 +214,7 @@ mod tests {
         const EXTENSION_REQUEST: &[u64] = &[1, 2, 840, 113549, 1, 9, 14];
         let mut params = rcgen::CertificateParams::default();
         params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
-        // A set of one list with one extension: the DNS name `a`.
+        // The value of an extension request with one extension: the DNS name `a`.
         let names = der::sequence(&[&[0x06, 3, 0x55, 0x1d, 0x11], &der::octets(&der::sequence(&[&[0x82, 1, b'a']]))]);
         let values = der::value(0x31, &der::sequence(&[&names]));
         let attribute = rcgen::Attribute { oid: EXTENSION_REQUEST, values };

@@ -1,7 +1,7 @@
-//! Since when CronJobs have the schedules that they have, as far as a change of one was seen.
+//! The times at which the schedules of CronJobs changed, as far as the change was observed.
 //!
-//! The times of a new schedule that have passed already are not made up for. Nothing in the object says when its schedule changed, so it
-//! is remembered here. After a start nothing is known, and all times since the last Job count.
+//! Times of a new schedule that had passed before the change are not made up for. The object does not record when its
+//! schedule changed, so it is kept in memory. After a start nothing is known, and all times since the last Job count.
 
 use hashbrown::HashMap;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::CronJob;
 use parking_lot::Mutex;
 use steersman::ObjectKey;
 
-/// Bounded by the CronJobs that there are.
+/// Bounded by the number of CronJobs.
 #[derive(Default)]
 pub(crate) struct Changes(Mutex<HashMap<ObjectKey, Known>>);
 
@@ -21,7 +21,7 @@ struct Known {
 }
 
 impl Changes {
-    /// When the CronJob got its schedule, if it had another one before, and whether that is new.
+    /// When the CronJob got its schedule in place of another one, and whether the change is new.
     pub(crate) fn last(&self, key: &ObjectKey, cron_job: &CronJob, now: Timestamp) -> (Option<Timestamp>, bool) {
         let mut all = self.0.lock();
         let known = all.get(key).filter(|known| known.uid == cron_job.metadata.uid);
@@ -42,7 +42,7 @@ impl Changes {
         (changed, is_new)
     }
 
-    /// The CronJob is gone.
+    /// Forgets a CronJob that is gone.
     pub(crate) fn forget(&self, key: &ObjectKey) {
         self.0.lock().remove(key);
     }

@@ -1,7 +1,7 @@
-//! What the times of a schedule and the Jobs that are there mean for a CronJob: which Job to start, what to write into its status,
-//! and when to look again.
+//! Plans the work on a CronJob from the times of its schedule and its Jobs: which Job to start, what to write into the
+//! status, and when to reconcile again.
 //!
-//! Called by the reconciler with what it has read; nothing here makes requests. Follows upstream's `syncCronJob` and
+//! The reconciler calls it with what it has read; nothing here makes requests. Follows upstream's `syncCronJob` and
 //! `pkg/controller/cronjob/utils.go`.
 
 use crate::cron_job::schedule::Schedule;
@@ -14,30 +14,30 @@ use kube::ResourceExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after its time a Job is started, so that a clock that is a little behind does not miss it.
+/// The delay of a Job's start after its scheduled time, so that a clock that is slightly behind does not miss it.
 const DELTA: Duration = Duration::from_millis(100);
-/// More missed times than this are worth a warning.
+/// The number of missed times beyond which a warning is given.
 const MISSED_MAX: i64 = 100;
 
-/// What is to be done at a time.
+/// The actions due now.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Decision {
     pub(crate) notes: Vec<Note>,
     /// The time for which a Job is to be started now.
     pub(crate) start: Option<Timestamp>,
-    /// When to look again; `None` if only a change can be a reason to.
+    /// When to reconcile again; `None` if only a change can be a reason to.
     pub(crate) wait: Option<Duration>,
 }
 
-/// The times of a CronJob.
+/// The schedule of a CronJob.
 #[derive(Clone, Copy)]
 pub(crate) struct Times<'a> {
     pub(crate) schedule: &'a Schedule,
-    /// When it got this schedule in place of another, if that was seen: those that had passed by then are not made up for.
+    /// When this schedule replaced another, if the change was observed: earlier times are not made up for.
     pub(crate) changed: Option<Timestamp>,
 }
 
-/// The times of a schedule since the last one that counted.
+/// The scheduled times since the last one that counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Recent {
     since: Timestamp,
@@ -52,14 +52,14 @@ enum Missed {
     Many,
 }
 
-/// The schedule can be read but its times make no sense, such as the 31st of February.
+/// The schedule can be parsed but never occurs, such as the 31st of February.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 #[error("time difference between two schedules is less than 1 second")]
 pub(crate) struct Unsatisfiable;
 
 // === status ===
 
-/// The place of a Job in the list of those that run.
+/// Whether the status lists a Job as active.
 pub(crate) fn is_active(status: &CronJobStatus, uid: Option<&str>) -> bool {
     status.active.iter().flatten().any(|active| active.uid.as_deref() == uid)
 }
@@ -73,12 +73,13 @@ pub(crate) fn remove_active(status: &mut CronJobStatus, uid: Option<&str>) {
     }
 }
 
-/// Jobs that have not finished and that the status does not list.
+/// Unfinished Jobs that the status does not list.
 pub(crate) fn unexpected<'a>(status: &CronJobStatus, jobs: &'a [Arc<Job>]) -> Vec<&'a Arc<Job>> {
     jobs.iter().filter(|job| job::finished(job).is_none() && !is_active(status, job.metadata.uid.as_deref())).collect()
 }
 
-/// Writes into the status what Jobs have finished, and when the last one succeeded.
+/// Updates the status for finished Jobs: removes them, and sets the time of the last success. Returns the Events for
+/// it.
 pub(crate) fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Vec<Note> {
     let mut notes = Vec::new();
     for job in jobs {
@@ -100,13 +101,13 @@ pub(crate) fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Ve
     notes
 }
 
-/// The Jobs that the status lists and that are not there.
+/// Jobs that the status lists and that do not exist.
 pub(crate) fn missing(status: &CronJobStatus, jobs: &[Arc<Job>]) -> Vec<ObjectReference> {
     let is_there = |active: &ObjectReference| jobs.iter().any(|job| job.metadata.uid == active.uid);
     status.active.iter().flatten().filter(|active| !is_there(active)).cloned().collect()
 }
 
-/// The Jobs that have finished and are more than the history may hold, the oldest first.
+/// Finished Jobs beyond the history limits, the oldest first.
 pub(crate) fn surplus(cron_job: &CronJob, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     let spec = &cron_job.spec;
     let mut surplus = Vec::new();
@@ -123,14 +124,14 @@ pub(crate) fn surplus(cron_job: &CronJob, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     surplus
 }
 
-/// The name of the Job for a time: the same whoever makes it, so that it is made once.
+/// The name of the Job for a scheduled time. It is always the same, so that a Job is created once.
 pub(crate) fn job_name(cron_job: &CronJob, time: Timestamp) -> String {
     format!("{}-{}", cron_job.name_any(), time.as_second().div_euclid(60))
 }
 
 // === times ===
 
-/// What the schedule says is to be done now.
+/// The actions due according to the schedule.
 pub(crate) fn decide(cron_job: &CronJob, status: &CronJobStatus, times: Times<'_>, now: Timestamp) -> Decision {
     let mut decision = Decision { notes: Vec::new(), start: None, wait: None };
     let spec = &cron_job.spec;
@@ -191,14 +192,14 @@ fn next_wait(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Option<Du
     Some(left.saturating_add(DELTA))
 }
 
-/// From when on times count: the last one for which a Job was started, the creation, or the change of the schedule.
+/// The start of the times that count: the last scheduled time, the creation, or the change of the schedule.
 fn since(cron_job: &CronJob, status: &CronJobStatus, times: Times<'_>, now: Timestamp) -> Timestamp {
     let created = cron_job.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let since = status.last_schedule_time.as_ref().map_or(created, |time| time.0);
     times.changed.map_or(since, |changed| changed.max(since))
 }
 
-/// The last time of the schedule up to `now`. How many there were is estimated from the first two.
+/// The last scheduled time up to `now`. The number of missed times is estimated from the first two.
 fn recent(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Result<Recent, Unsatisfiable> {
     let none = Recent { since, last: None, missed: Missed::None };
     let first = schedule.next(since).ok_or(Unsatisfiable)?;
@@ -219,7 +220,7 @@ fn recent(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Result<Recen
         1..=MISSED_MAX => Missed::Few,
         _ => Missed::Many,
     };
-    // Times need not be equally far apart: the search begins one interval early.
+    // Times need not be equally spaced, so the search begins one interval early.
     let from = first.as_second().saturating_add((n_missed - 2).saturating_mul(interval));
     let from = Timestamp::from_second(from).map_err(|_| Unsatisfiable)?;
     let last =

@@ -1,7 +1,7 @@
-//! When the times of a schedule come ([`cron`] has the grammar).
+//! The times of a schedule ([`cron`] has the grammar).
 //!
-//! Used by the CronJob controller. Follows `github.com/robfig/cron/v3`, also where a zone's clocks are put forward or back. One
-//! difference: where a schedule has no time within five years, that is `None`, and nothing loops.
+//! Used by the CronJob controller. Follows `github.com/robfig/cron/v3`, also around daylight saving changes. One
+//! difference: a schedule that has no time within five years yields `None`, instead of an endless loop.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -10,9 +10,9 @@ use steersman_machinery::cron::{self, Fields, Times};
 
 pub(crate) use steersman_machinery::cron::ParseError;
 
-/// How many years ahead a time is looked for.
+/// How many years ahead the next time is searched.
 const YEARS_MAX: i16 = 5;
-/// More steps than any schedule takes to get through these years.
+/// A bound of the search that no schedule reaches within these years.
 const STEPS_MAX: u32 = 20_000;
 
 /// The times of a schedule in a time zone.
@@ -22,12 +22,12 @@ pub(crate) struct Schedule {
     zone: TimeZone,
 }
 
-/// A time zone that is not in the database.
+/// The time zone is not in the database.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 #[error("unknown time zone {0}")]
 pub(crate) struct UnknownZone(String);
 
-/// The time zone of a name. UTC for the empty one, as in Go.
+/// The time zone of this name. UTC for an empty name, as in Go.
 pub(crate) fn zone(name: &str) -> Result<TimeZone, UnknownZone> {
     if matches!(name, "" | "UTC") {
         return Ok(TimeZone::UTC);
@@ -43,7 +43,7 @@ impl Schedule {
     /// Reads a schedule. Its times are in `zone`, unless it begins with `TZ=` or `CRON_TZ=`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first fault of the text.
     pub(crate) fn parse(text: &str, zone: TimeZone) -> Result<Schedule, ParseError> {
         let (name, text) = cron::split_zone(text)?;
         let zone = match name {
@@ -54,7 +54,7 @@ impl Schedule {
         Ok(Schedule { times, zone })
     }
 
-    /// The first time after another one; `None` if there is none within five years.
+    /// The first time after another; `None` if there is none within five years.
     pub(crate) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let second = i64::try_from(after.as_nanosecond().div_euclid(1_000_000_000)).ok()?;
         let second = match self.times {
@@ -67,15 +67,15 @@ impl Schedule {
 
 // === fields ===
 
-/// Steps through months, days, hours and minutes until all fit; where a step leads into the next year, month or day, what is
-/// greater is compared again.
+/// Steps through months, days, hours and minutes until all match; when a step leads into the next year, month or day,
+/// the greater fields are compared again.
 fn next(fields: &Fields, after: i64, zone: &TimeZone) -> Option<i64> {
     if [fields.minutes, fields.hours, fields.days | fields.weekdays, fields.months].contains(&0) {
         return None;
     }
     let mut second = after.checked_add(1)?;
     let year_max = civil(second, zone)?.year().checked_add(YEARS_MAX)?;
-    // Whether what is less than the present step has been put to its beginning.
+    // Whether the fields below the current step have been reset to their minimum.
     let mut is_begun = false;
     let mut n_steps = 0;
     let mut step = || {
@@ -108,11 +108,11 @@ fn next(fields: &Fields, after: i64, zone: &TimeZone) -> Option<i64> {
                 second = instant(time.date().at(0, 0, 0, 0), zone)?;
                 time = civil(second, zone)?;
             }
-            // A zone may leave out a whole day: then the clock of the next day is not later.
+            // A zone may skip a whole day: then the clock of the next day is not later.
             let next = instant(time.checked_add(1.day()).ok()?, zone)?;
             second = if next > second { next } else { second.checked_add(24 * 3600)? };
             time = civil(second, zone)?;
-            // Where clocks are put forward at midnight, the day begins at another hour.
+            // Where clocks change at midnight, the day begins at another hour.
             match i64::from(time.hour()) {
                 0 => {}
                 hour @ 13.. => second += (24 - hour) * 3600,
@@ -164,12 +164,12 @@ fn has(bits: u64, number: i8) -> bool {
     u32::try_from(number).is_ok_and(|number| bits.checked_shr(number).is_some_and(|bits| bits & 1 == 1))
 }
 
-/// What the clocks of a zone show.
+/// The local time in a zone.
 fn civil(second: i64, zone: &TimeZone) -> Option<DateTime> {
     Timestamp::from_second(second).ok().map(|time| zone.to_datetime(time))
 }
 
-/// When the clocks of a zone show a time. Of two such instants, and for a time that they leave out, the choice is that of Go's
+/// The instant of a local time in a zone. A local time that occurs twice, or not at all, is resolved as by Go's
 /// `time.Date`.
 fn instant(time: DateTime, zone: &TimeZone) -> Option<i64> {
     let as_utc = TimeZone::UTC.to_timestamp(time).ok()?.as_second();
@@ -177,7 +177,8 @@ fn instant(time: DateTime, zone: &TimeZone) -> Option<i64> {
     Some(as_utc - offset(as_utc - offset(as_utc)?)?)
 }
 
-/// The same day and time of the next month; where that is shorter, as many days later in the month after it.
+/// The same day and time of the next month. If that month is too short, the rest of the days spill into the month after
+/// it.
 fn later_by_a_month(time: DateTime) -> Option<DateTime> {
     let first = time.date().first_of_month().checked_add(1.month()).ok()?;
     let day = first.checked_add(i64::from(time.day() - 1).days()).ok()?;

@@ -1,7 +1,8 @@
-//! How often a failed Pod on a Node is replaced: at once, and then ever later while its successors fail too.
+//! The back-off for replacing failed Pods on a Node: the first one is replaced at once, and its successors later each
+//! time while they fail too.
 //!
-//! Follows the `flowcontrol.Backoff` that upstream's DaemonSet controller uses. The kubelet may reject each Pod at once, and without this
-//! the two would make and reject Pods as fast as they can.
+//! Follows the `flowcontrol.Backoff` that upstream's DaemonSet controller uses. The kubelet may reject every Pod at
+//! once, and without a back-off the two would create and reject Pods as fast as they can.
 
 use hashbrown::HashMap;
 use jiff::Timestamp;
@@ -10,9 +11,9 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(1);
 const MAX: Duration = Duration::from_secs(15 * 60);
-/// After so long without a failure, the next one is the first again.
+/// After this time without a failure, the back-off starts over.
 const FORGET_AFTER: Duration = Duration::from_secs(30 * 60);
-/// How often the entries that count no longer are thrown away.
+/// How often expired entries are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The failures of the Pods of all DaemonSets. Bounded by the Nodes on which Pods have failed within half an hour.
@@ -27,12 +28,12 @@ struct Inner {
     swept: Option<Timestamp>,
 }
 
-/// Where a Pod has failed.
+/// The DaemonSet and the Node of a failed Pod.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Place {
-    /// Of the DaemonSet.
+    /// The uid of the DaemonSet.
     pub(crate) uid: String,
-    /// A DaemonSet that was changed starts over.
+    /// The generation of the DaemonSet: a change of the DaemonSet starts the back-off over.
     pub(crate) generation: i64,
     pub(crate) node: String,
 }
@@ -45,10 +46,10 @@ struct Failure {
 // === impl Failures ===
 
 impl Failures {
-    /// Whether a failed Pod may be deleted now, which counts as its failure.
+    /// Decides whether a failed Pod may be deleted now. If so, the failure is counted.
     ///
     /// # Errors
-    /// How long it has to stay yet.
+    /// How long the Pod has to stay.
     pub(crate) fn may_replace(&self, place: Place, now: Timestamp) -> Result<(), Duration> {
         let mut inner = self.inner.lock();
         if inner.swept.is_none_or(|swept| since(swept, now) >= SWEEP_INTERVAL) {
@@ -68,7 +69,7 @@ impl Failures {
     }
 }
 
-/// None, if the clock was put back.
+/// The elapsed time; zero if the clock was set back.
 fn since(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! On which Nodes a DaemonSet wants a Pod, and on which one that is there may stay.
+//! Decides on which Nodes a DaemonSet should have a Pod, and on which an existing Pod may stay.
 //!
-//! Follows upstream's `NodeShouldRunDaemonPod`: the node name, the node selector, the required node affinity, and the taints of effect
-//! NoSchedule and NoExecute against the tolerations of the template and those that every daemon has.
+//! Follows upstream's `NodeShouldRunDaemonPod`: the node name, the node selector, the required node affinity, and the
+//! NoSchedule and NoExecute taints against the tolerations of the template and those that every daemon has.
 
 use crate::labels::{Labels, RequiredNodes};
 use crate::tolerations::NodeTaint;
@@ -13,7 +13,7 @@ const NAME_FIELD: &str = "metadata.name";
 const NO_EXECUTE: &str = "NoExecute";
 const NO_SCHEDULE: &str = "NoSchedule";
 
-/// What matters of a Node, so that looking at all of them costs little. Also the key of an index, thus comparable.
+/// The fields of a Node that placement needs, so that checking all Nodes is cheap. Comparable, as the key of an index.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Site {
     pub(crate) name: String,
@@ -21,21 +21,21 @@ pub(crate) struct Site {
     taints: Vec<NodeTaint>,
 }
 
-/// What the template of a DaemonSet asks of Nodes.
+/// The constraints of a DaemonSet's template on Nodes.
 pub(crate) struct Placement<'a> {
     node_name: Option<&'a str>,
     required: RequiredNodes,
     tolerations: Vec<Toleration>,
 }
 
-/// Whether a Node is to have a Pod.
+/// Whether a Node should have a Pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// It is to have one.
+    /// The Node should have a Pod.
     Run,
-    /// It does not get one, but one that is there stays: only new Pods are kept away.
+    /// The Node gets no Pod because of a NoSchedule taint, but an existing Pod stays.
     Stay,
-    /// One that is there goes.
+    /// An existing Pod is deleted.
     Leave,
 }
 
@@ -79,7 +79,8 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// The tolerations of a Pod of this template: a daemon stays on a Node that is in trouble, and is put where only others are kept away.
+/// The tolerations of a Pod of this template: a daemon stays on a Node in trouble, and may be placed on Nodes that
+/// exclude other Pods.
 pub(crate) fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     let mut tolerations = spec.tolerations.clone().unwrap_or_default();
     let of_network = ("network-unavailable", NO_SCHEDULE);
@@ -99,7 +100,7 @@ pub(crate) fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
             operator: Some("Exists".to_owned()),
             ..Toleration::default()
         };
-        // The same toleration with a time gives way to the one without.
+        // The same toleration with a time limit is replaced by the one without.
         let is_same = |one: &Toleration| {
             one.key == wanted.key
                 && one.effect == wanted.effect
@@ -114,7 +115,7 @@ pub(crate) fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     tolerations
 }
 
-/// Requires the Node of this name, in place of what the template requires: the DaemonSet has looked at that itself.
+/// Requires the Node of this name, in place of the template's requirements, which the DaemonSet has checked itself.
 pub(crate) fn pin(affinity: &mut Option<Affinity>, node: &str) {
     let term = NodeSelectorTerm {
         match_expressions: None,
@@ -131,7 +132,7 @@ pub(crate) fn pin(affinity: &mut Option<Affinity>, node: &str) {
         .required_during_scheduling_ignored_during_execution = Some(NodeSelector { node_selector_terms: vec![term] });
 }
 
-/// The Node that a Pod is on, or meant for.
+/// The Node that a Pod is bound to or assigned to.
 pub(crate) fn target(spec: &PodSpec) -> Option<&str> {
     if let Some(name) = spec.node_name.as_deref().filter(|name| !name.is_empty()) {
         return Some(name);

@@ -1,7 +1,7 @@
-//! What is to be done for a DaemonSet, from what is there: pure.
+//! Plans the writes for a DaemonSet from the current state. Pure.
 //!
-//! Follows upstream's `podsShouldBeOnNode`, `rollingUpdate` and `updateDaemonSetStatus`. [`manage`] gives every Node its Pod and takes
-//! away what is too much; where that leaves nothing to do, [`roll`] replaces Pods of older templates.
+//! Follows upstream's `podsShouldBeOnNode`, `rollingUpdate` and `updateDaemonSetStatus`. [`manage`] gives every Node
+//! its Pod and deletes surplus Pods; when that leaves nothing to do, [`roll`] replaces Pods of older templates.
 
 use crate::daemonset::placement::{Placement, Site, Verdict, target};
 use crate::history;
@@ -18,38 +18,38 @@ use std::time::Duration;
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 pub(crate) const GENERATION_LABEL: &str = "pod-template-generation";
 
-/// A DaemonSet with all that is decided from.
+/// A DaemonSet with the input of all decisions.
 pub(crate) struct View<'a> {
     spec: &'a DaemonSetSpec,
     set: &'a DaemonSet,
-    /// Of the revision that the template is now.
+    /// The hash of the current template's revision.
     hash: &'a str,
     now: Timestamp,
-    /// What each Node is to have, by name.
+    /// The verdict for each Node, by name.
     sites: BTreeMap<&'a str, Verdict>,
-    /// Pods by the Node that they are on or meant for, without those that are over and being deleted.
+    /// Pods by the Node that they are on or assigned to, without terminated Pods that are being deleted.
     by_node: BTreeMap<&'a str, Vec<&'a Arc<Pod>>>,
 }
 
-/// What is to be done.
+/// The actions due.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     /// The Nodes that get a Pod.
     pub(crate) create: Vec<String>,
     pub(crate) delete: Vec<Arc<Pod>>,
-    /// To be recorded about the DaemonSet.
+    /// Events to record about the DaemonSet.
     pub(crate) notes: Vec<Note>,
-    /// When to look again because a failed Pod may be replaced then.
+    /// When to reconcile again because a failed Pod may then be replaced.
     pub(crate) again: Option<Duration>,
 }
 
-/// The Pods of a Node, none of which are being deleted, where there is at most one of each.
+/// The Pods of a Node, without those being deleted, when there is at most one of each template.
 struct Pair<'a> {
     new: Option<&'a Arc<Pod>>,
     old: Option<&'a Arc<Pod>>,
 }
 
-/// How many Nodes may be without an available Pod, or have two, while Pods are replaced.
+/// How many Nodes may lack an available Pod, or have two Pods, during an update.
 struct Limits {
     surge: i64,
     unavailable: i64,
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
         pods::availability(pod, self.spec.min_ready_seconds.unwrap_or(0), self.now)
     }
 
-    /// `None` where there are more of a kind than there should be.
+    /// The pair of Pods of a Node; `None` if there is more than one Pod of a template.
     fn pair(&self, pods: &[&'a Arc<Pod>]) -> Option<Pair<'a>> {
         let mut pair = Pair { new: None, old: None };
         for pod in pods.iter().filter(|pod| !pods::is_terminating(pod)) {
@@ -129,13 +129,13 @@ impl<'a> View<'a> {
         let strategy = self.spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
         let unavailable = strategy.and_then(|rolling| rolling.max_unavailable.as_ref());
         let unavailable = unavailable.and_then(|value| scaled::number(value, desired, Round::Up)).unwrap_or(1);
-        // With neither, nothing would ever be replaced.
+        // With both at zero, no Pod would ever be replaced.
         let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
         Limits { surge, unavailable, desired }
     }
 }
 
-/// The number in the annotation that counts the templates, if it is one.
+/// The template generation in the annotation, if it is a number.
 pub(crate) fn generation(set: &DaemonSet) -> Option<i64> {
     set.metadata.annotations.as_ref()?.get(GENERATION_ANNOTATION)?.parse().ok()
 }
@@ -151,7 +151,7 @@ fn surge(spec: &DaemonSetSpec, desired: i64) -> i64 {
     value.and_then(|value| scaled::number(value, desired, Round::Up)).unwrap_or(0)
 }
 
-/// The order in which the Pods of a Node are kept: those that are bound, and then the oldest.
+/// The order in which the Pods of a Node are kept: bound Pods first, then the oldest.
 fn oldest_first(pod: &Pod) -> (bool, Option<Timestamp>, Option<String>) {
     (
         pods::node_name(pod).is_none(),
@@ -160,9 +160,10 @@ fn oldest_first(pod: &Pod) -> (bool, Option<Timestamp>, Option<String>) {
     )
 }
 
-/// Gives every Node that should have one its Pod, and deletes those that are over, too many, or where they should not be.
+/// Gives every Node that should have a Pod one, and deletes Pods that have terminated, are surplus, or are on the wrong
+/// Node.
 ///
-/// `may_replace` says whether the failed Pod of a Node may be deleted now, or for how long not.
+/// `may_replace` says whether the failed Pod of a Node may be deleted now, or how long not.
 pub(crate) fn manage(view: &View<'_>, mut may_replace: impl FnMut(&str) -> Result<(), Duration>) -> Change {
     let mut change = Change::default();
     for (&node, &verdict) in &view.sites {
@@ -177,7 +178,7 @@ pub(crate) fn manage(view: &View<'_>, mut may_replace: impl FnMut(&str) -> Resul
             (Verdict::Stay | Verdict::Leave, None) => {}
         }
     }
-    // Where a Node is gone, its Pods are deleted by the one who cleans up after Nodes, but those that were never bound to it.
+    // When a Node is gone, the Pod garbage collector deletes its Pods, except those that were never bound to it.
     for (_, pods) in view.by_node.iter().filter(|(node, _)| !view.sites.contains_key(**node)) {
         let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         change.delete.extend(pods.iter().filter(|pod| !is_bound(pod)).map(|pod| Arc::clone(pod)));
@@ -242,7 +243,7 @@ pub(crate) fn roll(view: &View<'_>) -> Change {
     if limits.surge == 0 { roll_in_place(view, &limits) } else { roll_with_surge(view, &limits) }
 }
 
-/// The Nodes that have Pods or should have some, with their Pods.
+/// The Nodes that have Pods or should have one, with their Pods.
 fn nodes<'v, 'a>(view: &'v View<'a>) -> BTreeMap<&'v str, &'v [&'a Arc<Pod>]> {
     let wanted = view.sites.iter().filter(|(_, verdict)| **verdict == Verdict::Run);
     let mut nodes: BTreeMap<&str, &[&Arc<Pod>]> = wanted.map(|(node, _)| (*node, &[][..])).collect();
@@ -250,7 +251,7 @@ fn nodes<'v, 'a>(view: &'v View<'a>) -> BTreeMap<&'v str, &'v [&'a Arc<Pod>]> {
     nodes
 }
 
-/// Deletes Pods of old templates while few enough Nodes are without an available Pod; new ones follow where they were.
+/// Deletes Pods of old templates while few enough Nodes lack an available Pod; new Pods follow on the same Nodes.
 fn roll_in_place(view: &View<'_>, limits: &Limits) -> Change {
     let mut n_unavailable: i64 = 0;
     let (mut broken, mut candidates) = (Vec::new(), Vec::new());
@@ -270,7 +271,7 @@ fn roll_in_place(view: &View<'_>, limits: &Limits) -> Change {
     Change { delete, ..Change::default() }
 }
 
-/// Creates Pods of the new template beside those of old ones, which go when the new ones are available.
+/// Creates Pods of the new template beside old ones, which are deleted when the new ones are available.
 fn roll_with_surge(view: &View<'_>, limits: &Limits) -> Change {
     let mut change = Change::default();
     let (mut n_surging, mut n_available): (i64, i64) = (0, 0);
@@ -291,7 +292,7 @@ fn roll_with_surge(view: &View<'_>, limits: &Limits) -> Change {
                 }
             }
             Pair { old: Some(old), new: None } => match (view.sites.get(node), view.is_available(old)) {
-                // The Node is gone: so will its Pod be.
+                // The Node is gone, and its Pod will be deleted too.
                 (None, _) => {}
                 (Some(Verdict::Run), true) => candidates.push(node),
                 (Some(Verdict::Run), false) => change.create.push(node.to_owned()),
@@ -307,7 +308,7 @@ fn roll_with_surge(view: &View<'_>, limits: &Limits) -> Change {
     change
 }
 
-/// The status, and when the next Pod that is ready will be available.
+/// The status, and when the next ready Pod becomes available.
 pub(crate) fn status(view: &View<'_>) -> (DaemonSetStatus, Option<Duration>) {
     let mut status = DaemonSetStatus {
         collision_count: view.set.status.as_ref().and_then(|status| status.collision_count),

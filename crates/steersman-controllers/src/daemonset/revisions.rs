@@ -1,4 +1,4 @@
-//! The ControllerRevisions of a DaemonSet: which one its template is, and which are older.
+//! The ControllerRevisions of a DaemonSet: the current template's, and older ones.
 //!
 //! Follows upstream's `constructHistory`, `snapshot` and `cleanupHistory`.
 
@@ -16,13 +16,13 @@ use steersman::ObjectKey;
 
 /// The revisions of a DaemonSet.
 pub(super) struct Revisions {
-    /// The hash of the one that the template is now.
+    /// The hash of the current template's revision.
     pub(super) hash: String,
-    /// The others, oldest first.
+    /// The other revisions, the oldest first.
     pub(super) old: Vec<Arc<ControllerRevision>>,
 }
 
-/// One DaemonSet whose revisions are read and written.
+/// A DaemonSet whose revisions are read and written.
 pub(super) struct Keeper<'a> {
     pub(super) cx: &'a Context,
     pub(super) key: &'a ObjectKey,
@@ -36,10 +36,10 @@ impl Keeper<'_> {
         Api::namespaced(self.cx.client.clone(), self.key.namespace().unwrap_or_default())
     }
 
-    /// Finds or makes the revision of the template, and gives it the highest number.
+    /// Finds or creates the revision of the template, and gives it the highest number.
     ///
     /// # Errors
-    /// When the cache is not filled, the server refuses something, or a name is taken by a revision of other data.
+    /// When the cache is not filled, the server refuses a request, or a name is taken by a revision with other data.
     pub(super) async fn read(&self, claim: &Claim<'_, DaemonSet>, pods: &[Arc<Pod>]) -> Result<Revisions, Error> {
         let wanted = history::data(&self.set.spec.template);
         let (mut current, mut old) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ impl Keeper<'_> {
         Ok(Revisions { hash, old })
     }
 
-    /// Deletes the oldest revisions beyond the limit, unless some Pod is of them.
+    /// Deletes the oldest revisions beyond the limit that no Pod uses.
     ///
     /// # Errors
     /// When the server refuses.
@@ -78,7 +78,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// A revision of before there were hashes gets its name as one.
+    /// Labels a revision from before there were hashes with its name as the hash.
     async fn labelled(&self, revision: Arc<ControllerRevision>) -> Result<Arc<ControllerRevision>, Error> {
         if !hash_of(&revision).is_empty() {
             return Ok(revision);
@@ -103,7 +103,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Pods of a revision that has the same data as another, and is about to be deleted, become those of the other one.
+    /// Relabels Pods of a duplicate revision, which is about to be deleted, for the revision that is kept.
     async fn relabel(&self, pods: &[Arc<Pod>], hash: &str) -> Result<(), Error> {
         let api = Api::<Pod>::namespaced(self.cx.client.clone(), self.key.namespace().unwrap_or_default());
         for pod in pods.iter().filter(|pod| history::pod_revision(pod) != Some(hash)) {
@@ -143,7 +143,7 @@ impl Keeper<'_> {
         Err(Refused::to(format!("create the revision {name:?}"))(error).into())
     }
 
-    /// Another template has got the same hash: with the next number of collisions it is another one.
+    /// Increments the number of collisions, because another template has the same hash: this changes the hash.
     async fn count_collision(&self, n_collisions: Option<i32>) -> Result<(), Error> {
         let api = Api::<DaemonSet>::namespaced(self.cx.client.clone(), self.key.namespace().unwrap_or_default());
         let found = api.get(self.key.name()).await.map_err(Refused::to("read the DaemonSet"))?;

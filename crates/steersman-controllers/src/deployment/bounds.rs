@@ -1,26 +1,26 @@
-//! The arithmetic of a rollout: how many Pods there may be, how many may be missing, and who gets which share when a Deployment is
-//! scaled in the middle of one.
+//! The arithmetic of a rollout: how many Pods may exist, how many may be unavailable, and the share of each ReplicaSet
+//! when a Deployment is scaled in the middle of one.
 //!
-//! Follows upstream's `pkg/controller/deployment/util`. Sums saturate: whatever users ask for, nothing overflows.
+//! Follows upstream's `pkg/controller/deployment/util`. Sums saturate, so that no user input makes them overflow.
 
 use crate::deployment::revision::{self, MAX_REPLICAS};
 use crate::scaled::{self, Round};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// How a Deployment goes from one template to the next.
+/// How a Deployment moves from one template to the next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Strategy {
     Recreate,
     RollingUpdate,
 }
 
-/// How many replicas a Deployment wants.
+/// The desired replicas of a Deployment.
 pub(crate) fn wanted(deployment: &Deployment) -> i32 {
     deployment.spec.replicas.unwrap_or(1)
 }
 
-/// How many replicas a ReplicaSet wants.
+/// The desired replicas of a ReplicaSet.
 pub(crate) fn size(set: &ReplicaSet) -> i32 {
     set.spec.replicas.unwrap_or(1)
 }
@@ -33,7 +33,7 @@ pub(crate) fn strategy(deployment: &Deployment) -> Strategy {
     }
 }
 
-/// How many Pods more than wanted there may be during an update.
+/// How many Pods above the desired number may exist during an update.
 pub(crate) fn max_surge(deployment: &Deployment) -> i32 {
     match strategy(deployment) {
         Strategy::Recreate => 0,
@@ -41,7 +41,7 @@ pub(crate) fn max_surge(deployment: &Deployment) -> i32 {
     }
 }
 
-/// How many of the wanted Pods may be missing during an update.
+/// How many of the desired Pods may be unavailable during an update.
 pub(crate) fn max_unavailable(deployment: &Deployment) -> i32 {
     if strategy(deployment) == Strategy::Recreate || wanted(deployment) == 0 {
         return 0;
@@ -49,13 +49,13 @@ pub(crate) fn max_unavailable(deployment: &Deployment) -> i32 {
     fenceposts(deployment).map_or(0, |(_, unavailable)| unavailable.min(wanted(deployment)))
 }
 
-/// The most Pods there may be.
+/// The most Pods that may exist.
 pub(crate) fn max_total(deployment: &Deployment) -> i32 {
     wanted(deployment).saturating_add(max_surge(deployment))
 }
 
-/// The surge and the number that may be missing. Of these one is at least 1, or nothing would ever move. `None` for what is no number,
-/// which validation does not let through.
+/// The surge and the number of unavailable Pods. At least one of the two is 1 or more, or nothing would ever move.
+/// `None` for a value that is not a number, which validation rejects.
 fn fenceposts(deployment: &Deployment) -> Option<(i32, i32)> {
     let rolling = deployment.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
     let surge = scaled(rolling.and_then(|rolling| rolling.max_surge.as_ref()), wanted(deployment), Round::Up)?;
@@ -68,12 +68,12 @@ fn scaled(value: Option<&IntOrString>, total: i32, round: Round) -> Option<i32> 
     value.map_or(Some(0), |value| scaled::number(value, total.into(), round).map(saturated))
 }
 
-/// The sum of what ReplicaSets want.
+/// The sum of the desired replicas of ReplicaSets.
 pub(crate) fn total<'a>(sets: impl IntoIterator<Item = &'a ReplicaSet>) -> i32 {
     saturated(sets.into_iter().map(|set| i64::from(size(set))).sum())
 }
 
-/// How many replicas the ReplicaSet of the newest template gets, of which it has `size` now and all ReplicaSets together `total`.
+/// The size of the newest template's ReplicaSet, given its current `size` and the `total` of all ReplicaSets.
 pub(crate) fn new_size(deployment: &Deployment, size: i32, total: i32) -> i32 {
     if strategy(deployment) == Strategy::Recreate {
         return wanted(deployment);
@@ -87,7 +87,8 @@ pub(crate) fn new_size(deployment: &Deployment, size: i32, total: i32) -> i32 {
     size.saturating_add(room.min(wanted(deployment).saturating_sub(size)))
 }
 
-/// How many replicas a ReplicaSet gets of `to_add` (which may be negative), of which `added` are given out already.
+/// The change of a ReplicaSet's size, out of `to_add` (which may be negative), of which `added` are already
+/// distributed.
 pub(crate) fn proportion(deployment: &Deployment, set: &ReplicaSet, to_add: i32, added: i32) -> i32 {
     if size(set) == 0 || to_add == 0 || to_add == added {
         return 0;
@@ -97,14 +98,14 @@ pub(crate) fn proportion(deployment: &Deployment, set: &ReplicaSet, to_add: i32,
     if to_add > 0 { fraction.min(allowed) } else { fraction.max(allowed) }
 }
 
-/// By how much a ReplicaSet changes if it stays the same part of the whole.
+/// The change of a ReplicaSet's size that keeps its share of the whole.
 fn fraction(deployment: &Deployment, set: &ReplicaSet) -> i32 {
     if wanted(deployment) == 0 {
         return size(set).saturating_neg();
     }
     let before = match revision::number_in(set, MAX_REPLICAS) {
         Some(before @ 1..) => before,
-        // Somebody took the annotation away: the present size has to do.
+        // Somebody removed the annotation, so the present size is used.
         _ => match deployment.status.as_ref().and_then(|status| status.replicas) {
             Some(before @ 1..) => before,
             _ => return 0,
@@ -112,7 +113,7 @@ fn fraction(deployment: &Deployment, set: &ReplicaSet) -> i32 {
     };
     let (size, before) = (i64::from(size(set)), i64::from(before));
     let numerator = size * i64::from(max_total(deployment));
-    // Halves are rounded away from zero, and nothing here is negative.
+    // Rounds halves away from zero; nothing here is negative.
     let rounded = (2 * numerator + before) / (2 * before);
     saturated(rounded - size)
 }

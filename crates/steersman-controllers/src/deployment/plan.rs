@@ -1,7 +1,7 @@
-//! What is to be done for a Deployment: which ReplicaSets are created, resized and deleted, and what the status says afterwards.
+//! Plans the writes for a Deployment: which ReplicaSets are created, resized and deleted, and the resulting status.
 //!
-//! Reads and writes nothing. Follows upstream's `pkg/controller/deployment`. What upstream writes one after the other for one
-//! ReplicaSet (annotations, then the size) is one write here, and so is what it writes for the Deployment.
+//! Reads and writes nothing. Follows upstream's `pkg/controller/deployment`. The consecutive writes of upstream for one
+//! ReplicaSet (annotations, then the size) are one write here, and so are those for the Deployment.
 
 #[cfg(test)]
 mod tests;
@@ -19,28 +19,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// What a name may have.
+/// The longest name of an object.
 const NAME_BYTES_MAX: usize = 253;
 
-/// All that is known.
+/// The input of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) deployment: Deployment,
-    /// The ReplicaSets that it controls.
+    /// The ReplicaSets that the Deployment controls.
     pub(crate) sets: Vec<ReplicaSet>,
-    /// The uids of those of them that have Pods which have not come to an end. Only a strategy `Recreate` asks.
+    /// The uids of those ReplicaSets that have Pods which have not terminated. Only the strategy `Recreate` uses it.
     pub(crate) running: HashSet<String>,
     pub(crate) now: Timestamp,
 }
 
-/// What is to be written, in this order.
+/// The writes, in this order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) sets: Vec<SetWrite>,
     pub(crate) deployment: DeploymentWrite,
-    /// Events that are true once all is written.
+    /// Events to record after all writes.
     pub(crate) events: Vec<Note>,
-    /// After how long progress is looked at again.
+    /// After how long progress is checked again.
     pub(crate) next_look: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 pub(crate) enum SetWrite {
     Create(Box<ReplicaSet>),
     Delete(Box<ReplicaSet>),
-    /// With the Events that are true then.
+    /// With the Events to record after the update.
     Update(Box<ReplicaSet>, Vec<Note>),
 }
 
@@ -56,13 +56,13 @@ pub(crate) enum SetWrite {
 pub(crate) enum DeploymentWrite {
     #[default]
     Nothing,
-    /// The status, and the annotations.
+    /// The status and the annotations.
     Status(Box<Deployment>),
     /// All but the status.
     Whole(Box<Deployment>),
 }
 
-/// A ReplicaSet as it was read and as it shall be.
+/// A ReplicaSet as it should be, with the change that leads there.
 #[derive(Debug)]
 struct Set {
     object: ReplicaSet,
@@ -78,19 +78,19 @@ enum Change {
     Updated,
 }
 
-/// The plan as it is made. Sets are named by their place in `sets`, which are sorted by age.
+/// The plan in the making. ReplicaSets are identified by their index in `sets`, which are sorted by age.
 #[derive(Debug)]
 struct Draft<'a> {
     deployment: Deployment,
     state: &'a State,
     sets: Vec<Set>,
     newest: Option<usize>,
-    /// The sets that change, in the order in which they began to.
+    /// The indices of changed sets, in the order of their first change.
     changed: Vec<usize>,
     events: Vec<Note>,
 }
 
-/// Plans what a Deployment needs.
+/// Plans the writes for a Deployment.
 pub(crate) fn plan(state: &State) -> Plan {
     let mut draft = Draft::new(state);
     if draft.deployment.spec.selector == LabelSelector::default() {
@@ -124,14 +124,16 @@ pub(crate) fn plan(state: &State) -> Plan {
     draft.end_with_rollout()
 }
 
-/// The name of a ReplicaSet: that of its Deployment, cut off where it would be too long, and the hash of its template.
+/// The name of a ReplicaSet: the name of its Deployment, truncated where it would be too long, and the hash of its
+/// template.
 fn set_name(deployment: &str, hash: &str) -> String {
     let n_bytes_max = NAME_BYTES_MAX.saturating_sub(hash.len() + 1);
     let end = deployment.floor_char_boundary(deployment.len().min(n_bytes_max));
     format!("{}-{hash}", &deployment[..end])
 }
 
-/// What the status says once the hash of the template was found to be taken by another one.
+/// The Deployment with its collision count incremented, after the name with the template's hash was found to be taken
+/// by another ReplicaSet.
 pub(crate) fn count_collision(deployment: &Deployment) -> Deployment {
     let mut deployment = deployment.clone();
     let status = deployment.status.get_or_insert_default();
@@ -139,7 +141,7 @@ pub(crate) fn count_collision(deployment: &Deployment) -> Deployment {
     deployment
 }
 
-/// What the status says, and the Event, when a ReplicaSet could not be created.
+/// The status and the Event after a ReplicaSet could not be created.
 pub(crate) fn creation_failed(
     deployment: &Deployment,
     name: &str,
@@ -177,7 +179,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// All but that of the newest template, the oldest first.
+    /// All sets but the newest template's, the oldest first.
     fn old(&self) -> Vec<usize> {
         (0..self.sets.len()).filter(|&at| Some(at) != self.newest).collect()
     }
@@ -186,7 +188,8 @@ impl<'a> Draft<'a> {
         bounds::size(&self.sets[at].object)
     }
 
-    /// How many Pods of a set will be available once it has its size: the status of one that is shrinking still counts those that go.
+    /// How many Pods of a set will be available once it has its size: the status of a shrinking set still counts Pods
+    /// that are about to be deleted.
     fn available(&self, at: usize) -> i32 {
         self.said_available(at).min(self.size(at))
     }
@@ -195,12 +198,12 @@ impl<'a> Draft<'a> {
         self.sets[at].object.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
     }
 
-    /// How many Pods all sets together want.
+    /// The number of replicas of all sets together.
     fn total(&self) -> i32 {
         bounds::total(self.sets.iter().map(|set| &set.object))
     }
 
-    /// Whether the status of a set is one of its present spec.
+    /// Whether the status of a set reflects its current spec.
     fn is_observed(&self, at: usize) -> bool {
         let object = &self.sets[at].object;
         let observed = object.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
@@ -211,12 +214,12 @@ impl<'a> Draft<'a> {
         bounds::wanted(&self.deployment).saturating_sub(bounds::max_unavailable(&self.deployment))
     }
 
-    /// Those of these that want Pods.
+    /// The sets among these that have replicas.
     fn active(&self, among: impl IntoIterator<Item = usize>) -> Vec<usize> {
         among.into_iter().filter(|&at| self.size(at) > 0).collect()
     }
 
-    /// Whether the Deployment was scaled since its sets were last given their sizes.
+    /// Whether the Deployment was scaled since its sets were last sized.
     fn is_scaling(&self) -> bool {
         let wanted = bounds::wanted(&self.deployment);
         self.active(0..self.sets.len()).into_iter().any(|at| {
@@ -255,7 +258,7 @@ impl Draft<'_> {
         set.notes.push(Note::normal("ScalingReplicaSet", text));
     }
 
-    /// Gives the newest set its revision, and the Deployment that of the newest set.
+    /// Gives the newest set its revision, and copies it to the Deployment.
     fn sync_revision(&mut self) {
         let Some(at) = self.newest else { return };
         let next = self.next_revision();
@@ -293,7 +296,7 @@ impl Draft<'_> {
         annotations.insert(revision::REVISION.to_owned(), revision);
     }
 
-    /// Creates the set of the newest template, if there is none.
+    /// Creates the set of the newest template, if it does not exist.
     fn create_newest(&mut self) -> usize {
         if let Some(at) = self.newest {
             return at;
@@ -349,12 +352,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives a size to each set when the Deployment was scaled or is paused: all to the only one that has Pods, or each its share.
+    /// Sizes the sets when the Deployment was scaled or is paused: the only active set gets all replicas, or each set
+    /// its share.
     fn scale(&mut self) {
         let wanted = bounds::wanted(&self.deployment);
         let active = self.active(0..self.sets.len());
         let only = match *active {
-            // The newest one of those that there are.
+            // Without an active set, the newest one.
             [] => match self.newest.or_else(|| self.old().last().copied()) {
                 Some(at) => Some(at),
                 None => return,
@@ -374,7 +378,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether a set has all the Pods that are wanted, and knows it.
+    /// Whether a set has all wanted Pods, and its annotation says so.
     fn is_saturated(&self, at: usize) -> bool {
         let wanted = bounds::wanted(&self.deployment);
         self.size(at) == wanted
@@ -386,7 +390,7 @@ impl Draft<'_> {
         let wanted = bounds::wanted(&self.deployment);
         let allowed = if wanted > 0 { bounds::max_total(&self.deployment) } else { 0 };
         let to_add = allowed.saturating_sub(bounds::total(active.iter().map(|&at| &self.sets[at].object)));
-        // The larger first; of equal ones the newer grows first, and the older shrinks first. Places are by age.
+        // Larger sets come first; of equal ones the newer grows first, and the older shrinks first. Indices are by age.
         if to_add > 0 {
             active.sort_by_key(|&at| (Reverse(self.size(at)), Reverse(at)));
         } else if to_add < 0 {
@@ -404,20 +408,20 @@ impl Draft<'_> {
         }
         for (at, size) in sizes {
             self.resize(at, size);
-            // One whose size stays is to know what it is a share of, too.
+            // A set whose size stays is annotated too with the total that its size is a share of.
             if revision::annotate_size(&self.deployment, &mut self.sets[at].object) {
                 self.mark(at, Change::Updated);
             }
         }
     }
 
-    /// Deletes sets of earlier revisions that are over the limit and empty.
+    /// Deletes sets of earlier revisions that are empty and over the history limit.
     fn clean_up(&mut self) {
         let Some(limit) = status::history_limit(&self.deployment) else { return };
         let mut old = self.old();
         old.retain(|&at| self.sets[at].object.metadata.deletion_timestamp.is_none());
         let Some(n_over) = old.len().checked_sub(limit) else { return };
-        // Of the same revision the older first; what is no revision counts as the lowest.
+        // The lower revision first, then the older set; an unreadable revision counts as the lowest.
         old.sort_by_key(|&at| (revision::of(&self.sets[at].object).unwrap_or(0), at));
         for at in old.into_iter().take(n_over) {
             let n_pods = self.sets[at].object.status.as_ref().map_or(0, |status| status.replicas);
@@ -443,13 +447,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes Pods from old sets as far as enough stay available: first those that are not available anyway. Whether any was taken.
+    /// Scales old sets down as far as enough Pods stay available, unavailable Pods first. Returns whether any set was
+    /// scaled.
     fn shrink_old(&mut self, newest: usize) -> bool {
         let old = self.active(self.old());
         let least = self.least_available();
         let unavailable_new = self.size(newest).saturating_sub(self.available(newest));
         let most = self.total().saturating_sub(least).saturating_sub(unavailable_new);
-        // The status of a set that was given another size since may count Pods that are gone.
+        // The status of a set that was resized since may count Pods that are gone.
         let is_known = old.iter().chain([&newest]).all(|&at| self.is_observed(at));
         if old.is_empty() || most <= 0 || !is_known {
             return false;
@@ -478,7 +483,7 @@ impl Draft<'_> {
         old.iter().chain([&newest]).fold(0, |sum: i32, &at| sum.saturating_add(self.available(at)))
     }
 
-    /// Ends all old Pods, and only then begins new ones.
+    /// Deletes all old Pods, and creates new ones only after that.
     fn recreate(&mut self) {
         let old = self.active(self.old());
         for &at in &old {

@@ -1,4 +1,4 @@
-//! Revisions, and the annotations of ReplicaSets that tell of them.
+//! Revisions, and the annotations of ReplicaSets about them.
 //!
 //! Follows upstream's `pkg/controller/deployment/util`.
 
@@ -16,10 +16,10 @@ pub(crate) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-repl
 pub(crate) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 pub(crate) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The label that tells apart the Pods of the ReplicaSets of one Deployment.
+/// The label that distinguishes the Pods of a Deployment's ReplicaSets.
 pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// How long the annotation with the earlier revisions may be.
+/// The longest annotation with earlier revisions.
 const HISTORY_BYTES_MAX: usize = 2_000;
 
 /// Annotations that are not copied between a Deployment and its ReplicaSets.
@@ -29,7 +29,7 @@ pub(crate) fn annotation<'a>(object: &'a impl Resource, name: &str) -> Option<&'
     object.meta().annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str)
 }
 
-/// The revision of an object, 0 if it has none. `None` if it is no number.
+/// The revision of an object, 0 if it has none. `None` if it is not a number.
 pub(crate) fn of(object: &impl Resource) -> Option<i64> {
     annotation(object, REVISION).map_or(Some(0), |text| text.parse().ok())
 }
@@ -52,13 +52,13 @@ pub(crate) fn last<'a>(sets: impl IntoIterator<Item = &'a ReplicaSet>) -> i64 {
     second
 }
 
-/// A number that is not negative, from an annotation.
+/// A nonnegative number from an annotation.
 pub(crate) fn number_in(set: &ReplicaSet, name: &str) -> Option<i32> {
     annotation(set, name)?.parse().ok().filter(|&number| number >= 0)
 }
 
-/// Gives the ReplicaSet of the newest template the annotations of its Deployment, and a revision that is at least `revision`. Whether
-/// anything changed.
+/// Gives the newest template's ReplicaSet the annotations of its Deployment, and a revision of at least `revision`.
+/// Returns whether anything changed.
 pub(crate) fn annotate_newest(deployment: &Deployment, set: &mut ReplicaSet, revision: i64) -> bool {
     let annotations = set.metadata.annotations.get_or_insert_default();
     let mut is_changed = false;
@@ -73,7 +73,7 @@ pub(crate) fn annotate_newest(deployment: &Deployment, set: &mut ReplicaSet, rev
         None | Some("") => 0,
         Some(text) => match text.parse::<i64>() {
             Ok(number) => number,
-            // Somebody wrote something else there: it is left alone, as upstream does.
+            // Somebody wrote another value: it is left alone, as by upstream.
             Err(_) => return false,
         },
     };
@@ -87,7 +87,7 @@ pub(crate) fn annotate_newest(deployment: &Deployment, set: &mut ReplicaSet, rev
     true
 }
 
-/// Adds a revision that a ReplicaSet had to those before. The oldest go when there are too many.
+/// Adds a former revision of a ReplicaSet to its history. The oldest are dropped when the history is too long.
 fn remember(annotations: &mut BTreeMap<String, String>, revision: &str) {
     let history = annotations.get(HISTORY).map(String::as_str).unwrap_or_default();
     let mut revisions: Vec<&str> = history.split(',').collect();
@@ -109,7 +109,8 @@ fn remember(annotations: &mut BTreeMap<String, String>, revision: &str) {
     }
 }
 
-/// Writes on a ReplicaSet how many replicas its Deployment wants, and how many there may be. Whether anything changed.
+/// Annotates a ReplicaSet with the desired and the greatest allowed number of replicas. Returns whether anything
+/// changed.
 pub(crate) fn annotate_size(deployment: &Deployment, set: &mut ReplicaSet) -> bool {
     let annotations = set.metadata.annotations.get_or_insert_default();
     let mut is_changed = false;
@@ -125,12 +126,12 @@ pub(crate) fn annotate_size(deployment: &Deployment, set: &mut ReplicaSet) -> bo
     is_changed
 }
 
-/// The revision that a Deployment is to go back to, as clients of old versions ask for it; 0 is the one before the present one.
+/// The revision to roll back to, as requested by clients of old versions; 0 stands for the previous one.
 pub(crate) fn rollback_to(deployment: &Deployment) -> Option<i64> {
     annotation(deployment, ROLLBACK_TO)?.parse().ok()
 }
 
-/// Gives a Deployment the template of one of its ReplicaSets, and the annotations of that time.
+/// Gives a Deployment the template of one of its ReplicaSets, and the annotations from that time.
 pub(crate) fn take_back(deployment: &mut Deployment, set: &ReplicaSet) {
     let mut template = set.spec.template.clone().unwrap_or_default();
     if let Some(labels) = template.metadata.as_mut().and_then(|metadata| metadata.labels.as_mut()) {
@@ -146,7 +147,7 @@ pub(crate) fn take_back(deployment: &mut Deployment, set: &ReplicaSet) {
     }
 }
 
-/// Whether two templates are the same, whatever their hash label says, and whether a list is empty or not there.
+/// Whether two templates are equal, apart from the hash label, and with empty and absent lists as equals.
 pub(crate) fn is_same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     let (a, b) = (without_hash(a), without_hash(b));
     if *a == *b {
@@ -176,7 +177,7 @@ fn without_hash(template: &PodTemplateSpec) -> Cow<'_, PodTemplateSpec> {
     Cow::Owned(template)
 }
 
-/// Whether they may be the same: what mostly differs between revisions is looked at first.
+/// Whether two templates may be equal: the usual differences between revisions are compared first.
 fn is_alike(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     let images = |template: &PodTemplateSpec| -> Vec<Option<String>> {
         let containers = template.spec.iter().flat_map(|spec| &spec.containers);
@@ -185,7 +186,7 @@ fn is_alike(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     images(a) == images(b)
 }
 
-/// Takes away what is the same as nothing: empty lists and maps of texts.
+/// Removes values that are equal to absence: empty lists, and empty maps of strings.
 fn prune(value: &mut Value) {
     const MAPS: [&str; 7] = ["annotations", "labels", "limits", "matchLabels", "nodeSelector", "overhead", "requests"];
     match value {

@@ -1,6 +1,7 @@
-//! What the status of a Deployment says: counts, whether enough is available, and how the rollout goes on.
+//! The status of a Deployment: counts, availability, and the progress of the rollout.
 //!
-//! Follows upstream's `pkg/controller/deployment/progress.go` and `sync.go`: its reasons, its sentences, and which of them stay.
+//! Follows upstream's `pkg/controller/deployment/progress.go` and `sync.go`: its reasons and messages, and which
+//! conditions are kept.
 
 use crate::deployment::bounds;
 use jiff::{SignedDuration, Timestamp};
@@ -17,10 +18,10 @@ const PAUSED: &str = "DeploymentPaused";
 const RESUMED: &str = "DeploymentResumed";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 
-/// A deadline, or a limit, that says that there is none.
+/// The value of a deadline or a limit that stands for none.
 const NONE: i32 = i32::MAX;
 
-/// After a deadline, time is up for sure.
+/// Added to the deadline, so that the time is surely up then.
 const SLACK: Duration = Duration::from_millis(10);
 
 pub(crate) fn condition<'a>(status: &'a DeploymentStatus, type_: &str) -> Option<&'a DeploymentCondition> {
@@ -42,7 +43,7 @@ fn new_condition(type_: &str, status: &str, reason: &str, message: String, now: 
     }
 }
 
-/// Sets a condition. One of the same status and reason stays as it is.
+/// Sets a condition. A present one with the same status and reason is kept.
 fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     let conditions = status.conditions.get_or_insert_default();
     if let Some(known) = conditions.iter().find(|known| known.type_ == condition.type_)
@@ -66,12 +67,12 @@ fn remove(status: &mut DeploymentStatus, type_: &str) {
     }
 }
 
-/// The seconds without progress after which a rollout counts as failed, if that is wanted.
+/// The seconds without progress after which a rollout counts as failed, if there is such a deadline.
 pub(crate) fn deadline(deployment: &Deployment) -> Option<i32> {
     deployment.spec.progress_deadline_seconds.filter(|&seconds| seconds != NONE)
 }
 
-/// How many ReplicaSets of earlier revisions are kept, if not all.
+/// How many ReplicaSets of earlier revisions are kept; `None` if all are.
 pub(crate) fn history_limit(deployment: &Deployment) -> Option<usize> {
     let limit = deployment.spec.revision_history_limit.filter(|&limit| limit != NONE)?;
     Some(usize::try_from(limit).unwrap_or(0))
@@ -89,7 +90,7 @@ pub(crate) fn set_progressing(
     set(deployment.status.get_or_insert_default(), condition);
 }
 
-/// Says that a Deployment is paused, or goes on, so that the time of a pause does not count as lack of progress.
+/// Records that a Deployment is paused or resumed, so that the time of a pause does not count as lack of progress.
 pub(crate) fn note_pause(deployment: &mut Deployment, now: Timestamp) {
     if deadline(deployment).is_none() {
         return;
@@ -106,7 +107,7 @@ pub(crate) fn note_pause(deployment: &mut Deployment, now: Timestamp) {
     }
 }
 
-/// Whether all that is wanted is there, of the newest template, and nothing else.
+/// Whether the newest template has all desired Pods, all are available, and no other Pods exist.
 pub(crate) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     let wanted = bounds::wanted(deployment);
     let is_all = |count: Option<i32>| count.unwrap_or(0) == wanted;
@@ -116,7 +117,8 @@ pub(crate) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) ->
         && status.observed_generation.unwrap_or(0) >= deployment.metadata.generation.unwrap_or(0)
 }
 
-/// Whether more is there of what shall be, or less of what shall not be, than the known status says.
+/// Whether there are more Pods of the newest template, fewer old ones, or more that are ready or available than in the
+/// known status.
 fn is_progress(known: &DeploymentStatus, status: &DeploymentStatus) -> bool {
     let old = |status: &DeploymentStatus| {
         i64::from(status.replicas.unwrap_or(0)) - i64::from(status.updated_replicas.unwrap_or(0))
@@ -127,7 +129,7 @@ fn is_progress(known: &DeploymentStatus, status: &DeploymentStatus) -> bool {
         || status.available_replicas > known.available_replicas
 }
 
-/// How long there is left to make progress; `None` if nobody waits for any. Zero if time is up.
+/// The time left to make progress; `None` without a deadline, zero if the time is up.
 fn time_left(deployment: &Deployment, progressing: &DeploymentCondition, now: Timestamp) -> Option<Duration> {
     let deadline = SignedDuration::from_secs(i64::from(deadline(deployment)?));
     let since = progressing.last_update_time.as_ref()?.0;
@@ -144,7 +146,7 @@ fn is_timed_out(deployment: &Deployment, status: &DeploymentStatus, now: Timesta
     }
 }
 
-/// The counts, and whether enough is available. Other conditions are those that the Deployment has.
+/// The counts and the condition `Available`. Other conditions are kept from the Deployment.
 pub(crate) fn calculate(
     deployment: &Deployment,
     sets: &[&ReplicaSet],
@@ -183,7 +185,7 @@ pub(crate) fn calculate(
     status
 }
 
-/// `None` if a ReplicaSet that was worked at does not say how many of its Pods are terminating.
+/// `None` if a ReplicaSet that has been observed does not report its terminating Pods.
 fn terminating(sets: &[&ReplicaSet]) -> Option<i32> {
     let mut sum = 0_i32;
     for status in sets.iter().filter_map(|set| set.status.as_ref()) {
@@ -200,7 +202,7 @@ fn nonzero(count: i32) -> Option<i32> {
     Some(count).filter(|&count| count != 0)
 }
 
-/// As [`calculate`], with how the rollout goes on. `known` is the status that the server has.
+/// Like [`calculate`], with the progress of the rollout. `known` is the status that the server has.
 pub(crate) fn of_rollout(
     deployment: &Deployment,
     known: &DeploymentStatus,
@@ -226,7 +228,7 @@ pub(crate) fn of_rollout(
         } else if is_progress(known, &status) {
             let message = format!("{whose} is progressing.");
             let mut condition = new_condition(PROGRESSING, "True", "ReplicaSetUpdated", message, now);
-            // Each progress counts from its own time, so one of the same reason is replaced too.
+            // Each progress has its own time, so a condition of the same reason is replaced too.
             if let Some(earlier) = progressing.filter(|earlier| earlier.status.as_deref() == Some("True")) {
                 condition.last_transition_time = earlier.last_transition_time;
             }
@@ -244,7 +246,7 @@ pub(crate) fn of_rollout(
     status
 }
 
-/// Why Pods cannot be made, as a ReplicaSet says it; that of the newest template first.
+/// The reason why Pods cannot be created, from the condition of a ReplicaSet; the newest template's takes precedence.
 fn failure(sets: &[&ReplicaSet], newest: Option<&ReplicaSet>) -> Option<DeploymentCondition> {
     let all = newest.into_iter().chain(sets.iter().copied());
     let mut conditions =
@@ -260,7 +262,7 @@ fn failure(sets: &[&ReplicaSet], newest: Option<&ReplicaSet>) -> Option<Deployme
     })
 }
 
-/// When a Deployment that makes no progress is to be looked at again.
+/// When a Deployment without further progress is to be reconciled again.
 pub(crate) fn next_look(deployment: &Deployment, status: &DeploymentStatus, now: Timestamp) -> Option<Duration> {
     let progressing = condition(status, PROGRESSING)?;
     if is_complete(deployment, status) || progressing.reason.as_deref() == Some(TIMED_OUT) {

@@ -1,6 +1,6 @@
-//! Which budgets select a Pod, and the Pods that several select: the server evicts none of them, so an Event says so.
+//! Finds the budgets that select a Pod, and reports Pods that several budgets select: the server does not evict them.
 //!
-//! The first of the budgets, by name, says it of a Pod when it finds it with another one.
+//! The first of these budgets, by name, reports a Pod when it is reconciled.
 
 use crate::selectors::Selectors;
 use hashbrown::{HashMap, HashSet};
@@ -12,16 +12,16 @@ use std::sync::Arc;
 use steersman::cache::{Index, Informer};
 use steersman::{LookupError, ObjectKey};
 
-/// Budgets by the Pods that they select.
+/// An index of budgets by the Pods that they select.
 pub(super) struct Budgets {
     by_namespace: Index<PodDisruptionBudget, String>,
     selectors: Selectors<PodDisruptionBudget>,
 }
 
-/// The Pods that several budgets select, as far as that was said.
+/// The Pods that several budgets select, as far as they were reported.
 pub(super) struct Overlaps {
     budgets: Arc<Budgets>,
-    /// The uids of Pods by the budget that said it. Bounded by the Pods that budgets select.
+    /// The uids of Pods, by the budget that reported them. Bounded by the Pods that budgets select.
     said: Mutex<HashMap<ObjectKey, HashSet<String>>>,
 }
 
@@ -38,12 +38,13 @@ impl Budgets {
         }
     }
 
-    /// Whether a namespace has any.
+    /// Whether a namespace has budgets.
     pub(super) fn are_in(&self, namespace: &str) -> bool {
         self.by_namespace.count(namespace).is_ok_and(|n| n > 0)
     }
 
-    /// The budgets that select a Pod, by name. One without a selector selects none, one with an empty selector all.
+    /// The budgets that select a Pod, by name. A budget without a selector selects nothing, and one with an empty
+    /// selector all Pods.
     ///
     /// # Errors
     /// When the cache is not filled.
@@ -65,7 +66,8 @@ impl Overlaps {
         Overlaps { budgets, said: Mutex::default() }
     }
 
-    /// Those of a budget's Pods of which it is to be said now that several budgets select them, with what is to be said.
+    /// The Pods of a budget that are newly selected by several budgets and to be reported by this one, with the
+    /// messages.
     ///
     /// # Errors
     /// When the cache is not filled.
@@ -93,7 +95,7 @@ impl Overlaps {
         Ok(notes)
     }
 
-    /// The budget is gone.
+    /// Forgets a budget that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.said.lock().remove(key);
     }

@@ -1,4 +1,4 @@
-//! What a budget's status should be, from the budget, its Pods and what their owners want.
+//! Computes a budget's status from the budget, its Pods and the scale of their owners.
 
 use crate::clock;
 use crate::disruption::PATIENCE;
@@ -15,32 +15,32 @@ use steersman::conditions::{self, Status};
 
 const CONDITION: &str = "DisruptionAllowed";
 
-/// What a budget asks for.
+/// The demand of a budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted<'a> {
     MaxUnavailable(&'a IntOrString),
     MinAvailable(&'a IntOrString),
-    /// It says neither.
+    /// The budget sets neither.
     Nothing,
 }
 
-/// How many Pods there should be, and how many of them healthy.
+/// The expected number of Pods, and how many of them should be healthy.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) count: i32,
     pub(crate) healthy: i32,
-    /// The names of Pods that nobody controls.
+    /// The names of Pods without a controller.
     pub(crate) unmanaged: Vec<String>,
 }
 
-/// What to do about a budget.
+/// The result of a plan.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// The budget with another status, if it needs one.
+    /// The budget with a new status, if the status changes.
     pub(crate) status: Option<PodDisruptionBudget>,
-    /// Pods that were evicted long ago and are still there.
+    /// Pods that were evicted long ago and still exist.
     pub(crate) not_deleted: Vec<Arc<Pod>>,
-    /// When the next evicted Pod counts as there again.
+    /// When the next evicted Pod that was not deleted counts again.
     pub(crate) recheck_in: Option<Duration>,
 }
 
@@ -54,7 +54,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether it depends on what the owners of the Pods want, or only on the Pods that there are.
+    /// Whether the demand depends on the scale of the Pods' owners, and not only on existing Pods.
     pub(crate) fn needs_scale(self) -> bool {
         matches!(self, Wanted::MaxUnavailable(_) | Wanted::MinAvailable(IntOrString::String(_)))
     }
@@ -70,7 +70,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// The expected number and the healthy ones, of what the owners want.
+    /// The expected and the healthy number of Pods for owners that want `count` Pods.
     pub(crate) fn of_scale(self, count: i32) -> Result<(i32, i32), String> {
         let healthy = match self {
             Wanted::MaxUnavailable(most) => count.saturating_sub(scaled(most, count)?).max(0),
@@ -81,7 +81,7 @@ impl Wanted<'_> {
     }
 }
 
-/// A number, or a share of `total`, rounded up.
+/// A number, or a percentage of `total`, rounded up.
 fn scaled(wanted: &IntOrString, total: i32) -> Result<i32, String> {
     let text = match wanted {
         IntOrString::Int(number) => return Ok(*number),
@@ -115,7 +115,7 @@ pub(crate) fn plan(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], expected: &E
                 Some(left) => {
                     recheck_in = Some(recheck_in.map_or(left, |known| known.min(left)));
                     disrupted.insert(name.to_owned(), at.clone());
-                    // At the very end of its time it counts as there again.
+                    // At the exact end of its time the Pod counts again.
                     if !left.is_zero() {
                         continue;
                     }
@@ -159,12 +159,12 @@ pub(crate) fn plan(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], expected: &E
     Planned { status, not_deleted, recheck_in }
 }
 
-/// The budget when what it expects is not known: nothing may be evicted, and the condition says why.
+/// The budget when the expected number is unknown: no eviction is allowed, and the condition says why.
 pub(crate) fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> PodDisruptionBudget {
     let mut budget = budget.clone();
     let status = budget.status.get_or_insert_default();
     let observed = status.observed_generation;
-    // These are required by the API, also of a budget that nobody has looked at.
+    // The API requires these fields, also in a status that was never computed.
     status.current_healthy.get_or_insert(0);
     status.desired_healthy.get_or_insert(0);
     status.expected_pods.get_or_insert(0);
@@ -180,7 +180,7 @@ fn condition(status: Status, reason: &str, message: &str, generation: Option<i64
     condition
 }
 
-/// How long something that began at a time may still last. `None`: it should have ended.
+/// The rest of the time in which an eviction may take effect. `None` if that time has passed.
 pub(crate) fn left_of_patience(since: Timestamp, now: Timestamp) -> Option<Duration> {
     let elapsed = now.duration_since(since);
     let patience = jiff::SignedDuration::try_from(PATIENCE).unwrap_or_default();

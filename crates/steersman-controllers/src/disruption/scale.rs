@@ -1,7 +1,7 @@
-//! How many Pods the controllers of Pods want in all.
+//! The total number of Pods that the controllers of given Pods want.
 //!
-//! ReplicaSets (or the Deployments above them), StatefulSets and ReplicationControllers are read from caches; of any other controller the
-//! server is asked for its subresource `scale`.
+//! ReplicaSets (or the Deployments above them), StatefulSets and ReplicationControllers are read from caches; other
+//! controllers are read through their subresource `scale`.
 
 use crate::discovery::{Kinds, Within};
 use crate::refusal;
@@ -23,7 +23,7 @@ pub(crate) struct Scales {
     stateful_sets: Lister<StatefulSet>,
 }
 
-/// The sum of what controllers want.
+/// The sum of the replicas of controllers.
 #[derive(Debug, Default)]
 pub(crate) struct Scale {
     pub(crate) count: i32,
@@ -31,7 +31,7 @@ pub(crate) struct Scale {
     pub(crate) unmanaged: Vec<String>,
 }
 
-/// Why the number is not known.
+/// Why the number is unknown.
 pub(crate) enum Unknown {
     Owner(String),
     Read(LookupError),
@@ -57,7 +57,7 @@ impl Scales {
 
     pub(crate) async fn of_pods(&self, pods: &[Arc<Pod>]) -> Result<Scale, Unknown> {
         let mut scale = Scale::default();
-        // What each controller wants, once however many Pods it has; and which owners of Pods have been looked at.
+        // The number that each controller wants, counted once per controller, and the owners of Pods that were visited.
         let mut wanted: BTreeMap<String, i32> = BTreeMap::new();
         let mut seen: BTreeSet<String> = BTreeSet::new();
         for pod in pods {
@@ -79,7 +79,7 @@ impl Scales {
         Ok(scale)
     }
 
-    /// The uid of what says how many Pods there should be, and its number.
+    /// The uid of the controller that sets the number of Pods, and that number.
     async fn of_owner(&self, owner: &OwnerReference, namespace: &str) -> Result<Option<(String, i32)>, Unknown> {
         let key = ObjectKey::namespaced(namespace, &owner.name);
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);

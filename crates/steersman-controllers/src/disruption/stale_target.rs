@@ -1,4 +1,4 @@
-//! Resets the condition `DisruptionTarget` of Pods that were about to be disrupted and two minutes later have not been.
+//! Resets the condition `DisruptionTarget` of Pods that were to be disrupted and two minutes later have not been.
 
 use crate::clock;
 use crate::disruption::plan;
@@ -14,7 +14,7 @@ use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
 const NAME: &str = "stale-pod-disruption";
 const CONDITION: &str = "DisruptionTarget";
-/// A Pod with this reason is being ended by its node.
+/// The reason for Pods that their node is terminating.
 const BY_KUBELET: &str = "TerminationByKubelet";
 
 struct Context {
@@ -32,11 +32,11 @@ pub(super) fn add(manager: Manager, client: Client, clock: fn() -> Timestamp) ->
     manager.controller(controller)
 }
 
-/// Since when a Pod has been about to be disrupted, if it is.
+/// Since when a Pod has been marked for disruption, if it is.
 fn since(pod: &Pod) -> Option<Timestamp> {
     let target = pods::condition(pod, CONDITION).filter(|target| target.status == "True")?;
     let may_go = !pods::is_terminating(pod) && !pods::is_terminal(pod) && target.reason.as_deref() != Some(BY_KUBELET);
-    // One without a time is as old as can be.
+    // A condition without a time counts as very old.
     may_go.then(|| target.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0))
 }
 

@@ -1,4 +1,4 @@
-//! What slices Endpoints are mirrored into: one for each address family and set of ports.
+//! Plans the slices that Endpoints are mirrored into: one for each address family and set of ports.
 
 use crate::dependents;
 use crate::service_pods::canonical;
@@ -10,31 +10,31 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What says that a slice is one of this loop.
+/// The value of the label that marks slices as managed by this controller.
 pub(crate) const MANAGED_BY: &str = "endpointslicemirroring-controller.k8s.io";
 pub(crate) const LABEL_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub(crate) const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// How many addresses of a subset are mirrored.
+/// The most addresses of a subset that are mirrored.
 pub(crate) const ADDRESSES_MAX: usize = 1000;
 
-/// Annotations that a slice does not get.
+/// Annotations that are not copied to slices.
 const OWN_ANNOTATIONS: [&str; 2] =
     ["endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration"];
 
-/// What to write.
+/// The writes.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) create: Vec<EndpointSlice>,
     pub(crate) update: Vec<EndpointSlice>,
     pub(crate) delete: Vec<Arc<EndpointSlice>>,
-    /// How many addresses are none.
+    /// How many addresses are invalid.
     pub(crate) n_invalid: usize,
-    /// How many are not mirrored, those included.
+    /// How many addresses are not mirrored, including the invalid ones.
     pub(crate) n_skipped: usize,
 }
 
-/// The endpoints of one slice. What is known by an address, a hostname and a target is there once.
+/// The endpoints of one slice, each address, hostname and target once.
 #[derive(Default)]
 struct Group {
     ports: Vec<EndpointPort>,
@@ -132,7 +132,7 @@ fn collect(subset: &EndpointSubset, groups: &mut BTreeMap<(&str, String), Group>
         };
         n_added += 1;
         if let Some(group) = groups.get_mut(&(family, key.clone())) {
-            // Not ready counts more than ready, as in a subset.
+            // Not ready takes precedence over ready, as in a subset.
             let known = group.endpoints.entry(identity(&endpoint)).or_insert_with(|| endpoint.clone());
             if !is_ready {
                 *known = endpoint;
@@ -155,7 +155,7 @@ fn endpoint(address: &EndpointAddress, is_ready: bool) -> Option<(&'static str, 
     Some((if ip.is_ipv6() { "IPv6" } else { "IPv4" }, endpoint))
 }
 
-/// What slices are grouped by.
+/// The key by which slices are grouped.
 fn key(ports: &[EndpointPort]) -> String {
     crate::endpoint_slices::ports_key(ports)
 }
@@ -200,7 +200,7 @@ fn is_right(
         && !is_of_another
 }
 
-/// Writes into slices that would be deleted what would be in new ones.
+/// Turns pairs of a deletion and a creation into updates.
 fn reuse(plan: &mut Plan) {
     for old in std::mem::take(&mut plan.delete) {
         let at = plan.create.iter().position(|new| new.address_type == old.address_type);

@@ -1,8 +1,8 @@
-//! Which zone or node should use which endpoint.
+//! Topology hints: which zone or node should use which endpoint.
 //!
-//! Two ways lead there. A Service with `trafficDistribution` has each endpoint used where it is: upstream's
-//! `k8s.io/endpointslice/trafficdist`. One with the older annotation `service.kubernetes.io/topology-mode` has its endpoints divided
-//! among the zones by their CPUs: upstream's `topologycache`.
+//! There are two methods. With `trafficDistribution`, each endpoint is used where it is: upstream's
+//! `k8s.io/endpointslice/trafficdist`. With the older annotation `service.kubernetes.io/topology-mode`, the endpoints
+//! of a Service are divided among the zones by their CPUs: upstream's `topologycache`.
 
 use crate::endpoint_slices::topology::{self, Refusal, Zones};
 use crate::note::Note;
@@ -12,22 +12,22 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, Fo
 use std::sync::Arc;
 use steersman::events::EventType;
 
-/// The slices of one family that hints are put into. Those that are unchanged become updates where their hints change.
+/// The slices of one family that get hints. Unchanged slices become updates if their hints change.
 pub(crate) struct Hints {
     pub(crate) create: Vec<EndpointSlice>,
     pub(crate) update: Vec<EndpointSlice>,
     pub(crate) unchanged: Vec<Arc<EndpointSlice>>,
 }
 
-/// What hints depend on besides the Service.
+/// The input of hints besides the Service.
 pub(crate) struct Hinting<'a> {
-    /// The share of each zone in the CPUs. `None`: too little is known of the nodes.
+    /// The share of each zone in the CPUs; `None` if too little is known of the nodes.
     pub(crate) zones: Option<Zones>,
-    /// The address families in which the Service has had its endpoints divided among zones.
+    /// The address families in which the Service's endpoints were divided among zones before.
     pub(crate) divided: &'a mut HashSet<String>,
 }
 
-/// Where `trafficDistribution` wants an endpoint used.
+/// Where an endpoint should be used according to `trafficDistribution`.
 #[derive(Clone, Copy)]
 enum Prefer {
     SameNode,
@@ -37,12 +37,12 @@ enum Prefer {
 // === impl Hinting ===
 
 impl Hinting<'_> {
-    /// The Service has no endpoints of this family any more.
+    /// Forgets a family of which the Service has no endpoints any more.
     pub(crate) fn forget(&mut self, family: &str) {
         self.divided.remove(family);
     }
 
-    /// Puts hints into slices, or takes them away.
+    /// Sets or removes the hints of slices.
     pub(crate) fn apply(&mut self, service: &Service, family: &str, slices: &mut Hints, notes: &mut Vec<Note>) {
         if is_divided(service) {
             match topology::divide(self.zones.as_ref(), slices) {
@@ -71,7 +71,7 @@ impl Hinting<'_> {
     }
 }
 
-/// Whether the annotation asks for endpoints divided among zones.
+/// Whether the annotation asks for endpoints to be divided among zones.
 pub(crate) fn is_divided(service: &Service) -> bool {
     let annotation = |name: &str| service.metadata.annotations.as_ref()?.get(name);
     let value = annotation("service.kubernetes.io/topology-aware-hints")
@@ -98,7 +98,7 @@ fn endpoints(slice: &EndpointSlice) -> &[Endpoint] {
 // === impl Hints ===
 
 impl Hints {
-    /// Makes updates of unchanged slices that are not as they should be.
+    /// Moves unchanged slices that need an update to the updates.
     pub(crate) fn touch(&mut self, mut needs_update: impl FnMut(&EndpointSlice) -> bool) {
         let (touched, unchanged) = self.unchanged.drain(..).partition(|slice| needs_update(slice));
         let touched: Vec<Arc<EndpointSlice>> = touched;
@@ -106,7 +106,7 @@ impl Hints {
         self.unchanged = unchanged;
     }
 
-    /// The endpoints of the slices that are written.
+    /// The endpoints of the slices to write.
     pub(crate) fn written(&mut self) -> impl Iterator<Item = &mut Endpoint> {
         let slices = self.create.iter_mut().chain(&mut self.update);
         slices.flat_map(|slice| slice.endpoints.iter_mut().flatten())
@@ -140,7 +140,7 @@ fn close(endpoint: &Endpoint, prefer: Prefer) -> Option<EndpointHints> {
     (for_zones.is_some() || for_nodes.is_some()).then_some(EndpointHints { for_nodes, for_zones })
 }
 
-/// What is to be recorded about the hints of a Service.
+/// The Event about the hints of a Service.
 fn note(type_: EventType, message: &str, family: &str) -> Note {
     let reason = match type_ {
         EventType::Normal => "TopologyAwareHintsEnabled",

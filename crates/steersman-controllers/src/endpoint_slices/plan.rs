@@ -1,8 +1,8 @@
-//! Which EndpointSlices a Service should have, and the fewest writes that lead there.
+//! Plans the EndpointSlices of a Service, with the fewest writes.
 //!
-//! Follows upstream's `k8s.io/endpointslice/reconciler.go`: slices are filled per address family and set of ports. What is there already
-//! stays where it is; new endpoints go into slices that change anyway, the fullest first, then into one that has room for all that are
-//! left, and then into new ones.
+//! Follows upstream's `k8s.io/endpointslice/reconciler.go`: slices are filled per address family and set of ports.
+//! Existing endpoints stay in their slices. New endpoints go into slices that change anyway, the fullest first, then
+//! into one slice that has room for all remaining ones, and then into new slices.
 
 use crate::dependents;
 use crate::endpoint_slices::hints::{Hinting, Hints};
@@ -17,19 +17,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What says that a slice is one of this loop.
+/// The value of the label that marks slices as managed by this controller.
 pub(crate) const MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 pub(crate) const LABEL_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub(crate) const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(crate) const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// How many endpoints a slice has at most.
+/// The most endpoints of a slice.
 pub(crate) const ENDPOINTS_MAX: usize = 100;
 
-/// The nodes that Pods are on: those that exist, with their zone if they are in one.
+/// The existing nodes, with their zone if they have one.
 pub(crate) type Nodes = HashMap<String, Option<String>>;
 
-/// What to write. Names and versions are those of the slices that exist; new ones have none.
+/// The writes. Updates and deletions have the names and versions of existing slices; new slices have none.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) create: Vec<EndpointSlice>,
@@ -37,17 +37,17 @@ pub(crate) struct Changes {
     pub(crate) delete: Vec<Arc<EndpointSlice>>,
 }
 
-/// What the slices of one Service should be, and what is wrong with it.
+/// The changes to the slices of one Service, and its problems.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) changes: Vec<Changes>,
-    /// Why Pods are left out, a sentence each.
+    /// Why Pods are left out, one sentence each.
     pub(crate) skipped: Vec<String>,
-    /// What to say of hints.
+    /// Events about hints.
     pub(crate) events: Vec<Note>,
 }
 
-/// What an endpoint is known by: one that is the same by this is changed where it is.
+/// The identity of an endpoint: an endpoint with the same identity is updated in its slice.
 #[derive(Eq, Hash, PartialEq)]
 struct Identity {
     addresses: Vec<String>,
@@ -56,7 +56,7 @@ struct Identity {
     name: String,
 }
 
-/// Endpoints that no slice has yet, in order.
+/// Endpoints that are in no slice yet, in order.
 #[derive(Default)]
 struct Wanted {
     endpoints: Vec<Option<Endpoint>>,
@@ -94,7 +94,7 @@ pub(crate) fn plan(
     plan
 }
 
-/// The address families of a Service. Where it does not say, that of its address, and without one both.
+/// The address families of a Service. Without `ipFamilies`, the family of its cluster IP; without that, both.
 fn families(service: &Service) -> Vec<&'static str> {
     let spec = service.spec.as_ref();
     let mut families = Vec::new();
@@ -139,7 +139,7 @@ fn of_one_family(
         let slices = by_ports.remove(key).unwrap_or_default();
         of_one_group(service, family, &slices, group, &mut changes);
     }
-    // Sets of ports that no Pod has any more.
+    // Slices with a set of ports that no Pod has any more.
     changes.delete.extend(by_ports.into_values().flatten());
     if existing.len() == changes.delete.len() && changes.create.is_empty() {
         // A Service without endpoints has an empty slice.
@@ -162,7 +162,7 @@ fn of_one_family(
     changes
 }
 
-/// The endpoints that there should be, by the ports that they have.
+/// The desired endpoints, by their set of ports.
 fn groups(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -242,7 +242,7 @@ fn slice_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     ports.into_iter().map(to_api).collect()
 }
 
-/// What slices are grouped by.
+/// The key by which slices are grouped.
 pub(crate) fn ports_key(ports: &[EndpointPort]) -> String {
     let key = |port: &EndpointPort| {
         let EndpointPort { app_protocol, name, port, protocol } = port;
@@ -317,7 +317,7 @@ fn len(slice: &EndpointSlice) -> usize {
     slice.endpoints.as_ref().map_or(0, Vec::len)
 }
 
-/// Writes into slices that would be deleted what would be in new ones.
+/// Turns pairs of a deletion and a creation into updates.
 fn reuse(service: &Service, changes: &mut Changes) {
     let delete = std::mem::take(&mut changes.delete);
     for old in delete {
@@ -350,7 +350,8 @@ fn new_slice(service: &Service, family: &str, ports: Vec<EndpointPort>) -> Endpo
     }
 }
 
-/// The labels of a slice: those of its Service and the three that say whose it is. With whether one of the Service's has changed.
+/// The labels of a slice: its Service's and three of this controller. Also returns whether a label of the Service has
+/// changed.
 fn labels(present: Option<&BTreeMap<String, String>>, service: &Service) -> (BTreeMap<String, String>, bool) {
     let is_free = |name: &str| ![LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_HEADLESS].contains(&name);
     let of_service = service.metadata.labels.iter().flatten().filter(|(name, _)| is_free(name));
@@ -371,12 +372,12 @@ fn is_owned(slice: &EndpointSlice, service: &Service) -> bool {
     })
 }
 
-/// Whether a slice is the empty one that would take its place.
+/// Whether a slice equals the empty slice that would replace it.
 fn is_same_empty(slice: &EndpointSlice, empty: &EndpointSlice) -> bool {
     len(slice) == 0 && slice.ports.as_ref().is_none_or(Vec::is_empty) && slice.metadata.labels == empty.metadata.labels
 }
 
-/// Whether two endpoints of the same identity say the same. Hints are compared elsewhere.
+/// Whether two endpoints of the same identity are equal. Hints are compared elsewhere.
 fn is_equal(a: &Endpoint, b: &Endpoint) -> bool {
     let target = |endpoint: &Endpoint| {
         endpoint.target_ref.clone().map(|target| ObjectReference { resource_version: None, ..target })
@@ -413,13 +414,13 @@ impl Wanted {
         }
     }
 
-    /// The one with the identity of `endpoint`, which is wanted no more after this.
+    /// Removes and returns the endpoint with the identity of `endpoint`.
     fn take(&mut self, endpoint: &Endpoint) -> Option<Endpoint> {
         let at = self.places.remove(&Identity::of(endpoint))?;
         self.endpoints[at].take()
     }
 
-    /// How many no slice has. Only [`Wanted::fill`] takes others after this was asked first.
+    /// The number of endpoints that are in no slice. First called after the last [`Wanted::take`].
     fn len(&self) -> usize {
         self.places.len()
     }

@@ -1,7 +1,8 @@
 //! Divides the endpoints of a Service among zones, in proportion to the CPUs of the zones.
 //!
-//! Follows upstream's `topologycache`: first each endpoint is for its own zone, and then zones that have more than their share give
-//! some to those that have less. A zone may be up to a fifth short; where even that cannot be had, there are no hints at all.
+//! Follows upstream's `topologycache`: first each endpoint is assigned to its own zone, and then zones with more than
+//! their share give endpoints to zones with less. A zone may be up to a fifth short; if even that is impossible, there
+//! are no hints at all.
 
 use crate::endpoint_slices::hints::{self, Hints};
 use k8s_openapi::api::core::v1::Node;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use steersman_machinery::quantity::Quantity;
 
-/// How much more than its share an endpoint may get.
+/// The tolerated overload of an endpoint, as a part of its fair load.
 const OVERLOAD: f64 = 0.2;
 
 /// The share of each zone in all CPUs; at least two zones.
@@ -26,7 +27,7 @@ struct Allocation {
     desired: f64,
 }
 
-/// The share of each zone, if all nodes that count say where they are and what they have.
+/// The share of each zone, if all nodes that count report their zone and their CPUs.
 pub(crate) fn zones(nodes: &[Arc<Node>]) -> Option<Zones> {
     let mut cpus: BTreeMap<String, f64> = BTreeMap::new();
     for node in nodes.iter().filter(|node| counts(node)) {
@@ -54,7 +55,7 @@ fn counts(node: &Node) -> bool {
     !is_excluded && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Puts hints into all slices, as few changes as it takes.
+/// Sets the hints of all slices with as few changes as possible.
 pub(crate) fn divide(zones: Option<&Zones>, slices: &mut Hints) -> Result<(), Refusal> {
     let n_ready = |slice: &EndpointSlice| slice.endpoints.iter().flatten().filter(|one| hints::is_ready(one)).count();
     let n_endpoints = slices.create.iter().chain(&slices.update).map(n_ready).sum::<usize>()
@@ -120,7 +121,7 @@ fn allocations(zones: Option<&Zones>, n_endpoints: usize) -> Result<BTreeMap<&st
     Ok(allocations)
 }
 
-/// The hints of a slice by zone. `None`: they do not fit.
+/// The number of hints of a slice by zone; `None` if they do not fit the allocations.
 fn hinted(
     slice: &EndpointSlice,
     allocated: &BTreeMap<String, usize>,
@@ -141,7 +142,7 @@ fn hinted(
     fits.then_some(found)
 }
 
-/// How many endpoints zones have to give, and how many others should receive.
+/// How many endpoints some zones have to give, and how many other zones should receive.
 fn balance(
     allocations: &BTreeMap<&str, Allocation>,
     allocated: &BTreeMap<String, usize>,

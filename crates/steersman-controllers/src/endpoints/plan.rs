@@ -1,4 +1,4 @@
-//! What the Endpoints of a Service should be.
+//! Plans the Endpoints of a Service.
 
 use crate::endpoints::NAME;
 use crate::endpoints::subsets::{self, ADDRESSES_MAX, Address};
@@ -14,7 +14,7 @@ const LABEL_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
-/// What to do.
+/// The write that is due.
 #[derive(Debug)]
 pub(crate) enum Change {
     Create(Box<Endpoints>),
@@ -115,7 +115,7 @@ fn labels(service: &Service) -> BTreeMap<String, String> {
     labels
 }
 
-/// Whether nothing needs to be written.
+/// Whether the present Endpoints need no write.
 fn is_right(present: &Endpoints, wanted: &[EndpointSubset], labels: &BTreeMap<String, String>) -> bool {
     let is_marked =
         present.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OVER_CAPACITY));

@@ -1,13 +1,13 @@
-//! Addresses packed into subsets: those that offer the same ports together.
+//! Packs addresses into subsets: addresses with the same ports share one.
 //!
-//! Follows upstream's `pkg/api/v1/endpoints/util.go` in what is together and in the order of addresses and ports. The subsets
-//! themselves are in the order of their ports; upstream's order follows from a hash over uids.
+//! Follows upstream's `pkg/api/v1/endpoints/util.go` in the grouping and in the order of addresses and ports. The
+//! subsets are sorted by their ports; upstream's order depends on a hash over uids.
 
 use crate::service_pods::ports::{self, Port};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many addresses an Endpoints object has at most.
+/// The most addresses of an Endpoints object.
 pub(crate) const ADDRESSES_MAX: usize = 1000;
 
 /// An address that offers a port.
@@ -17,14 +17,15 @@ pub(crate) struct Address {
     pub(crate) is_ready: bool,
 }
 
-/// What an address is known by: several Pods may have the address of their node.
+/// The identity of an address: its IP and the uid of its target, because several Pods may share the address of their
+/// node.
 type Identity = (String, String);
 
 fn identity(address: &EndpointAddress) -> Identity {
     (address.ip.clone(), address.target_ref.as_ref().and_then(|target| target.uid.clone()).unwrap_or_default())
 }
 
-/// Packs. An address that offers no port, which one of a headless Service without ports does not, offers `None`.
+/// Packs addresses into subsets. An address without a port, which a headless Service without ports has, has `None`.
 pub(crate) fn pack(offers: Vec<(Option<Port>, Address)>) -> Vec<EndpointSubset> {
     let mut addresses: BTreeMap<Identity, EndpointAddress> = BTreeMap::new();
     let mut by_port: Vec<(Option<Port>, BTreeMap<Identity, bool>)> = Vec::new();
@@ -36,7 +37,7 @@ pub(crate) fn pack(offers: Vec<(Option<Port>, Address)>) -> Vec<EndpointSubset> 
         });
         let identity = identity(&address);
         addresses.entry(identity.clone()).or_insert(address);
-        // Not ready counts more than ready.
+        // Not ready takes precedence over ready.
         let known = by_port[at].1.entry(identity).or_insert(is_ready);
         *known &= is_ready;
     }
@@ -75,7 +76,7 @@ pub(crate) fn len(subset: &EndpointSubset) -> usize {
     subset.addresses.as_ref().map_or(0, Vec::len) + subset.not_ready_addresses.as_ref().map_or(0, Vec::len)
 }
 
-/// What subsets say, without the order in which they say it.
+/// The subsets in a form that does not depend on their order.
 pub(crate) fn normal(subsets: &[EndpointSubset]) -> BTreeSet<String> {
     let text = |address: &EndpointAddress| format!("{address:?}");
     subsets
@@ -89,8 +90,8 @@ pub(crate) fn normal(subsets: &[EndpointSubset]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Leaves out what is too much, evenly from all subsets: those that are not ready, or, if there are too many without them, of those
-/// that are. True if something was left out.
+/// Removes surplus addresses evenly from all subsets: first addresses that are not ready, then ready ones if there are
+/// still too many. Returns whether any was removed.
 pub(crate) fn truncate(subsets: &mut [EndpointSubset]) -> bool {
     let count = |list: &Option<Vec<EndpointAddress>>| list.as_ref().map_or(0, Vec::len);
     let n_ready: usize = subsets.iter().map(|subset| count(&subset.addresses)).sum();

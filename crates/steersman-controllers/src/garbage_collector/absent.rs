@@ -1,32 +1,33 @@
-//! Owners that do not exist, so that the server is asked once for many dependents. A uid never comes back: what is absent stays so.
+//! Remembers owners that do not exist, so that the server is asked once for many dependents. A uid is never reused, so
+//! an absent owner stays absent.
 
 use crate::garbage_collector::identity::Identity;
 use hashbrown::HashSet;
 
-/// How many bytes all of them take at most: what owner references say of an owner is as long as users like.
+/// The most bytes of all entries: the owner's identity in an owner reference may be of any length.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Identities, of which the ones used least lately are forgotten.
+/// A set of identities that forgets the least recently used ones.
 #[derive(Debug)]
 pub(super) struct Absent {
-    /// Used since the last turn.
+    /// Used since the last rotation.
     young: HashSet<Identity, std::hash::RandomState>,
-    /// Used in the turn before, and not since.
+    /// Used between the last two rotations, and not since.
     old: HashSet<Identity, std::hash::RandomState>,
     young_max: usize,
-    /// How many bytes the young ones take. At most half of [`BYTES_MAX`].
+    /// The bytes of `young`. At most half of [`BYTES_MAX`].
     n_young_bytes: usize,
 }
 
 impl Absent {
-    /// Remembers at least half of `max`, unless they are too long, and never more than that.
+    /// A set that remembers at most `max` identities, and at least half as many unless they are too long.
     pub(super) fn at_most(max: usize) -> Absent {
         Absent { young: HashSet::default(), old: HashSet::default(), young_max: (max / 2).max(1), n_young_bytes: 0 }
     }
 
     pub(super) fn insert(&mut self, identity: Identity) {
         let n_bytes = identity.n_bytes();
-        // The server is asked for each dependent of it instead.
+        // An identity this long is not remembered: the server is asked for each of its dependents.
         if n_bytes > BYTES_MAX / 2 || self.young.contains(&identity) {
             return;
         }
@@ -44,7 +45,7 @@ impl Absent {
         self.young.iter().chain(&self.old).map(Identity::n_bytes).sum()
     }
 
-    /// Whether it is known to be absent. It is remembered longer then.
+    /// Whether the identity is known to be absent. This counts as a use.
     pub(super) fn contains(&mut self, identity: &Identity) -> bool {
         if self.young.contains(identity) {
             return true;

@@ -1,7 +1,8 @@
-//! What is done about an object whose turn it is, in requests to the server.
+//! Acts on one object that the graph yields, in requests to the server.
 //!
-//! The graph may be behind, so nothing is deleted on its word alone: either the owners are known not to exist and the resourceVersion is
-//! a precondition, or the object and its owners are read first. Follows upstream's `garbagecollector.go` and `operations.go`.
+//! The graph may lag behind, so it is never the only ground for a deletion: either the owners are known not to exist
+//! and the resourceVersion is a precondition, or the object and its owners are read first. Follows upstream's
+//! `garbagecollector.go` and `operations.go`.
 
 use crate::garbage_collector::graph::{Effects, FOREGROUND, Graph, Node, ORPHAN, Plan};
 use crate::garbage_collector::identity::{Identity, Kind, Uid};
@@ -12,22 +13,22 @@ use kube::discovery::Scope;
 use parking_lot::Mutex;
 use std::error::Error;
 
-/// How many dependents of one owner are orphaned at a time.
+/// The number of dependents of one owner that are orphaned concurrently.
 const ORPHANED_AT_ONCE: usize = 16;
 /// How often a deletion, or the removal of a finalizer, is tried on an object that changes meanwhile.
 const TRIES: usize = 5;
 
-/// The API server, as far as garbage is concerned.
+/// The requests of the garbage collector to the API server.
 pub(super) trait Server: Send + Sync {
     type Error: Error + Send + Sync + 'static;
 
-    /// Whether a kind is in namespaces; `None` if it is not served.
+    /// The scope of a kind; `None` if it is not served.
     fn scope(&self, kind: &Kind) -> Option<Scope>;
 
-    /// The metadata of what is at a place now, whatever its uid.
+    /// The metadata of the object that has this kind, namespace and name now, whatever its uid.
     fn get(&self, object: &Identity) -> impl Future<Output = Result<Option<ObjectMeta>, Self::Error>> + Send;
 
-    /// Deletes exactly this object, in this version if one is given.
+    /// Deletes exactly this object, and only this version if one is given.
     fn delete(
         &self,
         object: &Identity,
@@ -35,7 +36,7 @@ pub(super) trait Server: Send + Sync {
         policy: PropagationPolicy,
     ) -> impl Future<Output = Result<Answer, Self::Error>> + Send;
 
-    /// Removes the references to some owners from exactly this object, in this version if one is given.
+    /// Removes the references to these owners from exactly this object, and only from this version if one is given.
     fn remove_owners(
         &self,
         object: &Identity,
@@ -43,14 +44,15 @@ pub(super) trait Server: Send + Sync {
         owners: &[Uid],
     ) -> impl Future<Output = Result<Answer, Self::Error>> + Send;
 
-    /// Makes references block their owners no longer. The metadata after it; `None` if the object is gone or has changed.
+    /// Makes references no longer block the deletion of their owners. Returns the metadata after it; `None` if the
+    /// object is gone or has changed.
     fn unblock_owners(
         &self,
         object: &Identity,
         references: &[OwnerReference],
     ) -> impl Future<Output = Result<Option<ObjectMeta>, Self::Error>> + Send;
 
-    /// Replaces the finalizers of an object in this version.
+    /// Replaces the finalizers of this version of an object.
     fn set_finalizers(
         &self,
         object: &Identity,
@@ -59,7 +61,7 @@ pub(super) trait Server: Send + Sync {
     ) -> impl Future<Output = Result<Answer, Self::Error>> + Send;
 }
 
-/// How the server answered a change.
+/// The server's answer to a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Answer {
     /// The object is another one, or has changed.
@@ -68,30 +70,30 @@ pub(super) enum Answer {
     Gone,
 }
 
-/// When an object is looked at again, if nothing happens.
+/// When an object is processed again if no event arrives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
-    /// After a while, and after a longer one the next time.
+    /// After a pause, which grows each time.
     Later,
-    /// Not.
+    /// Only after an event.
     Never,
     /// Once the server serves other kinds than now.
     WhenServed,
 }
 
-/// The owners of an object by what they mean for it.
+/// The owners of an object by their state.
 #[derive(Debug, Default, PartialEq)]
 struct Owners {
     dangling: Vec<Uid>,
     solid: usize,
-    /// They wait for their dependents to go.
+    /// Owners that wait for their dependents to be deleted.
     waiting: Vec<Uid>,
 }
 
-/// Why it is not known whether an owner exists.
+/// Why the existence of an owner could not be determined.
 enum Unclear<E> {
     Failed(E),
-    /// The object is in no namespace and its owner is in one. That stays so however often it is tried.
+    /// The object is cluster-scoped and its owner is namespaced. Retrying cannot help.
     Invalid,
     NotServed,
 }
@@ -99,17 +101,17 @@ enum Unclear<E> {
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Delete(PropagationPolicy),
-    /// In the foreground, because its owner goes so and it has dependents.
+    /// Delete in the foreground, because its owner is deleted so and it has dependents.
     DeleteAfterDependents,
     Keep,
     RemoveOwners(Vec<Uid>),
 }
 
-/// Deletes an object that has no owner left, takes references away that lead nowhere, or lets an object go that waited for its
-/// dependents.
+/// Deletes an object that has no owner left, removes dangling owner references, or releases an object that waited for
+/// its dependents.
 ///
 /// # Errors
-/// Those of the server. The object has to be looked at again.
+/// When the server refuses or does not answer. The object has to be processed again.
 pub(super) async fn to_delete<S: Server>(
     graph: &Mutex<Graph>,
     server: &S,
@@ -133,10 +135,10 @@ pub(super) async fn to_delete<S: Server>(
     }
 }
 
-/// Takes the references to an owner from all its dependents, and then lets it go.
+/// Removes the references to an owner from all its dependents, and then releases the owner.
 ///
 /// # Errors
-/// Those of the server. The owner has to be looked at again.
+/// When the server refuses or does not answer. The owner has to be processed again.
 pub(super) async fn to_orphan<S: Server>(graph: &Mutex<Graph>, server: &S, uid: &Uid) -> Result<Next, S::Error> {
     let (owner, dependents) = {
         let graph = graph.lock();
@@ -162,12 +164,13 @@ pub(super) async fn to_orphan<S: Server>(graph: &Mutex<Graph>, server: &S, uid: 
 
 async fn look<S: Server>(graph: &Mutex<Graph>, server: &S, node: Node) -> Result<(Effects, Next), S::Error> {
     let none = |next| Ok((Effects::default(), next));
-    // Without it, an object that is seen the next moment would stay virtual: its turn comes again until it has been seen.
+    // A virtual node stays in the queue until it has been observed: otherwise an object that is observed a moment later
+    // would stay virtual.
     let done = if node.is_virtual() { Next::Later } else { Next::Never };
     let object = node.identity;
     match server.scope(&object.kind) {
         None => return none(Next::WhenServed),
-        // It is what an object of the cluster refers to.
+        // The reference of a cluster-scoped object led to this node.
         Some(Scope::Namespaced) if !object.is_namespaced() => return none(Next::Never),
         Some(_) => {}
     }
@@ -193,7 +196,7 @@ async fn look<S: Server>(graph: &Mutex<Graph>, server: &S, node: Node) -> Result
             delete(graph, server, &object, &live, PropagationPolicy::Foreground, done).await
         }
         Verdict::Keep => none(done),
-        // In the version that was read: a reference that led nowhere may have been put right since.
+        // Only in the version that was read: a dangling reference may have been corrected since.
         Verdict::RemoveOwners(owners) => {
             match server.remove_owners(&object, live.resource_version.as_deref(), &owners).await? {
                 Answer::Done => none(done),
@@ -267,8 +270,8 @@ async fn classify<S: Server>(
     Ok(owners)
 }
 
-/// If a dependent of the object waits for its own dependents, they may wait for each other: then the object blocks its owners no longer.
-/// `None`: it has changed.
+/// If a dependent of the object waits for its own dependents, the two may wait for each other, so the object no longer
+/// blocks its owners. `None` if the object has changed.
 async fn unblock_circle<S: Server>(
     graph: &Mutex<Graph>,
     server: &S,
@@ -284,8 +287,8 @@ async fn unblock_circle<S: Server>(
     server.unblock_owners(object, &blocking).await
 }
 
-/// Deletes what was read. If it has changed since, but has the same owners, it is deleted all the same: else an object that changes all
-/// the time would never go.
+/// Deletes the object that was read. If it has changed since but has the same owners, it is deleted nevertheless:
+/// otherwise an object that changes all the time would never be deleted.
 async fn delete<S: Server>(
     graph: &Mutex<Graph>,
     server: &S,
@@ -303,7 +306,7 @@ async fn delete<S: Server>(
         }
         match server.get(object).await? {
             None => answer = Answer::Gone,
-            // Something else of it has changed.
+            // Something else than its owners has changed.
             Some(now) if is_object(&now, object) && now.owner_references == live.owner_references => {
                 version = now.resource_version;
                 continue;

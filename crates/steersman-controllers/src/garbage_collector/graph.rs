@@ -1,11 +1,12 @@
-//! Who depends on whom: all objects by uid, kept up to date by what the informers see.
+//! The graph of owners and dependents: all objects by uid, kept up to date from the informers.
 //!
-//! A state machine without waiting. It is told of an object that appeared or changed, of one that is gone, and of an owner that the
-//! server does not have, and answers whose turn it is: objects to look at because they may have to go, owners whose dependents are to
-//! be orphaned, and references to report. An owner that was referred to and not seen yet is in it as a virtual node.
+//! A state machine that does not wait. Its inputs are objects that appeared or changed, objects that are gone, and
+//! owners that the server does not have. It returns the objects to process because they may have to be deleted, the
+//! owners whose dependents are to be orphaned, and invalid owner references to report. An owner that was referred to
+//! and not observed yet is a virtual node.
 //!
-//! Follows upstream's `graph_builder.go`, except that an owner counts its blocking dependents, so that the end of one costs the same
-//! however many there are.
+//! Follows upstream's `graph_builder.go`, except that an owner counts its blocking dependents, so that the deletion of
+//! one costs the same however many dependents the owner has.
 
 use crate::garbage_collector::absent::Absent;
 use crate::garbage_collector::identity::{Identity, Kind, Names, Uid};
@@ -14,27 +15,27 @@ use kube::api::PropagationPolicy;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The finalizer of an object that goes after its dependents.
+/// The finalizer of an object that is deleted after its dependents.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an object that leaves its dependents behind.
+/// The finalizer of an object whose dependents are orphaned when it is deleted.
 pub(super) const ORPHAN: &str = "orphan";
-/// So many absent owners are remembered.
+/// The number of absent owners that are remembered.
 const ABSENT_MAX: usize = 10_000;
 
 pub(super) struct Graph {
     nodes: HashMap<Uid, Node>,
     absent: Absent,
     names: Names,
-    /// Objects that depend on a kind that is not served. Every uid here is in `nodes` too.
+    /// Objects whose owner is of a kind that is not served. Every uid here is in `nodes` too.
     unserved: HashSet<Uid>,
 }
 
-/// What follows from a change.
+/// The work that a change causes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Effects {
-    /// To be looked at: they may have to be deleted, or to be released from waiting for their dependents.
+    /// Objects to process: they may have to be deleted, or to be released from waiting for their dependents.
     pub(super) delete: Vec<Uid>,
-    /// The same, but not at once: the server was asked a moment ago.
+    /// As `delete`, but not at once: the server was asked a moment ago.
     pub(super) delete_later: Vec<Uid>,
     /// Dependents whose owner is in another namespace.
     pub(super) invalid: Vec<InvalidOwner>,
@@ -45,20 +46,20 @@ pub(super) struct Effects {
 #[derive(Debug, PartialEq)]
 pub(super) struct InvalidOwner {
     pub(super) dependent: Identity,
-    /// What the reference says, in the namespace of the dependent.
+    /// The owner as the reference names it, in the namespace of the dependent.
     pub(super) owner: Identity,
 }
 
-/// What to do about an object.
+/// The action due for an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
-    /// It has no owner any more: delete exactly this state of it.
+    /// No owner is left: delete exactly this version of the object.
     Delete { object: Identity, version: String, policy: PropagationPolicy },
-    /// The server has to be asked.
+    /// The server has to be asked about the owners.
     Look(Node),
-    /// Nothing.
+    /// No action is due.
     Nothing,
-    /// It waits for its dependents, and none holds it any more.
+    /// The object waits for its dependents, and none of them blocks it any more.
     Release(Identity),
 }
 
@@ -66,14 +67,14 @@ pub(super) enum Plan {
 pub(super) struct Node {
     pub(super) identity: Identity,
     owners: Box<[Owner]>,
-    /// Whether each has a reference that blocks the deletion of this one in the foreground.
+    /// The dependents, and whether each has a reference that blocks the foreground deletion of this object.
     dependents: BTreeMap<Uid, bool>,
-    /// How many do. Counted along with `dependents`.
+    /// The number of blocking dependents, kept in step with `dependents`.
     n_blocking: usize,
     deletion: Deletion,
-    /// Nothing has been seen of it but references.
+    /// Whether the object is known from references only.
     is_virtual: bool,
-    /// The resourceVersion; 0 if it is unknown or no number.
+    /// The resourceVersion; 0 if it is unknown or not a number.
     version: u64,
 }
 
@@ -85,7 +86,7 @@ struct Owner {
     is_blocked: bool,
 }
 
-/// How far an object is on its way out.
+/// The state of an object's deletion.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Deletion {
     is_begun: bool,
@@ -100,7 +101,7 @@ impl Graph {
         Graph::remembering(ABSENT_MAX)
     }
 
-    /// Remembers at most so many absent owners.
+    /// A graph that remembers at most `absent_max` absent owners.
     pub(super) fn remembering(absent_max: usize) -> Graph {
         Graph {
             nodes: HashMap::new(),
@@ -123,7 +124,7 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// Who and where the object with this metadata is.
+    /// The identity of the object with this metadata.
     pub(super) fn identity(&mut self, kind: &Arc<Kind>, metadata: &ObjectMeta) -> Identity {
         Identity {
             kind: Arc::clone(kind),
@@ -133,7 +134,7 @@ impl Graph {
         }
     }
 
-    /// An object appeared or changed.
+    /// Records that an object appeared or changed.
     pub(super) fn observe(&mut self, kind: &Arc<Kind>, metadata: &ObjectMeta) -> Effects {
         let mut effects = Effects::default();
         let identity = self.identity(kind, metadata);
@@ -157,7 +158,7 @@ impl Graph {
         effects
     }
 
-    /// An object is gone.
+    /// Records that an object is gone.
     pub(super) fn gone(&mut self, kind: &Arc<Kind>, metadata: &ObjectMeta) -> Effects {
         let mut effects = Effects::default();
         let identity = self.identity(kind, metadata);
@@ -165,8 +166,8 @@ impl Graph {
         effects
     }
 
-    /// The server has no such object. If it is known under another kind, name or namespace, only those who refer to it as this are
-    /// looked at.
+    /// Records that the server has no such object. If its uid is known under another kind, name or namespace, only the
+    /// dependents whose references name this identity are processed.
     pub(super) fn is_absent(&mut self, identity: &Identity) -> Effects {
         let mut effects = Effects::default();
         let Some(node) = self.nodes.get(&identity.uid) else { return effects };
@@ -195,18 +196,18 @@ impl Graph {
         effects
     }
 
-    /// An owner that the server does not have, whatever the graph knows of it.
+    /// Remembers that the server does not have this owner, whatever the graph holds for it.
     pub(super) fn remember_absent(&mut self, owner: Identity) {
         self.absent.insert(owner);
     }
 
-    /// Whether an owner is known not to exist, for a dependent in `namespace`.
+    /// Whether an owner is known to be absent, for a dependent in `namespace`.
     pub(super) fn is_known_absent(&mut self, owner: &Identity, namespace: &Arc<str>) -> bool {
         let cluster = self.names.namespace("");
         self.absent.contains(&owner.within(&cluster)) || self.absent.contains(&owner.within(namespace))
     }
 
-    /// An object waits until other kinds are served than now.
+    /// Keeps an object until discovery serves other kinds than now.
     pub(super) fn wait_until_served(&mut self, uid: &Uid) {
         if self.nodes.contains_key(uid) {
             self.unserved.insert(uid.clone());
@@ -218,7 +219,7 @@ impl Graph {
         std::mem::take(&mut self.unserved)
     }
 
-    /// The objects of a kind are not watched any more: what was known of them may not be true.
+    /// Forgets the objects of a kind that is no longer watched: their known state may be outdated.
     pub(super) fn unwatch(&mut self, kind: &Arc<Kind>) {
         self.nodes.retain(|_, node| {
             if node.identity.kind == *kind {
@@ -230,7 +231,7 @@ impl Graph {
         self.unserved.retain(|uid| self.nodes.contains_key(uid));
     }
 
-    /// What to do about an object whose turn it is.
+    /// The action due for an object.
     pub(super) fn plan(&mut self, uid: &Uid) -> Plan {
         let Some(node) = self.nodes.get(uid) else { return Plan::Nothing };
         if node.deletion.is_waiting() {
@@ -240,8 +241,8 @@ impl Graph {
             return Plan::Nothing;
         }
         let node = node.clone_without_dependents();
-        // Of an owner that goes, or waits for its dependents, an event follows, which leads to the dependents that it has in the graph. One that was
-        // found to be absent before it was seen has lost them.
+        // An owner that is deleted, or waits for its dependents, sends a later event that leads to its dependents in
+        // the graph. An owner that was found to be absent before it was observed has lost its dependents in the graph.
         let is_kept = |owner: &Owner| {
             let owner = self.known_owner(owner, &node.identity);
             owner.is_some_and(|owner| !owner.deletion.is_waiting() && owner.dependents.contains_key(uid))
@@ -269,7 +270,7 @@ impl Graph {
         Plan::Delete { object: node.identity, version: node.version.to_string(), policy }
     }
 
-    /// Whether something that waits for its dependents to go is among those of an object, which may be a circle.
+    /// Whether a dependent of the object waits for its own dependents to be deleted, so that the two may form a circle.
     pub(super) fn may_be_circle(&self, uid: &Uid) -> bool {
         self.dependents(uid).iter().any(|one| self.nodes.get(one).is_some_and(|node| node.deletion.is_waiting()))
     }
@@ -278,7 +279,7 @@ impl Graph {
         self.nodes.get(uid).is_some_and(|node| !node.dependents.is_empty())
     }
 
-    /// Where the dependents of an object are.
+    /// The identities of an object's dependents.
     pub(super) fn dependents_of(&self, uid: &Uid) -> Vec<Identity> {
         let dependents = self.dependents(uid).into_iter();
         dependents.filter_map(|one| self.nodes.get(&one).map(|node| node.identity.clone())).collect()
@@ -299,7 +300,7 @@ impl Graph {
         references.map(owner).collect()
     }
 
-    /// An owner that has been seen, and is the one that is meant.
+    /// The node of an owner that has been observed and matches the reference.
     fn known_owner(&self, owner: &Owner, dependent: &Identity) -> Option<&Node> {
         self.nodes.get(&owner.uid).filter(|node| {
             let is_near = !node.identity.is_namespaced() || node.identity.namespace == dependent.namespace;
@@ -307,12 +308,13 @@ impl Graph {
         })
     }
 
-    /// Whether an owner waits for its dependents to go, and is the one that is meant.
+    /// Whether an owner waits for its dependents to be deleted, and matches the reference.
     fn is_known_to_wait(&self, owner: &Owner, dependent: &Identity) -> bool {
         self.known_owner(owner, dependent).is_some_and(|node| node.deletion.is_waiting())
     }
 
-    /// A virtual node turns out to be another object than was assumed: those who refer to it otherwise are looked at.
+    /// Sets the identity of a virtual node that turns out to be another object than assumed. Dependents whose
+    /// references name the assumed object are processed.
     fn correct(&mut self, identity: &Identity, effects: &mut Effects) {
         let (_, others) = self.partition(identity);
         for uid in others {
@@ -346,9 +348,9 @@ impl Graph {
                 effects.delete.push((*owner).clone());
             }
         }
-        // A reference that calls the same uid otherwise than before may be wrong now.
+        // A reference that now names the same uid with another kind or name may be wrong.
         let same: BTreeSet<_> = known.iter().map(Owner::coordinates).collect();
-        // One that is lost may have been all that kept the object.
+        // A lost reference may have been the only one that kept the object.
         let mut is_doubtful = before.keys().any(|owner| !after.contains_key(*owner)) && !after.is_empty();
         for owner in owners.iter().filter(|owner| !same.contains(&owner.coordinates())) {
             is_doubtful |= self.add_owner(uid, owner, after.get(&owner.uid) == Some(&true), effects);
@@ -358,7 +360,8 @@ impl Graph {
         }
     }
 
-    /// Says whether the reference may be wrong, or its owner waits for its dependents to go.
+    /// Adds a dependent to an owner. Returns whether the reference may be wrong, or the owner waits for its dependents
+    /// to be deleted.
     fn add_owner(&mut self, uid: &Uid, owner: &Owner, is_blocked: bool, effects: &mut Effects) -> bool {
         let Some(dependent) = self.nodes.get(uid) else { return false };
         let namespace = Arc::clone(&dependent.identity.namespace);
@@ -376,8 +379,8 @@ impl Graph {
             }
             true
         } else {
-            // Whether the kind of a virtual owner is namespaced is not known: it was made of a reference by an object without a namespace,
-            // which cannot have a namespaced owner.
+            // The scope of a virtual owner's kind is unknown: the node was made from the reference of an object without
+            // a namespace, which cannot have a namespaced owner.
             !owner.is(&known.identity) || (is_elsewhere && known.is_virtual)
         };
         let is_to_go = known.deletion.is_waiting();
@@ -418,7 +421,7 @@ impl Graph {
         }
     }
 
-    /// Those who refer to an owner as what it is not are looked at.
+    /// Queues dependents whose references name an owner that does not exist.
     fn abandon(&mut self, owner: &Identity, dependents: Vec<Uid>, effects: &mut Effects) {
         if !dependents.is_empty() {
             self.absent.insert(owner.clone());
@@ -426,8 +429,8 @@ impl Graph {
         }
     }
 
-    /// The dependents that refer to an object as exactly this, and those that refer to it otherwise. One that has several references
-    /// may be among both.
+    /// The dependents whose references name exactly this object, and those whose references name its uid with another
+    /// identity. A dependent with several references may be in both.
     fn partition(&self, owner: &Identity) -> (Vec<Uid>, Vec<Uid>) {
         let (mut matching, mut others) = (Vec::new(), Vec::new());
         for uid in self.dependents(&owner.uid) {
@@ -447,8 +450,8 @@ impl Graph {
         (matching, others)
     }
 
-    /// What else an owner may be according to its dependents, of what is not known to be absent: the identity after `absent`, or the
-    /// first one.
+    /// Another identity that the dependents' references give to the owner and that is not known to be absent: the one
+    /// after `absent` in order, or the first.
     fn alternate(&mut self, dependents: &[Uid], absent: &Identity) -> Option<Identity> {
         let cluster = self.names.namespace("");
         let mut candidates = BTreeSet::new();
@@ -468,7 +471,7 @@ impl Graph {
     }
 }
 
-/// The owners, and whether each is blocked.
+/// The uids of owners, and whether a reference blocks the owner's deletion.
 fn blocking_by_uid(owners: &[Owner]) -> BTreeMap<&Uid, bool> {
     let mut all = BTreeMap::new();
     for owner in owners {
@@ -477,7 +480,7 @@ fn blocking_by_uid(owners: &[Owner]) -> BTreeMap<&Uid, bool> {
     all
 }
 
-/// The resourceVersion as a number that is written in the same way.
+/// The resourceVersion as a number, or 0 if the number would be written differently.
 fn version(metadata: &ObjectMeta) -> u64 {
     let text = metadata.resource_version.as_deref().unwrap_or_default();
     text.parse().ok().filter(|number: &u64| number.to_string() == text).unwrap_or_default()
@@ -502,13 +505,14 @@ impl Node {
         self.is_virtual
     }
 
-    /// Whether a dependent blocks its deletion in the foreground. That it blocks itself does not count: it would never go.
+    /// Whether a dependent blocks its foreground deletion. A reference to itself does not count: the object would never
+    /// be deleted.
     fn is_held(&self) -> bool {
         let blocks_itself = self.dependents.get(&self.identity.uid).is_some_and(|blocks| *blocks);
         self.n_blocking > usize::from(blocks_itself)
     }
 
-    /// Whether it leaves its dependents behind.
+    /// Whether its dependents are to be orphaned.
     pub(super) fn is_to_orphan(&self) -> bool {
         self.deletion.is_to_orphan()
     }
@@ -534,18 +538,18 @@ impl Node {
 // === impl Owner ===
 
 impl Owner {
-    /// What the reference of a dependent in `namespace` means.
+    /// The identity that the reference of a dependent in `namespace` stands for.
     fn identity(&self, namespace: &Arc<str>) -> Identity {
         let Owner { kind, name, uid, .. } = self;
         Identity { kind: Arc::clone(kind), namespace: Arc::clone(namespace), name: Arc::clone(name), uid: uid.clone() }
     }
 
-    /// All that says which object is meant.
+    /// The fields of the reference that identify an object.
     fn coordinates(&self) -> (&Uid, &str, &str, &str) {
         (&self.uid, &self.kind.api_version, &self.kind.kind, &self.name)
     }
 
-    /// Whether the reference says what the object is, the namespace aside.
+    /// Whether the reference matches the object, the namespace aside.
     fn is(&self, object: &Identity) -> bool {
         self.uid == object.uid && self.name == object.name && self.kind == object.kind
     }
@@ -567,7 +571,7 @@ impl Deletion {
         self.is_begun && self.is_orphaning
     }
 
-    /// Whether the object waits for its dependents to go.
+    /// Whether the object waits for its dependents to be deleted.
     fn is_waiting(self) -> bool {
         self.is_begun && self.is_foreground && !self.is_orphaning
     }

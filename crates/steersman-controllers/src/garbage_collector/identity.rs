@@ -1,4 +1,4 @@
-//! Which object is meant: its uid, its kind, and where it is.
+//! The identity of an object: its uid, its kind, its namespace and its name.
 
 use hashbrown::HashSet;
 use ring::digest;
@@ -6,16 +6,16 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where the hyphens of a UUID are.
+/// The positions of the hyphens in a UUID.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-/// Names that are shared are looked through for unused ones when their number has doubled, and this many are there.
+/// The number of shared names from which unused ones are dropped. They are dropped whenever the number has doubled.
 const UNUSED_MIN: usize = 1_024;
-/// The longest uid, API version and kind that is kept as it is. Those of what is served are shorter: a group has 253 bytes at most, a version
-/// and a kind 63.
+/// The longest uid, API version and kind that is kept as it is. Those of served kinds are shorter: a group has at most
+/// 253 bytes, a version and a kind 63.
 const TEXT_BYTES_MAX: usize = 320;
 
-/// A `metadata.uid`. Those that servers make take 16 bytes; an owner reference may say anything, as long as a request, of which only a digest
-/// is kept.
+/// A `metadata.uid`. UUIDs, which servers generate, take 16 bytes. An owner reference may have a uid as long as a
+/// request, so a long one is kept as a digest only.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Uid {
     Digest([u8; 32]),
@@ -23,24 +23,25 @@ pub(super) enum Uid {
     Uuid([u8; 16]),
 }
 
-/// A kind in one version, as owner references say it.
+/// A kind in one version, as in owner references.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Kind {
     pub(super) api_version: Box<str>,
     pub(super) kind: Box<str>,
 }
 
-/// An object, or what an owner reference takes for one. Ordered by kind first, as upstream tries the possible identities of an owner.
+/// The identity of an object, or that which an owner reference assumes. Ordered by kind first, as upstream tries the
+/// possible identities of an owner.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Identity {
     pub(super) kind: Arc<Kind>,
-    /// Empty for objects of the cluster.
+    /// Empty for cluster-scoped objects.
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) uid: Uid,
 }
 
-/// Kinds and namespaces that many objects share in memory.
+/// Kinds and namespaces, shared in memory by many objects.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     kinds: Shared<Kind>,
@@ -50,7 +51,7 @@ pub(super) struct Names {
 #[derive(Debug)]
 struct Shared<T: ?Sized> {
     all: HashSet<Arc<T>, std::hash::RandomState>,
-    /// How many there were when unused ones were dropped last.
+    /// The number of entries when unused ones were dropped last.
     kept: usize,
 }
 
@@ -67,7 +68,7 @@ impl From<&str> for Uid {
 }
 
 impl Uid {
-    /// Whether the text is longer than what is kept of it, so that it has to be read from the object again.
+    /// Whether only a digest is kept, so that the uid has to be read from the object again.
     pub(super) fn is_digest(&self) -> bool {
         matches!(self, Uid::Digest(_))
     }
@@ -79,12 +80,12 @@ fn sha256(text: &str) -> [u8; 32] {
     bytes
 }
 
-/// A text as it is, or, if it is longer than that of anything served can be, its digest.
+/// A text unchanged, or its digest if it is longer than any text of a served kind.
 fn bounded(text: &str) -> Box<str> {
     if text.len() <= TEXT_BYTES_MAX { text.into() } else { Uid::Digest(sha256(text)).to_string().into() }
 }
 
-/// The bytes of a UUID that is written as [`Uid`] writes it again.
+/// The bytes of a UUID, if [`Uid`] would format it in the same way.
 fn uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     if text.len() != 36 {
@@ -133,12 +134,12 @@ impl fmt::Display for Uid {
 // === impl Identity ===
 
 impl Identity {
-    /// Whether this is namespaced, as far as is known.
+    /// Whether the object is namespaced, as far as is known.
     pub(super) fn is_namespaced(&self) -> bool {
         !self.namespace.is_empty()
     }
 
-    /// How many bytes its texts take, those that others share included.
+    /// The bytes of its texts, including those shared with others.
     pub(super) fn n_bytes(&self) -> usize {
         let Identity { kind, namespace, name, uid } = self;
         let uid = match uid {
@@ -148,7 +149,7 @@ impl Identity {
         size_of::<Identity>() + kind.api_version.len() + kind.kind.len() + namespace.len() + name.len() + uid
     }
 
-    /// The same object in another namespace; none if empty.
+    /// The same object in another namespace; an empty one stands for cluster scope.
     pub(super) fn within(&self, namespace: &Arc<str>) -> Identity {
         Identity { namespace: Arc::clone(namespace), ..self.clone() }
     }
@@ -175,7 +176,7 @@ impl Ord for Identity {
     }
 }
 
-/// As upstream's events say it.
+/// In the format of upstream's events.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { kind, namespace, name, uid } = self;
@@ -190,7 +191,7 @@ impl Names {
         self.kinds.get(Kind { api_version: bounded(api_version), kind: bounded(kind) })
     }
 
-    /// How many bytes the texts of all kinds take.
+    /// The bytes of the texts of all kinds.
     #[cfg(test)]
     pub(super) fn n_bytes_of_kinds(&self) -> usize {
         self.kinds.all.iter().map(|kind| kind.api_version.len() + kind.kind.len()).sum()

@@ -1,8 +1,9 @@
-//! Random histories against a server in memory: whatever the order of events, what has no owner goes, and nothing else does.
+//! Random histories against a server in memory: in any order of events, exactly the objects without an owner are
+//! deleted.
 //!
-//! The server says whether each change of the collector was right when it was made; what must not be left is checked at the end, when
-//! all events have arrived and nobody has anything to do. Each kind has a stream of events of its own, which are delivered whenever the
-//! history says so. Users also change things between the requests of the collector.
+//! The server checks each change of the collector when it is made. Objects that must not remain are checked for at the
+//! end, when all events have arrived and no work is left. Each kind has its own stream of events, which are delivered
+//! whenever the history says so. Users also change objects between the requests of the collector.
 
 use crate::garbage_collector::attempt::{self, Answer, Next, Server};
 use crate::garbage_collector::graph::{Effects, FOREGROUND, Graph, ORPHAN};
@@ -17,25 +18,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 
 const HOLD: &str = "example.com/hold";
-/// Two in namespaces, and one of the cluster.
+/// Two namespaced kinds, and a cluster-scoped one.
 const KINDS: [&str; 3] = ["Boat", "Crew", "Harbor"];
 const NAMESPACES: [&str; 2] = ["north", "south"];
 const NAMES: [&str; 2] = ["a", "b"];
-/// More steps than this mean that the collector never comes to rest.
+/// Beyond this number of steps, the collector counts as never coming to rest.
 const STEPS_MAX: usize = 5_000;
 
-/// A place where an object may be: kind, namespace and name.
+/// The position of an object: kind, namespace and name.
 type Place = (usize, usize, usize);
 
 #[derive(Clone, Debug)]
 enum Reference {
-    /// To an object that is there, if it is, by its own name or another.
+    /// To the object at this position, if it exists, with its own name or a wrong one.
     Existing {
         place: Place,
         is_blocking: bool,
         is_misnamed: bool,
     },
-    /// To the object that has it.
+    /// To the object that has the reference.
     Itself {
         is_blocking: bool,
     },
@@ -66,11 +67,11 @@ enum Notice {
 struct World {
     objects: BTreeMap<Place, ObjectMeta>,
     streams: [VecDeque<Notice>; 3],
-    /// What users do between the requests of the collector.
+    /// The changes of users between the requests of the collector.
     meanwhile: VecDeque<Option<Op>>,
     n_made: u64,
-    /// The uids of owners that were ever to leave their dependents behind, or to go after them: a user may change that while it is
-    /// under way.
+    /// The uids of owners that ever had the finalizer for orphaning or for foreground deletion: a user may remove it
+    /// while the deletion is in progress.
     orphaning: BTreeSet<String>,
     waiting: BTreeSet<String>,
     version: u64,
@@ -83,7 +84,7 @@ struct Model {
     deletions: VecDeque<Uid>,
     orphanings: VecDeque<Uid>,
     later: Vec<(Turn, Uid)>,
-    /// Every so many events is lost, to see that the checks notice.
+    /// Whether some events are dropped, to prove that the checks notice it.
     is_lossy: bool,
 }
 
@@ -144,12 +145,12 @@ impl World {
         !owners.is_empty() && !owners.iter().any(|owner| self.keeps(object, owner))
     }
 
-    /// Whether it is wrong to act as if the reference led nowhere.
+    /// Whether it is wrong to treat the reference as dangling.
     fn must_keep(&self, dependent: &ObjectMeta, reference: &OwnerReference) -> bool {
         self.keeps(dependent, reference) && !self.waiting.contains(&reference.uid)
     }
 
-    /// Those with a reference that leads to the object.
+    /// The objects with a reference that leads to the owner, and the references.
     fn dependents<'a>(&'a self, owner: &'a ObjectMeta) -> impl Iterator<Item = (&'a ObjectMeta, &'a OwnerReference)> {
         self.objects.values().flat_map(move |object| {
             let leads = move |reference: &&OwnerReference| {
@@ -159,7 +160,7 @@ impl World {
         })
     }
 
-    /// Whether events of an object are still on their way.
+    /// Whether events of an object have not been delivered yet.
     fn is_on_its_way(&self, object: &ObjectMeta) -> bool {
         self.streams.iter().flatten().any(|notice| {
             let (Notice::Gone(metadata) | Notice::Seen(metadata)) = notice;
@@ -184,7 +185,7 @@ impl World {
         }
     }
 
-    /// The references of an object of this uid.
+    /// The owner references of an object with this uid.
     fn references(&self, of: Place, uid: &str, references: &[Reference]) -> Option<Vec<OwnerReference>> {
         let itself = uid;
         let reference = |kind: usize, name: &str, uid: &str, is_blocking| OwnerReference {
@@ -213,7 +214,7 @@ impl World {
         Some(found)
     }
 
-    /// What users do.
+    /// Carries out a change of a user.
     fn act(&mut self, op: &Op) {
         match op {
             Op::Create { place, owners, is_held } => {
@@ -276,7 +277,7 @@ impl World {
         Answer::Done
     }
 
-    /// A request of the collector arrives, after whatever users did before it.
+    /// Receives a request of the collector, after the next change of a user.
     fn request(&mut self, object: &Identity) -> Option<(Place, ObjectMeta)> {
         if let Some(Some(op)) = self.meanwhile.pop_front() {
             self.act(&op);
@@ -289,14 +290,14 @@ impl World {
         found.uid.as_deref().map(Uid::from).as_ref() == Some(&object.uid)
     }
 
-    /// What must not be so when nothing is left to do.
+    /// Checks what must not be the case once no work is left.
     fn check_rest(&mut self) {
         let mut wrong = Vec::new();
         for (place, object) in &self.objects {
             if self.is_garbage(object) && !is_deleting(object) {
                 wrong.push(format!("{place:?} is left without an owner"));
             }
-            // Also by a reference that is wrong, as long as what has it stays.
+            // A wrong reference blocks too, as long as the object that has it stays.
             let blocks = |reference: &OwnerReference| {
                 Some(&reference.uid) == object.uid.as_ref() && reference.block_owner_deletion == Some(true)
             };
@@ -451,7 +452,7 @@ impl Model {
         }
     }
 
-    /// Works on one key; `false` if there is none.
+    /// Works on one key. Returns `false` if there is none.
     fn work(&mut self) -> bool {
         if let Some(uid) = self.orphanings.pop_front() {
             let turn = attempt::to_orphan(&self.graph, &self.world, &uid).now_or_never();
@@ -482,7 +483,7 @@ impl Model {
         }
     }
 
-    /// Lets everything come to its end, and says what is wrong.
+    /// Delivers all events and does all work, and returns the faults.
     fn rest(mut self) -> Vec<String> {
         for _ in 0..STEPS_MAX {
             let has_worked = self.work();
@@ -531,7 +532,7 @@ fn policy() -> impl Strategy<Value = PropagationPolicy> {
     ]
 }
 
-/// What users do. Nobody but the collector takes its finalizers away.
+/// A change of a user. Only the collector removes its finalizers.
 fn user_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (place(), owners(), prop::bool::weighted(0.2))
@@ -580,7 +581,7 @@ fn an_owner_that_is_seen_after_it_was_found_to_be_absent_keeps_nothing() {
 
 #[test]
 fn what_loses_the_reference_that_kept_it_goes() {
-    // Nothing is known of an owner in a namespace that an object of the cluster refers to: it keeps the object.
+    // Nothing is known of a namespaced owner that a cluster-scoped object refers to, so the reference keeps the object.
     let (absent, invalid) = (Reference::Never { kind: 2, uid: 0 }, Reference::Never { kind: 0, uid: 1 });
     let place = (2, 0, 1);
     let history = [

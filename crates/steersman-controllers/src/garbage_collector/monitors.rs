@@ -1,6 +1,7 @@
-//! One informer for each resource that can be listed, watched and deleted. They come and go with what the server serves.
+//! One metadata informer for each resource that can be listed, watched and deleted, started and stopped as discovery
+//! changes.
 //!
-//! An informer holds of each object its name, uid, owners and finalizers, as bytes.
+//! An informer keeps the name, uid, owners and finalizers of each object, as bytes.
 
 use crate::garbage_collector::Collector;
 use crate::garbage_collector::identity::Kind;
@@ -16,7 +17,7 @@ use steersman::InformerFactory;
 use steersman::cache::{CacheMode, Event, EventHandler, EventKind, Registration, Running, Scope, Selection};
 use steersman::reflector::ReflectorOptions;
 
-/// What the graph has no use for.
+/// Fields that the graph does not use.
 const PRUNED: [&[&str]; 8] = [
     &["metadata", "annotations"],
     &["metadata", "creationTimestamp"],
@@ -28,15 +29,15 @@ const PRUNED: [&[&str]; 8] = [
     &["metadata", "selfLink"],
 ];
 
-/// Resources of groups where something of that name is only a record of what happened, and has no dependents.
+/// Resources that are not monitored: Events are only records, and have no dependents.
 const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
-/// Resources whose objects define others.
+/// Resources whose objects define other resources.
 const DEFINITIONS: [(&str, &str); 2] =
     [("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
 
 pub(super) struct Monitors {
     client: Client,
-    /// By `apiVersion`, resource, kind and whether it is namespaced.
+    /// Keyed by `apiVersion`, resource, kind, and whether it is namespaced.
     running: BTreeMap<(String, String, String, bool), Monitor>,
 }
 
@@ -48,15 +49,15 @@ struct Monitor {
     _running: Running,
 }
 
-/// What becomes of informers whose resources are not served any more.
+/// What happens to informers of resources that are not served any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Gone {
-    /// They go on, because the last events of a resource may still be on their way.
+    /// They keep running, because the last events of a resource may not have arrived.
     Keep,
     Stop,
 }
 
-/// Tells the graph what an informer sees.
+/// Passes the events of an informer to the graph.
 struct Observer {
     collector: Arc<Collector>,
     kind: Arc<Kind>,
@@ -70,7 +71,8 @@ impl Monitors {
         Monitors { client, running: BTreeMap::new() }
     }
 
-    /// Starts and stops informers, so that there is one for each resource that is served. Says whether any is left over.
+    /// Starts and stops informers, so that each served resource has one. Returns whether an informer of an unserved
+    /// resource is left.
     pub(super) fn follow(&mut self, collector: &Arc<Collector>, catalog: &Catalog, gone: Gone) -> bool {
         let wanted: BTreeMap<_, _> = catalog
             .resources
@@ -99,7 +101,8 @@ impl Monitors {
         false
     }
 
-    /// Waits until the graph has all objects that there were at the start of the informers; `false` when `deadline` has passed.
+    /// Waits until the graph has all objects that existed when the informers started. Returns `false` if `deadline`
+    /// passes first.
     pub(super) async fn synced(&self, deadline: Duration) -> bool {
         let all = join_all(self.running.values().map(|monitor| monitor.registration.synced()));
         tokio::time::timeout(deadline, all).await.is_ok()

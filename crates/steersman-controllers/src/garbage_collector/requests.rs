@@ -1,4 +1,4 @@
-//! The requests of the garbage collector, by kind and place. Which resource a kind is, discovery says.
+//! The requests of the garbage collector. Kinds are mapped to resources by discovery.
 
 use crate::garbage_collector::attempt::{Answer, Server};
 use crate::garbage_collector::identity::{Identity, Kind, Uid};
@@ -21,7 +21,7 @@ pub(super) struct Requests {
 #[derive(Default)]
 struct Kinds {
     by_kind: HashMap<Kind, (ApiResource, Scope), std::hash::RandomState>,
-    /// Counts their changes.
+    /// Incremented with every change of the kinds.
     generation: u64,
 }
 
@@ -40,7 +40,8 @@ impl Requests {
         Requests { client, kinds: RwLock::default() }
     }
 
-    /// From now on, kinds are these resources. What a server serves that did not answer stays. Says whether anything has changed.
+    /// Sets the kinds that are served. Kinds of a server that did not answer discovery are kept. Returns whether
+    /// anything has changed.
     pub(super) fn set_kinds(&self, catalog: &Catalog) -> bool {
         let mut by_kind = HashMap::default();
         for served in &catalog.resources {
@@ -63,7 +64,7 @@ impl Requests {
         true
     }
 
-    /// Another number after each change of what is served.
+    /// A number that changes with the served kinds.
     pub(super) fn generation(&self) -> u64 {
         self.kinds.read().generation
     }
@@ -89,8 +90,9 @@ impl Requests {
         answer(object, "change", api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 
-    /// Changes the owner references of exactly this object, in this version if one is given, by a strategic merge patch, or, where the server
-    /// knows none for the kind, replaces them in the version that was read.
+    /// Changes the owner references of exactly this object, and only of this version if one is given, by a strategic
+    /// merge patch. If the server does not support such patches for the kind, the references in the version that was
+    /// read are replaced.
     async fn patch_owners(
         &self,
         object: &Identity,
@@ -140,7 +142,7 @@ impl Server for Requests {
         version: Option<&str>,
         policy: PropagationPolicy,
     ) -> Result<Answer, RequestError> {
-        // Of the answer, the metadata is enough.
+        // Only the metadata of the answer is needed.
         let api = self.api::<PartialObjectMeta>(object)?;
         let preconditions =
             Preconditions { uid: Some(object.uid.to_string()), resource_version: version.map(str::to_owned) };
@@ -197,7 +199,7 @@ impl Server for Requests {
     }
 }
 
-/// The kind of a resource, as owner references say it.
+/// The kind of a resource in the form of owner references.
 pub(super) fn kind_of(resource: &ApiResource) -> Kind {
     Kind { api_version: resource.api_version.as_str().into(), kind: resource.kind.as_str().into() }
 }

@@ -1,4 +1,4 @@
-//! What one metric of an autoscaler says: a number of replicas and a line for the status, or an error in upstream's words.
+//! Evaluates one metric of an autoscaler: a number of replicas and a metric status, or an error with upstream's text.
 
 use crate::horizontal_pod_autoscaler::metrics::MetricsClient;
 use crate::horizontal_pod_autoscaler::replicas::{self, Pods, Resource, Tolerance, milli};
@@ -16,7 +16,7 @@ use kube::core::Selector;
 use std::sync::Arc;
 use steersman_machinery::quantity::Quantity;
 
-/// How far usage may be from the target, where an autoscaler does not say.
+/// The tolerance of an autoscaler that does not set one.
 const TOLERANCE: f64 = 0.1;
 
 pub(crate) struct Evaluation<'a> {
@@ -31,14 +31,14 @@ pub(crate) struct Subject<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) selector: &'a str,
     pub(crate) pods: &'a [Arc<Pod>],
-    /// How many replicas it should have, as it says itself.
+    /// The replicas in the spec of the scale.
     pub(crate) current: i32,
-    /// How many it has.
+    /// The replicas in the status of the scale.
     pub(crate) present: i32,
     pub(crate) now: Timestamp,
 }
 
-/// What a metric wants.
+/// The result of a metric.
 pub(crate) struct Found {
     pub(crate) replicas: i32,
     /// The name of the metric in messages.
@@ -46,13 +46,13 @@ pub(crate) struct Found {
     pub(crate) status: MetricStatus,
 }
 
-/// Why a metric gives no number.
+/// Why a metric yields no number of replicas.
 pub(crate) struct Failure {
     /// The reason of the Event and of the condition.
     pub(crate) reason: &'static str,
-    /// What the Event and the condition say.
+    /// The message of the Event and of the condition.
     pub(crate) said: String,
-    /// What the sum of the errors says.
+    /// The text within the combined error.
     pub(crate) error: String,
 }
 
@@ -252,7 +252,7 @@ fn thousandths(text: &Text) -> i64 {
     Quantity::parse(&text.0).map_or(0, milli)
 }
 
-/// So many thousandths, in units of 1024 if they are memory and nothing is lost by it.
+/// A quantity of this many thousandths, in units of 1024 if it is memory and divides evenly.
 fn quantity(thousandths: i64, is_memory: bool) -> Text {
     const KIBI: i64 = 1024 * 1000;
     let is_binary = is_memory && thousandths >= KIBI && thousandths % KIBI == 0;

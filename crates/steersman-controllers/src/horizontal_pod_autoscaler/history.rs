@@ -1,20 +1,21 @@
-//! What was recommended and done before, and how far it holds back what is recommended now.
+//! The past recommendations and scalings of a target, and how they limit a new recommendation.
 //!
-//! Follows upstream's `normalizeDesiredReplicas` and `normalizeDesiredReplicasWithBehaviors`: recommendations of a window are looked at
-//! together so that a target does not swing, and the number of replicas may not change faster than policies allow.
+//! Follows upstream's `normalizeDesiredReplicas` and `normalizeDesiredReplicasWithBehaviors`: the recommendations of a
+//! window are considered together so that a target does not flap, and the number of replicas may not change faster than
+//! policies allow.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
-/// How long a higher recommendation keeps a target from being scaled down, where its autoscaler does not say.
+/// The default window in which a higher recommendation keeps a target from being scaled down.
 const DOWNSCALE_WINDOW_SECONDS: i32 = 300;
-/// Without a behavior, a target may at once grow to twice its size or to this.
+/// Without a behavior, a target may grow in one step to twice its size or to this number.
 const SCALE_UP_MINIMUM: i32 = 4;
 
-/// What happened to one target.
+/// The history of one target.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// `None` until it was looked at.
+    /// `None` before the first evaluation.
     recommendations: Option<Vec<Recommendation>>,
     ups: Vec<Change>,
     downs: Vec<Change>,
@@ -26,14 +27,14 @@ struct Recommendation {
     at: Timestamp,
 }
 
-/// By how many replicas a target was scaled.
+/// A past scaling of a target, by this many replicas.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     replicas: i32,
     at: Timestamp,
 }
 
-/// Between which numbers a target may be, and where it is.
+/// The current size of a target, and the limits of its autoscaler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) current: i32,
@@ -41,13 +42,13 @@ pub(crate) struct Bounds {
     pub(crate) max: i32,
 }
 
-/// What may be done of what is recommended.
+/// The size that a target may get, and the reasons for it.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Allowed {
     pub(crate) replicas: i32,
-    /// Reason and message of `AbleToScale`.
+    /// The reason and message of `AbleToScale`.
     pub(crate) able: (&'static str, &'static str),
-    /// Reason and message of `ScalingLimited`.
+    /// The reason and message of `ScalingLimited`.
     pub(crate) limited: (&'static str, &'static str),
     pub(crate) is_limited: bool,
 }
@@ -72,12 +73,12 @@ const TOO_FEW: (&str, &str) = ("TooFewReplicas", "the desired replica count is l
 // === impl History ===
 
 impl History {
-    /// The target is looked at; the first time, its size counts as recommended.
+    /// Begins an evaluation. At the first one, the current size counts as a recommendation.
     pub(crate) fn begin(&mut self, current: i32, now: Timestamp) {
         self.recommendations.get_or_insert_with(|| vec![Recommendation { replicas: current, at: now }]);
     }
 
-    /// What may be done of what is recommended, which is noted.
+    /// Records the recommendation and returns how much of it is allowed.
     pub(crate) fn allow(
         &mut self,
         recommended: i32,
@@ -100,7 +101,7 @@ impl History {
         Allowed { replicas, able, limited, is_limited: replicas != stable }
     }
 
-    /// The target has been scaled.
+    /// Records that the target has been scaled.
     pub(crate) fn scaled(
         &mut self,
         from: i32,
@@ -127,7 +128,7 @@ impl History {
         highest
     }
 
-    /// The size now, moved as little as the recommendations of the windows for growing and shrinking want.
+    /// The current size, moved no further than the recommendations of the windows for scaling up and down agree on.
     fn stabilize_by(
         &mut self,
         behavior: &HorizontalPodAutoscalerBehavior,
@@ -196,7 +197,7 @@ impl History {
             };
             i32::try_from(proposal).unwrap_or(if proposal < 0 { i32::MIN } else { i32::MAX })
         });
-        // The greatest change is the highest number on the way up, and the lowest on the way down.
+        // The largest change is the highest proposal when scaling up, and the lowest when scaling down.
         match (direction, select) {
             (Direction::Up, "Min") => proposals.min().unwrap_or(i32::MAX),
             (Direction::Up, _) => proposals.max().unwrap_or(i32::MIN),
@@ -212,7 +213,7 @@ enum Direction {
     Up,
 }
 
-/// What a target without a behavior may become.
+/// Limits the size of a target without a behavior.
 fn within_rules(wanted: i32, bounds: Bounds) -> (i32, (&'static str, &'static str)) {
     let limit = bounds.current.saturating_mul(2).max(SCALE_UP_MINIMUM);
     let (most, why) = if bounds.max > limit { (limit, UP_LIMIT) } else { (bounds.max, TOO_MANY) };
@@ -225,7 +226,7 @@ fn within_rules(wanted: i32, bounds: Bounds) -> (i32, (&'static str, &'static st
     (wanted, WITHIN)
 }
 
-/// The time so many seconds ago.
+/// The time this many seconds ago.
 fn before(now: Timestamp, seconds: i32) -> Timestamp {
     now.checked_sub(SignedDuration::from_secs(i64::from(seconds.max(0)))).unwrap_or(Timestamp::MIN)
 }

@@ -1,6 +1,7 @@
-//! Metrics from the APIs that serve them: `metrics.k8s.io`, `custom.metrics.k8s.io` and `external.metrics.k8s.io`.
+//! A client of the metrics APIs: `metrics.k8s.io`, `custom.metrics.k8s.io` and `external.metrics.k8s.io`.
 //!
-//! None of them is part of Kubernetes itself. Where one is not there, the error is what an autoscaler's condition says.
+//! None of them is part of Kubernetes itself. If one is not served, the error becomes the message of the autoscaler's
+//! condition.
 
 use crate::discovery;
 use crate::horizontal_pod_autoscaler::replicas::{Metric, Metrics, milli};
@@ -23,7 +24,7 @@ pub(crate) struct MetricsClient {
 }
 
 impl MetricsClient {
-    /// What Pods use of a resource; only one container of each, if it is named.
+    /// The usage of a resource by Pods, or by one container of each if it is named.
     pub(crate) async fn of_resource(
         &self,
         namespace: &str,
@@ -55,7 +56,7 @@ impl MetricsClient {
         Ok(items.iter().filter_map(of_item).collect())
     }
 
-    /// A metric of its own that Pods have.
+    /// A custom metric of Pods.
     pub(crate) async fn of_pods(
         &self,
         namespace: &str,
@@ -123,7 +124,7 @@ impl MetricsClient {
         }
     }
 
-    /// The values of a metric of something outside the cluster, in thousandths.
+    /// The values of an external metric, in thousandths.
     pub(crate) async fn external(&self, namespace: &str, metric: &str, selector: &str) -> Result<Vec<i64>, String> {
         let path = format!(
             "/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{metric}?labelSelector={}",
@@ -149,7 +150,7 @@ impl MetricsClient {
         known.next().ok_or_else(|| "no known available metric versions found".to_owned())
     }
 
-    /// `what` is how upstream's client names the request in errors.
+    /// Sends a GET request. `what` is the name of the request in the errors of upstream's client.
     async fn get(&self, path: String, what: &str) -> Result<Value, String> {
         let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
         self.client.request(request).await.map_err(|error| {
@@ -174,7 +175,7 @@ fn time(item: &Value) -> Timestamp {
     item["timestamp"].as_str().and_then(|text| text.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// As the value of a parameter in a query.
+/// Encodes the value of a query parameter.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

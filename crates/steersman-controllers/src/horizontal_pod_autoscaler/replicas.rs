@@ -1,7 +1,8 @@
-//! How many replicas a metric wants.
+//! Calculates the number of replicas from a metric.
 //!
-//! Follows upstream's `replica_calculator.go`: Pods that are about to end count for nothing, those that are not ready yet only against
-//! growing, and those without a metric against whatever the others say. Sums are kept so wide that no metric makes them overflow.
+//! Follows upstream's `replica_calculator.go`: Pods that are about to end do not count, Pods that are not ready yet
+//! count only against scaling up, and Pods without a metric count against the direction of the others. Sums are wide
+//! enough that no metric makes them overflow.
 
 use crate::pods;
 use jiff::{SignedDuration, Timestamp};
@@ -13,9 +14,9 @@ use std::time::Duration;
 use steersman_machinery::pod::totals;
 use steersman_machinery::quantity::Quantity;
 
-/// How long after its start the processor time of a Pod is not trusted before it has been ready for a window.
+/// How long after its start the CPU usage of a Pod is not trusted unless the Pod has been ready for a whole window.
 const CPU_INITIALIZATION: Duration = Duration::from_mins(5);
-/// How long after its start a Pod may have become unready for the first time.
+/// How long after its start a Pod may become unready for the first time and still count as never ready.
 const INITIAL_READINESS: Duration = Duration::from_secs(30);
 
 /// A metric of a Pod, in thousandths.
@@ -29,39 +30,39 @@ pub(crate) struct Metric {
 /// Metrics by the names of Pods.
 pub(crate) type Metrics = BTreeMap<String, Metric>;
 
-/// How far usage may be from the target before anything is done.
+/// The deviation of usage from the target within which nothing is scaled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tolerance {
     pub(crate) down: f64,
     pub(crate) up: f64,
 }
 
-/// The Pods of a target, at a time.
+/// The Pods of a target, and the current time.
 #[derive(Clone, Copy)]
 pub(crate) struct Pods<'a> {
     pub(crate) pods: &'a [Arc<Pod>],
     pub(crate) now: Timestamp,
 }
 
-/// What of each Pod is meant.
+/// The resource that is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Resource<'a> {
     pub(crate) name: &'a str,
-    /// Of one container; empty for the whole Pod.
+    /// The name of a container; empty for the whole Pod.
     pub(crate) container: &'a str,
 }
 
-/// A number of replicas, and the usage that it was found by.
+/// A number of replicas, and the usage that it is based on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Proposal {
     pub(crate) replicas: i32,
-    /// In percent of the requests; zero for usage that is no share.
+    /// The usage in percent of the requests; zero for usage that is not relative to requests.
     pub(crate) utilization: i32,
-    /// Of one Pod on average, in thousandths.
+    /// The average usage of a Pod, in thousandths.
     pub(crate) average: i64,
 }
 
-/// Pods by what their metrics are worth.
+/// Pods by whether their metrics can be used.
 #[derive(Default)]
 struct Groups {
     n_ready: usize,
@@ -69,7 +70,7 @@ struct Groups {
     unready: BTreeSet<String>,
 }
 
-/// What usage is in proportion to its target.
+/// Usage in relation to its target.
 struct Usage {
     ratio: f64,
     utilization: i32,
@@ -84,7 +85,7 @@ impl Tolerance {
     }
 }
 
-/// By the share that Pods use of what they request, in percent.
+/// The number of replicas for a target utilization, in percent of the Pods' requests.
 pub(crate) fn by_utilization(
     current: i32,
     target: i32,
@@ -120,7 +121,7 @@ pub(crate) fn by_utilization(
     propose(current, tolerance, &mut metrics, &groups, usage, missing)
 }
 
-/// By what Pods use on average, in thousandths.
+/// The number of replicas for a target average usage, in thousandths.
 pub(crate) fn by_average(
     current: i32,
     target: i64,
@@ -138,7 +139,7 @@ pub(crate) fn by_average(
     propose(current, tolerance, &mut metrics, &groups, usage, |_| target)
 }
 
-/// By the ratio of one value for all Pods to its target.
+/// The number of replicas from the ratio of one value for all Pods to its target.
 pub(crate) fn by_ratio(current: i32, ratio: f64, tolerance: Tolerance, of: Pods<'_>) -> Result<i32, String> {
     if current == 0 {
         return Ok(ceil(ratio));
@@ -154,11 +155,11 @@ pub(crate) fn by_ratio(current: i32, ratio: f64, tolerance: Tolerance, of: Pods<
     Ok(ceil(ratio * of.pods.iter().filter(is_counted).count() as f64))
 }
 
-/// By a value that is divided among the replicas: their number, and the value of each.
+/// The number of replicas for a value that is divided among them, and the average value per replica.
 pub(crate) fn by_value_per_replica(replicas: i32, value: i64, target: i64, tolerance: Tolerance) -> (i32, i64) {
     let ratio = value as f64 / (target as f64 * f64::from(replicas));
     let proposal = if tolerance.allows(ratio) { replicas } else { ceil(value as f64 / target as f64) };
-    // The conversion keeps what is too large at the largest number.
+    // A float conversion saturates at the greatest integer.
     let average = if value == i64::MAX { value } else { (value as f64 / f64::from(replicas)).ceil() as i64 };
     (proposal, average)
 }
@@ -199,7 +200,7 @@ fn propose(
     proposal(if is_other_way { current } else { replicas })
 }
 
-/// The metrics that count, and what is to be thought of the other Pods.
+/// The metrics that count, and the other Pods in groups.
 fn trusted(of: Pods<'_>, mut metrics: Metrics, is_cpu: bool) -> Result<(Metrics, Groups), String> {
     if of.pods.is_empty() {
         return Err("no pods returned by selector while calculating replica count".to_owned());
@@ -232,7 +233,7 @@ fn trusted(of: Pods<'_>, mut metrics: Metrics, is_cpu: bool) -> Result<(Metrics,
     Ok((metrics, groups))
 }
 
-/// Whether the processor time of a Pod is that of its start.
+/// Whether the CPU usage of a Pod still reflects its start.
 fn is_starting(pod: &Pod, metric: &Metric, now: Timestamp) -> bool {
     let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
     let Some((ready, started)) = pods::condition(pod, "Ready").zip(started) else { return true };
@@ -249,7 +250,7 @@ fn after(time: Timestamp, wait: Duration) -> Timestamp {
     time.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// What a Pod requests, in thousandths.
+/// The request of a Pod, in thousandths.
 fn request(pod: &Pod, Resource { name, container }: Resource<'_>) -> Result<i64, String> {
     let pod_name = pod_name(pod);
     let Some(spec) = &pod.spec else { return Ok(0) };
@@ -292,9 +293,9 @@ pub(crate) fn milli(amount: Quantity) -> i64 {
     to_i64(nanos.div_euclid(NANOS) + i128::from(nanos.rem_euclid(NANOS) > 0))
 }
 
-/// The number of replicas that is at least so much.
+/// The smallest number of replicas that is not below the argument.
 fn ceil(replicas: f64) -> i32 {
-    // The conversion keeps what is too large at the largest number, and makes nothing of what is none.
+    // The conversion saturates, and turns NaN into 0.
     replicas.ceil() as i32
 }
 

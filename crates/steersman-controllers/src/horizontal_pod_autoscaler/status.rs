@@ -1,4 +1,4 @@
-//! The status of an autoscaler, while it is being found out.
+//! The status of an autoscaler during an evaluation.
 
 use crate::clock;
 use jiff::Timestamp;
@@ -15,13 +15,13 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// That of an autoscaler as it is.
+    /// The current status of an autoscaler.
     pub(crate) fn of(autoscaler: &HorizontalPodAutoscaler, now: Timestamp) -> Status {
         let now = clock::whole_seconds(now);
         Status { status: autoscaler.status.clone().unwrap_or_default(), metrics: None, now }
     }
 
-    /// Sets a condition. Its time changes with its status.
+    /// Sets a condition. Its transition time changes with its status.
     pub(crate) fn set(&mut self, type_: &str, is: conditions::Status, reason: &str, message: &str) {
         let conditions = self.status.conditions.get_or_insert_default();
         let at = match conditions.iter().position(|condition| condition.type_ == type_) {
@@ -46,17 +46,17 @@ impl Status {
         self.status.conditions.iter_mut().for_each(|conditions| conditions.retain(|one| one.type_ != type_));
     }
 
-    /// What the metrics are.
+    /// Sets the current metrics.
     pub(crate) fn metrics(&mut self, metrics: Vec<MetricStatus>) {
         self.metrics = Some(metrics);
     }
 
-    /// The target has been scaled just now.
+    /// Records that the target has been scaled just now.
     pub(crate) fn rescaled(&mut self) {
         self.status.last_scale_time = Some(Time(self.now));
     }
 
-    /// How many replicas there are, and how many there should be; as before, if that is not known.
+    /// Sets the current and the desired number of replicas; the desired one is kept if it is unknown.
     pub(crate) fn counted(&mut self, current: i32, desired: Option<i32>) {
         self.status.current_replicas = Some(current);
         self.status.desired_replicas = desired.unwrap_or(self.status.desired_replicas);
@@ -64,7 +64,7 @@ impl Status {
         self.status.current_metrics = self.metrics.take().filter(|metrics| !metrics.is_empty());
     }
 
-    /// The autoscaler with this status, unless it has it.
+    /// The autoscaler with this status, or `None` if it has it already.
     pub(crate) fn differs(self, autoscaler: &HorizontalPodAutoscaler) -> Option<HorizontalPodAutoscaler> {
         let known = autoscaler.status.clone().unwrap_or_default();
         let normal = |status: HorizontalPodAutoscalerStatus| HorizontalPodAutoscalerStatus {

@@ -1,4 +1,4 @@
-//! What an autoscaler scales, through the subresource `scale` of whatever kind it is.
+//! The target of an autoscaler, accessed through the subresource `scale` of any kind.
 
 use crate::discovery::{Kinds, Within};
 use crate::refusal;
@@ -6,7 +6,7 @@ use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use kube::Client;
 use serde_json::{Value, json};
 
-/// How often the scale is written when somebody else writes it at the same time.
+/// The number of attempts to write the scale when somebody else writes it at the same time.
 const ATTEMPTS: usize = 5;
 
 pub(crate) struct Targets {
@@ -14,7 +14,7 @@ pub(crate) struct Targets {
     kinds: Kinds,
 }
 
-/// A target, as its subresource `scale` shows it.
+/// A target, as read from its subresource `scale`.
 pub(crate) struct Target {
     path: String,
     scale: Value,
@@ -25,7 +25,7 @@ impl Targets {
         Targets { kinds: Kinds::new(client.clone()), client }
     }
 
-    /// The target of an autoscaler, or in upstream's words why it cannot be read.
+    /// The target of an autoscaler, or upstream's message why it cannot be read.
     pub(crate) async fn get(&self, namespace: &str, target: &CrossVersionObjectReference) -> Result<Target, String> {
         let api_version = target.api_version.as_deref().unwrap_or_default();
         if api_version.matches('/').count() > 1 {
@@ -40,7 +40,7 @@ impl Targets {
         Ok(Target { path, scale })
     }
 
-    /// Makes a target so large, or says why that is not possible.
+    /// Scales a target to `replicas`, or returns why that is not possible.
     pub(crate) async fn scale(&self, target: &mut Target, replicas: i32) -> Result<(), String> {
         let mut fault = String::new();
         for _ in 0..ATTEMPTS {
@@ -67,17 +67,17 @@ impl Targets {
 }
 
 impl Target {
-    /// How many replicas it should have.
+    /// The desired number of replicas.
     pub(crate) fn replicas(&self) -> i32 {
         number(&self.scale["spec"]["replicas"])
     }
 
-    /// How many it has.
+    /// The current number of replicas.
     pub(crate) fn present(&self) -> i32 {
         number(&self.scale["status"]["replicas"])
     }
 
-    /// What selects its Pods.
+    /// The label selector of its Pods.
     pub(crate) fn selector(&self) -> &str {
         self.scale["status"]["selector"].as_str().unwrap_or_default()
     }

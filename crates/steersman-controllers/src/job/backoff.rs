@@ -1,6 +1,7 @@
-//! How long a Job waits before it replaces Pods that have failed: 10 s, 20 s, 40 s and so on, at most ten minutes.
+//! The back-off of a Job before it replaces failed Pods: 10 s, 20 s, 40 s and so on, at most ten minutes.
 //!
-//! Counted since the last Pod that succeeded, in memory: after a restart it begins anew. Follows upstream's `backoff_utils.go`.
+//! Counted since the last Pod that succeeded, in memory: it starts over after a restart of the process. Follows
+//! upstream's `backoff_utils.go`.
 
 use crate::job::index;
 use crate::pods;
@@ -22,7 +23,7 @@ pub(crate) struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    /// As it is after more Pods have finished.
+    /// The back-off after more Pods have finished.
     pub(crate) fn after(self, succeeded: &[Arc<Pod>], failed: &[Arc<Pod>]) -> Backoff {
         let last_success = succeeded.iter().map(|pod| finished_at(pod)).max();
         let later = failed.iter().map(|pod| finished_at(pod)).filter(|at| last_success.is_none_or(|last| *at > last));
@@ -36,7 +37,7 @@ impl Backoff {
         })
     }
 
-    /// How long to wait yet.
+    /// The rest of the back-off.
     pub(crate) fn left(self, now: Timestamp) -> Duration {
         let (Some(last), n_doublings) = (self.last_failure, self.n_failures.saturating_sub(1)) else {
             return Duration::ZERO;
@@ -44,12 +45,12 @@ impl Backoff {
         let wait = FIRST.saturating_mul(1u32.checked_shl(n_doublings).unwrap_or(u32::MAX)).min(MAX);
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
         let left = Duration::try_from(wait.saturating_sub(now.duration_since(last))).unwrap_or_default();
-        // A Pod that says it has finished far in the future is not waited for: its clock is wrong.
+        // A Pod whose finish time is far in the future is not waited for: its clock is wrong.
         if left > MAX.saturating_mul(2) { Duration::ZERO } else { left }
     }
 }
 
-/// How long to wait yet before a Pod is created in place of the last one of its index that failed.
+/// The rest of the back-off before the last failed Pod of an index is replaced.
 pub(crate) fn left_of_index(last: Option<&Pod>, now: Timestamp) -> Duration {
     let Some(last) = last else { return Duration::ZERO };
     let n_failures = index::n_failures(last).saturating_add(index::n_ignored_failures(last)).saturating_add(1);
@@ -57,7 +58,8 @@ pub(crate) fn left_of_index(last: Option<&Pod>, now: Timestamp) -> Duration {
     Backoff { n_failures, last_failure: Some(finished_at(last)) }.left(now)
 }
 
-/// When a Pod finished: by its containers, else since when it is not ready, else when it was deleted, else when it was created.
+/// When a Pod finished: when its containers did, else when it became not ready, else when it was deleted, else when it
+/// was created.
 pub(crate) fn finished_at(pod: &Pod) -> Timestamp {
     let not_ready = || {
         let ready = pods::condition(pod, "Ready").filter(|condition| condition.status == "False")?;

@@ -1,18 +1,19 @@
-//! Sets of completion indexes as the status of a Job has them: `0-2,4`.
+//! Sets of completion indexes in the format of a Job's status: `0-2,4`.
 //!
-//! However many completions a Job wants, a set is as large as the number of its gaps. Follows upstream's `orderedIntervals`.
+//! The size of a set depends on the number of its gaps, not on the number of completions. Follows upstream's
+//! `orderedIntervals`.
 
 use std::fmt;
 
 /// A set of indexes: intervals in order, which neither overlap nor touch.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Intervals {
-    /// First and last.
+    /// The first and the last index of each interval.
     all: Vec<(i32, i32)>,
 }
 
 impl Intervals {
-    /// Reads what a status or a policy has, up to the number of completions. What is no interval is left out.
+    /// Parses the set in a status or a policy, up to the number of completions. Invalid intervals are skipped.
     pub(crate) fn parse(text: &str, completions: i32) -> Intervals {
         let mut all = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -39,7 +40,7 @@ impl Intervals {
         Intervals { all: merged }
     }
 
-    /// These and those indexes.
+    /// This set with more indexes.
     pub(crate) fn with(&self, indexes: impl IntoIterator<Item = i32>) -> Intervals {
         let more = indexes.into_iter().map(|index| (index, index));
         Intervals::of(self.all.iter().copied().chain(more).collect())
@@ -58,12 +59,12 @@ impl Intervals {
         self.all.is_empty()
     }
 
-    /// How many indexes there are.
+    /// The number of indexes.
     pub(crate) fn total(&self) -> i32 {
         self.all.iter().fold(0i32, |total, (first, last)| total.saturating_add(last - first).saturating_add(1))
     }
 
-    /// How many indexes are in both.
+    /// The number of indexes that are in both sets.
     pub(crate) fn n_common(&self, other: &Intervals) -> i32 {
         let (mut mine, mut others) = (self.all.iter().peekable(), other.all.iter().peekable());
         let mut n_common = 0i32;
@@ -81,7 +82,7 @@ impl Intervals {
         n_common
     }
 
-    /// The first indexes below `end` that are not here, at most `n_max` of them.
+    /// The first indexes below `end` that are not in the set, at most `n_max` of them.
     pub(crate) fn first_missing(&self, n_max: usize, end: i32) -> Vec<i32> {
         let mut missing = Vec::new();
         let mut from = 0;

@@ -1,6 +1,8 @@
-//! Takes the finalizer from Pods that no Job counts any more: their Job is gone, has finished, or is not their controller now.
+//! Removes the finalizer from Pods that no Job counts any more: their Job is gone, has finished, or is no longer their
+//! controller.
 //!
-//! Follows upstream's `syncOrphanPod`. Without this, what the garbage collector deletes after a Job would stay for ever.
+//! Follows upstream's `syncOrphanPod`. Without this, Pods that the garbage collector deletes after a Job would stay
+//! forever.
 
 use crate::dependents::Dependents;
 use crate::job::pass::has_finalizer;
@@ -35,7 +37,7 @@ pub(super) fn add(manager: Manager, client: Client, jobs: &Informer<Job>, pods: 
         .name(NAME)
         .workers(WORKERS)
         .when(move |change| match change {
-            // What cannot be told yet is looked at again by the reconciler.
+            // If the cache cannot answer yet, the reconciler decides.
             Change::Added(pod, _) | Change::Updated { new: pod, .. } => {
                 has_finalizer(pod) && is_orphan(pod, &all_jobs).unwrap_or(true)
             }
@@ -59,7 +61,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     Ok(Action::AwaitChange)
 }
 
-/// Whether no Job counts the Pod. One that something else controls is not a Job's to touch.
+/// Whether no Job counts the Pod. Pods with another kind of controller are not touched.
 fn is_orphan(pod: &Pod, jobs: &Lister<Job>) -> Result<bool, LookupError> {
     let Some(controller) = owners::controller_of(pod) else { return Ok(true) };
     if controller.kind != Job::kind(&()) || controller.api_version != Job::api_version(&()) {

@@ -1,10 +1,11 @@
-//! One look at a Job: what its Pods mean for it, which to create or delete, and what its status says after that.
+//! One pass over a Job: how its Pods count, which Pods to create or delete, and the status that results.
 //!
-//! Pure: the reconciler reads, hands over, carries out and reports back, in this order. [`Pass::new`] judges what is there,
-//! [`Pass::todo`] says what to do with Pods, [`Pass::done`] hears how that went, [`Pass::account`] lists in the status the Pods
-//! that have finished and says which of them to release, and [`Pass::settle`] counts those that were. Between the last two the
-//! status must be written: a Pod is counted when its uid has left the status, and released only while it is in there, so nothing
-//! is counted twice or lost wherever this stops. Follows upstream's `syncJob` and `trackJobStatusAndRemoveFinalizers`.
+//! Pure: the reconciler reads, passes in what it read, carries out the result and reports back, in this order.
+//! [`Pass::new`] judges the current state, [`Pass::todo`] says what to do with Pods, [`Pass::done`] takes the outcome,
+//! [`Pass::account`] lists in the status the Pods that have finished and says which of them to release, and
+//! [`Pass::settle`] counts the released Pods. The status must be written between the last two: a Pod is counted when
+//! its uid leaves the status, and released only while its uid is in there, so nothing is counted twice or lost wherever
+//! this stops. Follows upstream's `syncJob` and `trackJobStatusAndRemoveFinalizers`.
 
 mod accounting;
 mod changes;
@@ -23,12 +24,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many uids the status lists at most, so that it stays below some 20 kB.
+/// The most uids that the status lists, which keeps it below some 20 kB.
 const UNCOUNTED_MAX: usize = 500;
-/// How many Pods are created or deleted at most before the Job is looked at again.
+/// The most Pods that are created or deleted before the Job is reconciled again.
 const CHANGES_MAX: usize = 500;
 
-/// What a pass knows and has found out.
+/// The inputs and findings of a pass.
 pub(crate) struct Pass<'a> {
     job: &'a Job,
     spec: &'a JobSpec,
@@ -36,13 +37,13 @@ pub(crate) struct Pass<'a> {
     /// Uids of Pods that were released, though the cache may still show them with their finalizer.
     released: &'a HashSet<String>,
     now: Timestamp,
-    /// As it is to be written.
+    /// The status to be written.
     pub(crate) status: JobStatus,
     /// The failures of Pods, to be kept once the status is written.
     pub(crate) backoff: Backoff,
-    /// When the Job has to be looked at again though nothing changes.
+    /// When the Job has to be reconciled again though nothing changes.
     pub(crate) wait: Option<Duration>,
-    /// What there is to be said of a suspension, once the status is written.
+    /// The suspension or resumption to report in an Event, once the status is written.
     pub(crate) suspension: Option<Suspension>,
     active: Vec<Arc<Pod>>,
     counts: Counts,
@@ -50,8 +51,8 @@ pub(crate) struct Pass<'a> {
     succeeded_before: Intervals,
     succeeded_indexes: Intervals,
     failed_indexes: Option<Intervals>,
-    /// The last failed Pod of each index that waits for another one. It is kept until then, because the other one is told how often
-    /// the index has failed.
+    /// The last failed Pod of each index that waits for a replacement. It is kept until then, because the replacement
+    /// gets the index's number of failures.
     kept: BTreeMap<i32, Arc<Pod>>,
     is_list_full: bool,
 }
@@ -64,32 +65,33 @@ struct Counts {
     terminating: i32,
 }
 
-/// What is to be done with Pods.
+/// The action due for Pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Todo {
     Create(Vec<Order>),
-    /// Delete these. They keep their finalizers until they are counted.
+    /// Delete these Pods. They keep their finalizers until they are counted.
     End(Vec<Arc<Pod>>),
     Nothing,
-    /// Release these and delete them: they never count.
+    /// Release these Pods and delete them: they never count.
     Remove(Vec<Arc<Pod>>),
 }
 
-/// A Pod to be created.
+/// A Pod to create.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Order {
     /// The completion index, in an Indexed Job.
     pub(crate) index: Option<i32>,
-    /// How often Pods of the index failed, where that has a limit: those that count, and those that the policy ignores.
+    /// The number of failed Pods of the index, where a limit applies: failures that count, and failures that the policy
+    /// ignores.
     pub(crate) n_failures: Option<(i32, i32)>,
 }
 
-/// How it went.
+/// The outcome of creations and deletions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) n_created: usize,
     pub(crate) n_deleted: usize,
-    /// Of those that were deleted.
+    /// The number of ready Pods among the deleted ones.
     pub(crate) n_ready: usize,
 }
 
@@ -107,7 +109,8 @@ pub(crate) struct Finish {
     pub(crate) message: String,
 }
 
-/// The condition that says how the Job ends: first that it will, then that it has.
+/// The condition type for the end of the Job: `SuccessCriteriaMet` and `FailureTarget` announce it, `Complete` and
+/// `Failed` confirm it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stage {
     Complete,
@@ -116,10 +119,10 @@ pub(crate) enum Stage {
     SuccessCriteriaMet,
 }
 
-// === impl Pass: what there is ===
+// === impl Pass: the current state ===
 
 impl<'a> Pass<'a> {
-    /// Judges what is there. `None` for a Job without a spec, which the server does not let in.
+    /// Judges the current state. `None` for a Job without a spec, which the server does not accept.
     pub(crate) fn new(
         job: &'a Job,
         mut pods: Vec<Arc<Pod>>,
@@ -163,7 +166,7 @@ impl<'a> Pass<'a> {
 
     fn judge(&mut self) {
         let uncounted = self.uncounted();
-        // One that was listed as failed because it was being deleted may come to succeed, and counts once.
+        // A Pod that was listed as failed because it was being deleted may still succeed. It counts once.
         let is_listed_as_failed = |pod: &Pod| uncounted.failed.iter().flatten().any(|listed| listed == uid(pod));
         let has_succeeded = |pod: &Pod| pods::phase(pod) == "Succeeded" && !is_listed_as_failed(pod);
         let succeeded = self.new_pods(&uncounted.succeeded, has_succeeded);
@@ -190,7 +193,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What a pass before this one has decided.
+    /// The finish that an earlier pass has decided on.
     fn decided(&self) -> Option<Finish> {
         let all = || self.status.conditions.iter().flatten();
         let has = |type_: &str| all().find(|one| one.type_ == type_ && one.status == "True").cloned();
@@ -214,7 +217,7 @@ impl<'a> Pass<'a> {
     }
 
     fn failed_by_limit(&self, n_failed: i32) -> Option<Finish> {
-        // The server's default.
+        // The default of the API.
         let limit = self.spec.backoff_limit.unwrap_or(6);
         if n_failed > limit || self.has_restarted_too_often(limit) {
             return Some(failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
@@ -223,7 +226,7 @@ impl<'a> Pass<'a> {
         is_late.then(|| failure("DeadlineExceeded", "Job was active longer than specified deadline"))
     }
 
-    /// Where containers are restarted in their Pods, restarts count as failures.
+    /// Whether container restarts exceed the limit. With restartPolicy OnFailure, restarts count as failures.
     fn has_restarted_too_often(&self, limit: i32) -> bool {
         let template = self.spec.template.spec.as_ref();
         if template.and_then(|spec| spec.restart_policy.as_deref()) != Some("OnFailure") {
@@ -238,7 +241,7 @@ impl<'a> Pass<'a> {
         if limit == 0 { n_restarts > 0 } else { n_restarts >= limit }
     }
 
-    /// How long the Job may be active yet; `None` if that has no limit, or it is suspended.
+    /// How long the Job may still be active; `None` without a deadline or while it is suspended.
     fn deadline_left(&self) -> Option<Duration> {
         let seconds = self.spec.active_deadline_seconds.filter(|_| !self.is_suspended())?;
         let since = self.status.start_time.as_ref()?.0;
@@ -250,8 +253,9 @@ impl<'a> Pass<'a> {
         let parse = |text: Option<&String>| Intervals::parse(text.map_or("", |text| text), completions);
         let index_of = |pod: &Pod| index::within(pod, completions).filter(|_| has_finalizer(pod));
         self.succeeded_before = parse(self.status.completed_indexes.as_ref());
-        // An index that has failed stays failed, and one that has succeeded stays that: the server takes none that is both. A Pod that
-        // counted as failed because it was being deleted may come to succeed, and an index may have had two Pods.
+        // An index that has failed stays failed, and one that has succeeded stays so: the server rejects an index in
+        // both lists. A Pod that counted as failed because it was being deleted may still succeed, and an index may
+        // have had two Pods.
         let failed_before = parse(self.status.failed_indexes.as_ref());
         let succeeded = self.pods.iter().filter(|pod| pods::phase(pod) == "Succeeded");
         let succeeded = succeeded.filter_map(|pod| index_of(pod)).filter(|at| !failed_before.has(*at));
@@ -309,14 +313,14 @@ impl<'a> Pass<'a> {
         kept
     }
 
-    /// Pods that have neither been released nor listed in the status and that count for the Job.
+    /// Pods that count for the Job and have neither been released nor listed in the status.
     fn new_pods(&self, listed: &Option<Vec<String>>, passes: impl Fn(&Pod) -> bool) -> Vec<Arc<Pod>> {
         let listed: HashSet<&str> = listed.iter().flatten().map(String::as_str).collect();
         let is_new = |pod: &&Arc<Pod>| self.is_held(pod) && !listed.contains(uid(pod)) && self.is_wanted(pod);
         self.pods.iter().filter(is_new).filter(|pod| passes(pod)).cloned().collect()
     }
 
-    /// Whether a Pod is of an index that the Job wants.
+    /// Whether the completion index of a Pod is one that the Job has.
     fn is_wanted(&self, pod: &Pod) -> bool {
         self.indexed().is_none_or(|completions| index::within(pod, completions).is_some())
     }
@@ -329,7 +333,7 @@ impl<'a> Pass<'a> {
         match pods::phase(pod) {
             "Failed" => true,
             "Succeeded" => false,
-            // One that was deleted may never come to say that it has failed.
+            // A deleted Pod may never report that it has failed.
             _ => pods::is_terminating(pod) && !self.waits_for_the_end(),
         }
     }
@@ -338,7 +342,7 @@ impl<'a> Pass<'a> {
         policy::failure(self.spec.pod_failure_policy.as_ref(), pod)
     }
 
-    /// Whether a Pod is replaced only when it has come to its end.
+    /// Whether a Pod is replaced only after it has terminated.
     fn waits_for_the_end(&self) -> bool {
         self.spec.pod_replacement_policy.as_deref() == Some("Failed") || self.spec.pod_failure_policy.is_some()
     }
@@ -378,7 +382,7 @@ pub(crate) fn has_finalizer(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Whether a Pod is being deleted and has not come to its end.
+/// Whether a Pod is being deleted and has not terminated.
 fn is_ending(pod: &Pod) -> bool {
     pods::is_terminating(pod) && !pods::is_terminal(pod)
 }
@@ -387,7 +391,7 @@ pub(crate) fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Zero is not written.
+/// The count, or `None` for zero, which is not written.
 fn positive(count: i32) -> Option<i32> {
     Some(count).filter(|&count| count != 0)
 }

@@ -1,4 +1,4 @@
-//! What the policies of a Job say: whether a Pod's failure counts, and whether the indexes that have succeeded are enough.
+//! The policies of a Job: whether a Pod's failure counts, and whether the succeeded indexes are enough.
 //!
 //! Follows upstream's `pod_failure_policy.go` and `success_policy.go`.
 
@@ -7,17 +7,17 @@ use k8s_openapi::api::batch::v1::{PodFailurePolicy, PodFailurePolicyOnExitCodesR
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 
-/// What a Pod's failure means.
+/// The effect of a Pod's failure.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Failure {
     Counts,
     FailsIndex,
-    /// With the message of the Job's condition.
+    /// The Job fails, with this message of its condition.
     FailsJob(String),
     Ignored,
 }
 
-/// What the first rule that matches says of a failed Pod.
+/// The action of the first rule that matches a failed Pod.
 pub(crate) fn failure(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Failure {
     for (at, rule) in policy.into_iter().flat_map(|policy| policy.rules.iter().enumerate()) {
         let what = if let Some(requirement) = &rule.on_exit_codes {
@@ -38,7 +38,7 @@ pub(crate) fn failure(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Failure {
             "FailIndex" => Failure::FailsIndex,
             "FailJob" => Failure::FailsJob(format!("{what} matching {} rule at index {at}", rule.action)),
             "Ignore" => Failure::Ignored,
-            // An action of another version: the next rule is asked.
+            // An unknown action, of a newer version: the next rule applies.
             _ => continue,
         };
     }
@@ -49,7 +49,7 @@ fn full_name(pod: &Pod) -> String {
     format!("{}/{}", pod.metadata.namespace.as_deref().unwrap_or_default(), pod.name_any())
 }
 
-/// The first container that ended with a code that is asked for.
+/// The first container that ended with an exit code that the rule names.
 fn exit_code<'a>(
     pod: &'a Pod,
     requirement: &PodFailurePolicyOnExitCodesRequirement,
@@ -71,7 +71,7 @@ fn exit_code<'a>(
     )
 }
 
-/// The message of the Job's condition if the indexes that have succeeded are enough.
+/// The message of the Job's condition if the succeeded indexes are enough.
 pub(crate) fn success(policy: Option<&SuccessPolicy>, completions: i32, succeeded: &Intervals) -> Option<String> {
     if succeeded.is_empty() {
         return None;

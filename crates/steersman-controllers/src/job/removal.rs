@@ -1,4 +1,4 @@
-//! Which active Pods of a Job go when there are too many.
+//! Chooses which active Pods of a Job to delete when there are too many.
 //!
 //! Follows upstream's `activePodsForRemoval` and `ActivePods`.
 
@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The Pods to remove: at least `n_min`. In an Indexed Job with this number of completions those as well that have no index or one
-/// that is not wanted, and all but one of each index.
+/// The Pods to remove: at least `n_min`. In an Indexed Job with this number of completions, Pods without an index or
+/// with one that is not wanted are included, and all but one Pod of each index.
 pub(crate) fn order(active: &[Arc<Pod>], completions: Option<i32>, n_min: usize) -> Vec<Arc<Pod>> {
     let (mut removed, mut left) = match completions {
         None => (Vec::new(), active.to_vec()),
@@ -22,7 +22,7 @@ pub(crate) fn order(active: &[Arc<Pod>], completions: Option<i32>, n_min: usize)
     removed
 }
 
-/// Those to remove, and those that are left.
+/// The Pods to remove, and the others.
 fn without_repetitions(active: &[Arc<Pod>], completions: i32) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let (mut removed, mut left) = (Vec::new(), Vec::new());
     let mut by_index: BTreeMap<i32, Vec<Arc<Pod>>> = BTreeMap::new();
@@ -40,8 +40,8 @@ fn without_repetitions(active: &[Arc<Pod>], completions: i32) -> (Vec<Arc<Pod>>,
     (removed, left)
 }
 
-/// The smaller, the sooner a Pod goes: one without a node, one that is not running, not ready, ready for a shorter time, restarted
-/// more often, created later.
+/// The Pod with the lowest rank is removed first: without a node, not running, not ready, ready for a shorter time,
+/// restarted more often, created later.
 fn rank(pod: &Pod) -> impl Ord + use<> {
     let is_ready = pods::is_ready(pod);
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());

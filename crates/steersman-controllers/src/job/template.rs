@@ -1,4 +1,4 @@
-//! The Pods of a Job, as they are created.
+//! Builds the Pods of a Job.
 
 use crate::job::pass::Order;
 use crate::job::{FINALIZER, index};
@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSel
 use kube::ResourceExt as _;
 
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
-/// How long the part of a name is before what the server makes up.
+/// The longest prefix of a generated name.
 const GENERATED_NAME_MAX: usize = 58;
 
-/// What all Pods of a Job have in common.
+/// The common part of all Pods of a Job.
 pub(crate) struct Template {
     job: String,
     pod: Pod,

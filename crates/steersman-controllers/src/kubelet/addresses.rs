@@ -1,50 +1,52 @@
 //! The addresses of simulated nodes and of the Pods on them. Nothing listens at any of them.
 //!
-//! A node's Pods have addresses of the ranges in its spec; without one, and once they are used up, of a block that no other node has. What is taken is
-//! known for the cluster as a whole ([`Addresses`]) and is filled from what Nodes and Pods say to have, so that after a restart nothing is given again.
+//! A node's Pods get addresses from the ranges in its spec. Without a range, or once it is used up, they get addresses
+//! from a block that no other node has. [`Addresses`] holds the used addresses of the whole cluster. It is filled from
+//! the addresses in Nodes and Pods, so that after a restart none is given twice.
 
 use hashbrown::{HashMap, HashSet};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Out of which nodes have addresses: 172.18.0.0/16, from .2 on.
+/// The range of node addresses: 172.18.0.0/16, from .2 on.
 const HOSTS: u32 = u32::from_be_bytes([172, 18, 0, 2]);
 const HOSTS_MAX: u32 = 0xFFFC;
-/// Out of which blocks are taken: 10.128.0.0/9, 256 addresses each, which makes 32,768 of them.
+/// The range of blocks: 10.128.0.0/9 in blocks of 256 addresses, which makes 32,768 blocks.
 const BLOCKS: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 const BLOCK_BITS: u8 = 24;
 const BLOCKS_MAX: u32 = 1 << (BLOCK_BITS - 9);
-/// The addresses of a range that no Pod gets: the network, its gateway and the last.
+/// The number of addresses of a range that no Pod gets: the network's, the gateway's and the last.
 const NOT_FOR_PODS: u32 = 3;
 
-/// What is taken in the cluster.
+/// The addresses in use in the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     hosts: HashSet<IpAddr>,
-    /// How far the search for a free one has come; it goes round, so that one that was given back is not used at once.
+    /// Where the search for a free address continues. It wraps around, so that an address that was given back is not
+    /// reused at once.
     next_host: u32,
-    /// How many Pods have each address. Those in the network of their node share its address.
+    /// The number of Pods that have each address. Pods with hostNetwork share the address of their node.
     pods: HashMap<IpAddr, usize>,
-    /// The blocks that a node has, or Pods have addresses of, by number.
+    /// Blocks, by number, that a node owns or that Pods have addresses of.
     blocks: HashMap<u32, Block>,
     next_block: u32,
 }
 
 #[derive(Debug, Default)]
 struct Block {
-    /// Whether a node takes addresses out of it.
+    /// Whether a node takes addresses from it.
     is_owned: bool,
     n_addresses: u32,
 }
 
-/// What a node gives to its Pods.
+/// The source of a node's Pod addresses.
 #[derive(Debug, Default)]
 pub(crate) struct PodAddresses {
-    /// Of its spec, at most one of each family.
+    /// The ranges in the node's spec, at most one of each family.
     ranges: Vec<IpNet>,
-    /// Numbers of blocks that are its own.
+    /// The numbers of the blocks that the node owns.
     blocks: Vec<u32>,
-    /// As [`Addresses::next_host`], for the addresses of Pods.
+    /// Like [`Addresses::next_host`], for the addresses of Pods.
     next: u32,
 }
 
@@ -60,7 +62,7 @@ fn range_of(number: u32) -> Option<IpNet> {
     IpNet::new(first.into(), BLOCK_BITS).ok()
 }
 
-/// A number below `max` that is not taken, the first from `next` on.
+/// The first free number below `max`, searched from `next` on with wrap-around.
 fn free(next: &mut u32, max: u32, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
     for _ in 0..max {
         let number = *next % max;
@@ -75,7 +77,7 @@ fn free(next: &mut u32, max: u32, is_taken: impl Fn(u32) -> bool) -> Option<u32>
 // === impl Addresses ===
 
 impl Addresses {
-    /// An address for a node. Once all are taken, one that another has too.
+    /// Takes an address for a node. Once all are in use, it is shared with another node.
     pub(crate) fn take_host(&mut self) -> IpAddr {
         let address = |number: u32| IpAddr::V4(Ipv4Addr::from(HOSTS + number));
         let number = free(&mut self.next_host, HOSTS_MAX, |number| self.hosts.contains(&address(number)));
@@ -84,17 +86,17 @@ impl Addresses {
         taken
     }
 
-    /// A node has this address.
+    /// Records that a node has this address.
     pub(crate) fn reserve_host(&mut self, address: IpAddr) {
         self.hosts.insert(address);
     }
 
-    /// The node that had this address is no more.
+    /// Releases the address of a node that is gone.
     pub(crate) fn release_host(&mut self, address: IpAddr) {
         self.hosts.remove(&address);
     }
 
-    /// A Pod has these addresses.
+    /// Records that a Pod has these addresses.
     pub(crate) fn reserve(&mut self, addresses: &[IpAddr]) {
         for address in addresses {
             let n_pods = self.pods.entry(*address).or_default();
@@ -105,7 +107,8 @@ impl Addresses {
         }
     }
 
-    /// A Pod that had these addresses is no more, or ends. Once for each time that they were reserved or taken.
+    /// Releases the addresses of a Pod that is gone or has terminated, once for each time that they were reserved or
+    /// taken.
     pub(crate) fn release(&mut self, addresses: &[IpAddr]) {
         for address in addresses {
             let Some(n_pods) = self.pods.get_mut(address) else { continue };
@@ -128,7 +131,7 @@ impl Addresses {
         }
     }
 
-    /// A block that nobody has addresses of; `None` once there are no more.
+    /// Takes a block of which nobody has addresses; `None` if no block is left.
     fn take_block(&mut self) -> Option<u32> {
         let number = free(&mut self.next_block, BLOCKS_MAX, |number| self.blocks.contains_key(&number))?;
         self.blocks.insert(number, Block { is_owned: true, n_addresses: 0 });
@@ -144,8 +147,8 @@ impl Addresses {
 // === impl PodAddresses ===
 
 impl PodAddresses {
-    /// Of a node with these ranges, of which the first of each family counts, on which Pods have addresses already: the blocks of those are
-    /// its own, unless they are another's.
+    /// The addresses of a node with these ranges, of which the first of each family is used. The node owns the blocks
+    /// of the addresses that its Pods have already, unless another node owns them.
     pub(crate) fn new(
         ranges: impl IntoIterator<Item = IpNet>,
         known: impl IntoIterator<Item = IpAddr>,
@@ -169,14 +172,14 @@ impl PodAddresses {
         addresses
     }
 
-    /// The node is no more: others may have its blocks once no Pod has addresses of them.
+    /// Gives up the node's blocks when it is gone. Others may take them once no Pod has addresses of them.
     pub(crate) fn give_back(self, cluster: &mut Addresses) {
         for number in self.blocks {
             cluster.change_block(number, |block| block.is_owned = false);
         }
     }
 
-    /// Addresses for a Pod, one of each family. Empty only when there are none left anywhere.
+    /// Takes addresses for a Pod, one of each family. Empty only when no address is left.
     pub(crate) fn take(&mut self, cluster: &mut Addresses) -> Vec<IpAddr> {
         let ranges = self.ranges.clone();
         let own: Vec<IpAddr> = ranges.iter().filter_map(|range| self.take_of(range, cluster)).collect();

@@ -1,4 +1,4 @@
-//! What the API of a kubelet answers for simulated nodes: logs that say what would run, and that nothing can be done in a container.
+//! The kubelet API of simulated nodes: logs describe the container that would run, and exec and the like are refused.
 
 use crate::kubelet::measurements;
 use crate::kubelet::stage::Observed;
@@ -16,14 +16,14 @@ use steersman::cache::Index;
 use steersman::{Lister, ObjectKey};
 use steersman_machinery::usage::{NodeUsage, PodUsage, Usage};
 
-/// The agents of all simulated nodes of a cluster. Clones are the same. Until a [`Simulation`](crate::kubelet::Simulation) was given it,
-/// there are none.
+/// The agents of all simulated nodes of a cluster. Clones share their state. No agent answers until the value was given
+/// to a [`Simulation`](crate::kubelet::Simulation).
 #[derive(Clone, Default)]
 pub struct Agent {
     caches: Arc<RwLock<Option<Caches>>>,
 }
 
-/// Of the nodes, of the Pods on them, and of what says how these behave.
+/// The caches of nodes, of their Pods, and of the objects that set how Pods behave.
 #[derive(Clone)]
 pub(crate) struct Caches {
     pub(crate) nodes: Lister<Node>,
@@ -38,8 +38,9 @@ impl Agent {
         *self.caches.write() = Some(caches);
     }
 
-    /// What the containers of a Pod use that run, as metrics-server would have measured it by a time. `None` while there are no
-    /// measurements: the Pod does not run, one of its containers has only begun, or its node is not simulated, or away.
+    /// The usage of a Pod's running containers, as metrics-server would have measured it by `now`. `None` while there
+    /// are no measurements: the Pod does not run, one of its containers has only just started, or its node is away or
+    /// not simulated.
     pub fn pod_usage(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodUsage> {
         let caches = self.caches.read().clone()?;
         let pod = caches.pod(namespace, name)?;
@@ -47,7 +48,8 @@ impl Agent {
         measurements::of_pod(&pod, caches.usages(&pod), now)
     }
 
-    /// What a node uses, which is what the containers of all its Pods use that run. `None` if it is not simulated, or away, or new.
+    /// The usage of a node, which is the sum of the running containers of its Pods. `None` if the node is not
+    /// simulated, is away, or is new.
     pub fn node_usage(&self, name: &str, now: Timestamp) -> Option<NodeUsage> {
         let caches = self.caches.read().clone()?;
         let node = caches.heard_of(name)?;
@@ -56,8 +58,8 @@ impl Agent {
         measurements::of_node(&node, usages, now)
     }
 
-    /// The answer of the agent of a node to a request as kubelets get them, such as `/containerLogs/default/web/nginx`. `None` if the
-    /// node is not simulated, or away.
+    /// The answer of a node's agent to a request of the kubelet API, such as `/containerLogs/default/web/nginx`. `None`
+    /// if the node is away or not simulated.
     pub fn answer(&self, node: &str, request: &Request<()>) -> Option<Response<Bytes>> {
         let caches = self.caches.read().clone()?;
         caches.heard_of(node)?;
@@ -93,7 +95,7 @@ impl Caches {
         (node::is_simulated(&node) && !self.observed.is_away(&node)).then_some(node)
     }
 
-    /// What each container of a Pod uses that runs; init containers come last.
+    /// The usage of each running container of a Pod; init containers come last.
     fn usages<'a>(&self, pod: &'a Pod) -> Vec<(&'a ContainerStatus, Usage)> {
         let (behaviors, _) = self.observed.behaviors(pod);
         let statuses = pod.status.iter();

@@ -1,5 +1,5 @@
-//! How the containers of a Pod behave that no program runs in: what its annotations `simulate.steersman.dev/...` ask for, and what the Stages
-//! say that select the Pod ([`stage`](crate::kubelet::stage)).
+//! The behavior of a Pod's containers, in which no program runs: taken from the annotations
+//! `simulate.steersman.dev/...` of the Pod, and from the Stages that select it ([`stage`](crate::kubelet::stage)).
 //!
 //! | annotation | field of a Stage | value | meaning |
 //! |---|---|---|---|
@@ -12,12 +12,13 @@
 //! | `crash-loop` | `crashLoop` | `true` | the containers end with `exit-code`, or 1, as soon as they have begun |
 //! | `liveness-fails-after` | `livenessFailsAfter` | duration | the liveness probe, if there is one, fails from then on |
 //! | `stop-delay` | `stopDelay` | duration | how long a container takes to end when it is asked to; usually no time |
-//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; the same holds of images whose tag is `missing` |
-//! | `cpu-usage` | `usage.cpu` | quantity | what each container uses of CPU while it runs |
-//! | `memory-usage` | `usage.memory` | quantity | what each container uses of memory while it runs |
+//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; images with the tag `missing` never can |
+//! | `cpu-usage` | `usage.cpu` | quantity | the CPU usage of each running container |
+//! | `memory-usage` | `usage.memory` | quantity | the memory usage of each running container |
 //!
-//! A duration is written as in Go (`1m30s`), or as a range of them (`1s..3s`), out of which each container takes its own. What cannot be
-//! read counts as absent, and an Event says so. What the annotations leave open, the Stages may say, each what those before it have left open.
+//! A duration is written as in Go (`1m30s`), or as a range (`1s..3s`) from which each container gets its own. A value
+//! that cannot be read counts as absent and is reported by an Event. Annotations come first; the Stages, in order, fill
+//! in what is still unset.
 
 use crate::kubelet::resources;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,14 +26,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use steersman_machinery::duration::parse_unsigned;
 
-/// What all annotations begin with.
+/// The prefix of all annotations.
 pub(crate) const PREFIX: &str = "simulate.steersman.dev/";
 
 /// The behavior of the containers of a Pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Behaviors {
     general: Behavior,
-    /// Of containers that behave otherwise than the rest, by name.
+    /// Containers, by name, whose behavior differs from `general`.
     containers: BTreeMap<String, Behavior>,
 }
 
@@ -46,19 +47,20 @@ pub(crate) struct Behavior {
     pub(crate) liveness_fails_after: Option<Range>,
     pub(crate) stop_delay: Option<Range>,
     pub(crate) is_image_missing: bool,
-    /// In thousandths of a CPU.
+    /// The CPU usage, in thousandths of a CPU.
     pub(crate) cpu_usage: Option<u64>,
-    /// In bytes.
+    /// The memory usage, in bytes.
     pub(crate) memory_usage: Option<u64>,
 }
 
-/// What one source says of a container: the annotations of its Pod, or a Stage. What is absent, the next source may say.
+/// The behavior of a container according to one source: the annotations of its Pod, or a Stage. Fields that are absent
+/// are left to the next source.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Layer {
     pub(crate) pull_delay: Option<Range>,
     pub(crate) ready_delay: Option<Range>,
     pub(crate) never_ready: Option<bool>,
-    /// `Some(false)`: no source after this one makes the container end.
+    /// `Some(false)`: no later source makes the container end.
     pub(crate) crash_loop: Option<bool>,
     pub(crate) fail_after: Option<Range>,
     pub(crate) succeed_after: Option<Range>,
@@ -70,28 +72,28 @@ pub(crate) struct Layer {
     pub(crate) memory_usage: Option<u64>,
 }
 
-/// What a Stage says of all containers, and of single ones, which counts before that.
+/// The behavior that a Stage sets for all containers, and for single containers, which takes precedence.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Layers {
     pub(crate) general: Layer,
     pub(crate) containers: BTreeMap<String, Layer>,
 }
 
-/// That containers end by themselves.
+/// When and with which exit code containers end by themselves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct End {
     pub(crate) after: Range,
     pub(crate) exit_code: i32,
 }
 
-/// A duration, or two between which it is.
+/// A fixed duration, or a range from which one is picked.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Range {
     pub(crate) least: Duration,
     pub(crate) most: Duration,
 }
 
-/// How a container ends, as one source says it.
+/// The end of a container according to one source.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Fails(Range),
@@ -102,7 +104,7 @@ enum Way {
 // === impl Behaviors ===
 
 impl Behaviors {
-    /// What annotations say, and where they say nothing, the Stages in this order.
+    /// Merges the annotations and then the Stages, in this order: the first source that sets a field wins.
     pub(crate) fn of(annotations: &Layer, stages: &[&Layers]) -> Behaviors {
         let names: BTreeSet<&String> = stages.iter().flat_map(|stage| stage.containers.keys()).collect();
         let of_container = |name: &String| {
@@ -126,7 +128,7 @@ impl Behaviors {
 // === impl Behavior ===
 
 impl Behavior {
-    /// Each thing as the first of the sources says it that says anything of it.
+    /// Merges the sources: the first one that sets a field wins.
     fn of(layers: &[Layer]) -> Behavior {
         fn first<T>(layers: &[Layer], of: impl Fn(&Layer) -> Option<T>) -> Option<T> {
             layers.iter().find_map(of)
@@ -151,7 +153,7 @@ impl Behavior {
     }
 }
 
-/// What the values of annotations can be.
+/// The valid values of annotations, for messages.
 const DURATION: &str = "a duration such as 500ms or 1m30s, or a range such as 1s..3s";
 const EXIT_CODE: &str = "a number from 0 to 255";
 const FLAG: &str = "true or false";
@@ -160,7 +162,7 @@ const USAGE: &str = "a quantity of at least 0, such as 250m or 64Mi";
 // === impl Layer ===
 
 impl Layer {
-    /// What the annotations of a Pod say, and what of them cannot be read.
+    /// The behavior in the annotations of a Pod, and a message for each annotation that cannot be read.
     pub(crate) fn of(pod: &Pod) -> (Layer, Vec<String>) {
         let mut layer = Layer::default();
         let mut faults = Vec::new();
@@ -191,7 +193,7 @@ impl Layer {
         (layer, faults)
     }
 
-    /// How it makes the container end. A crash is sooner than a failure, and a failure counts before success.
+    /// How this source makes the container end. A crash takes precedence over a failure, and a failure over success.
     fn way(&self) -> Option<Way> {
         match (self.crash_loop, self.fail_after, self.succeed_after) {
             (Some(true), ..) => Some(Way::Fails(Range::default())),
@@ -203,7 +205,7 @@ impl Layer {
     }
 }
 
-/// Keeps what was read; `false` if that is nothing.
+/// Stores a value that was read. Returns `false` if there is none.
 fn set<T>(field: &mut Option<T>, read: Option<T>) -> bool {
     *field = read;
     field.is_some()
@@ -231,7 +233,7 @@ impl Range {
         (least <= most).then_some(Range { least, most })
     }
 
-    /// One of its durations, the same for the same `seed`.
+    /// A duration from the range, the same for the same `seed`.
     pub(crate) fn pick(self, seed: u64) -> Duration {
         let width = self.most.saturating_sub(self.least);
         // In steps of a 65,536th of the range.
@@ -245,7 +247,7 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-    /// What annotations say.
+    /// The layer of these annotations.
     fn layer(annotations: &[(&str, &str)]) -> Layer {
         let annotations = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()));
         let metadata = ObjectMeta { annotations: Some(annotations.collect()), ..ObjectMeta::default() };
@@ -254,7 +256,7 @@ mod tests {
         layer
     }
 
-    /// A Stage that says the same as such annotations would.
+    /// A Stage with the same behavior as these annotations.
     fn stage(annotations: &[(&str, &str)]) -> Layers {
         Layers { general: layer(annotations), containers: BTreeMap::new() }
     }
@@ -300,7 +302,7 @@ mod tests {
         let (crashes, fails) = (stage(&[("crash-loop", "true"), ("exit-code", "3")]), stage(&[("fail-after", "9s")]));
         for (annotations, stages, want) in [
             (&[][..], &[&crashes, &fails][..], Some((0, 3))),
-            // How long is the first's to say, and the exit code is nobody else's.
+            // The duration comes from the first Stage; the exit code comes from the only one that sets it.
             (&[], &[&fails, &crashes], Some((9, 3))),
             (&[("fail-after", "7s")], &[&crashes], Some((7, 3))),
             (&[("succeed-after", "7s")], &[&crashes], Some((7, 0))),

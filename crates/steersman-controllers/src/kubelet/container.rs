@@ -1,33 +1,33 @@
-//! One container of a simulated Pod: where it is in its life, and when it goes on.
+//! The state of one container of a simulated Pod, and when it changes next.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first pause of a container that ends again and again, and of an image that cannot be pulled, and the longest.
+/// The first and the longest back-off of a container that keeps ending, and of an image that cannot be pulled.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
-/// After so long without a restart the pauses begin anew.
+/// After this time without a restart the back-off starts over.
 const BACK_OFF_RESET: Duration = Duration::from_secs(600);
-/// Farther away than anything that is waited for.
+/// A time further away than any timer needs.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// Which list of a Pod's spec a container is in, and how it is treated.
+/// The list of a Pod's spec that a container is in, and how it is treated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
-    /// Runs to its end before the next begins.
+    /// Runs to completion before the next container starts.
     Init,
-    /// An init container that goes on running.
+    /// An init container that keeps running.
     Sidecar,
     Main,
 }
 
-/// A container.
+/// The state of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) phase: Phase,
     pub(crate) restarts: i32,
-    /// How it ended the time before.
+    /// The previous termination.
     pub(crate) last: Option<Exit>,
     back_off: BackOff,
     pull_back_off: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct Container {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
-    /// Its turn has not come.
+    /// Waits for its turn.
     Waiting,
     Pulling {
         began: Instant,
@@ -45,17 +45,17 @@ pub(crate) enum Phase {
     PullFailed {
         until: Instant,
     },
-    /// Nor will that be tried again before this time.
+    /// The pull failed, and is not tried again before this time.
     PullBackOff {
         until: Instant,
     },
-    /// What it refers to is not there.
+    /// A ConfigMap, a Secret or a key that it refers to does not exist.
     Misconfigured {
         message: String,
         until: Instant,
     },
     Running(Run),
-    /// It has ended, as `last` says, and will begin again.
+    /// It has terminated, as `last` says, and will restart.
     BackOff {
         wait: Duration,
         until: Instant,
@@ -63,15 +63,15 @@ pub(crate) enum Phase {
     Exited(Exit),
 }
 
-/// A container that runs.
+/// A running container.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Run {
     pub(crate) at: Timestamp,
-    /// How long it had been running at a time, from which everything that follows is counted.
+    /// The duration for which it had been running at a moment. The times of its plan are counted from there.
     pub(crate) since: (Instant, Duration),
-    /// When its startup probe will have succeeded.
+    /// When its startup probe succeeds.
     pub(crate) is_started_at: Instant,
-    /// When its readiness probe will have.
+    /// When its readiness probe succeeds.
     pub(crate) is_ready_at: Option<Instant>,
     pub(crate) ends: Option<(Instant, Cause)>,
 }
@@ -79,18 +79,18 @@ pub(crate) struct Run {
 /// Why a container ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Cause {
-    /// By itself.
+    /// It exits by itself.
     Exit(i32),
     Liveness,
-    /// It is to begin again with other resources.
+    /// It restarts with other resources.
     Resize,
 }
 
-/// How a container ended.
+/// The termination of a container.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Exit {
     pub(crate) code: i32,
-    /// Of what ran; `None` if nothing did.
+    /// When the run began; `None` if the container never ran.
     pub(crate) began: Option<Timestamp>,
     pub(crate) ended: Option<Timestamp>,
     pub(crate) reason: String,
@@ -112,7 +112,7 @@ impl Role {
     }
 }
 
-/// The containers of a Pod with their roles, in the order in which the states of them are kept.
+/// The containers of a Pod with their roles, in the order in which their states are kept.
 pub(crate) fn all(pod: &core::Pod) -> impl Iterator<Item = (&core::Container, Role)> {
     let spec = pod.spec.as_ref();
     let init =
@@ -122,7 +122,7 @@ pub(crate) fn all(pod: &core::Pod) -> impl Iterator<Item = (&core::Container, Ro
     init.chain(spec.map(|spec| spec.containers.as_slice()).unwrap_or_default().iter().map(|one| (one, Role::Main)))
 }
 
-/// Whether a container that has ended with a code begins again.
+/// Whether a container that exited with this code restarts.
 pub(crate) fn restarts(pod: &core::Pod, container: &core::Container, role: Role, code: i32) -> bool {
     if role == Role::Init && code == 0 {
         return false;
@@ -147,7 +147,7 @@ pub(crate) fn restarts(pod: &core::Pod, container: &core::Container, role: Role,
     }
 }
 
-/// `now` and a duration later, however long that is.
+/// `now` plus a duration, which may be of any length.
 pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now + wait.min(FAR)
 }
@@ -165,7 +165,7 @@ impl Container {
         }
     }
 
-    /// When it goes on by itself.
+    /// When it changes by itself next.
     pub(crate) fn wakes(&self, now: Instant) -> Option<Instant> {
         match &self.phase {
             Phase::Waiting | Phase::Exited(_) => None,
@@ -197,18 +197,18 @@ impl Container {
         matches!(&self.phase, Phase::Exited(exit) if exit.code == 0)
     }
 
-    /// Whether it has run, now or before.
+    /// Whether it runs or has run before.
     pub(crate) fn has_run(&self) -> bool {
         self.last.is_some() || matches!(self.phase, Phase::Running(_) | Phase::Exited(_))
     }
 
-    /// How long it pauses before it begins again; `None`: not at all.
+    /// The back-off before its next restart; `None` if it restarts at once.
     pub(crate) fn back_off(&self, now: Instant) -> Option<Duration> {
         let updated = self.back_off.updated?;
         (now.saturating_duration_since(updated) <= BACK_OFF_RESET).then_some(self.back_off.wait)
     }
 
-    /// It begins again: the next pause is longer.
+    /// Counts a restart: the next back-off is longer.
     pub(crate) fn begin_again(&mut self, now: Instant) {
         let wait = match self.back_off(now) {
             Some(wait) => wait.saturating_mul(2).min(BACK_OFF.1),
@@ -218,7 +218,7 @@ impl Container {
         self.restarts = self.restarts.saturating_add(1);
     }
 
-    /// How long to wait before the image is tried again, longer each time.
+    /// The back-off before the image is pulled again, longer each time.
     pub(crate) fn next_pull(&mut self) -> Duration {
         self.pull_back_off = match self.pull_back_off {
             Duration::ZERO => BACK_OFF.0,

@@ -1,14 +1,14 @@
-//! Durations as Go writes them.
+//! Durations in Go's format.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// So many seconds, as the API has them. Nothing negative.
+/// A number of seconds from the API as a duration; negative ones count as zero.
 pub(crate) fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-/// Writes `1m20s`, `1.5s`, `0s`, to the millisecond.
+/// Formats as `1m20s`, `1.5s` or `0s`, to the millisecond.
 pub(crate) fn format(duration: Duration) -> String {
     let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
     if seconds == 0 && millis > 0 {

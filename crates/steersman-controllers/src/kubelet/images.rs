@@ -1,12 +1,12 @@
-//! The images of a simulated node, none of which is ever fetched.
+//! The images of a simulated node. None is ever fetched.
 
 use crate::kubelet::seed::seed;
 use std::collections::BTreeSet;
 
-/// So many images are remembered; then those that come first in the alphabet go, and are pulled anew.
+/// The number of remembered images. Beyond it, the alphabetically first are dropped and would be pulled again.
 const IMAGES_MAX: usize = 1_000;
 
-/// What was pulled on a node.
+/// The images that were pulled to a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Images {
     names: BTreeSet<String>,
@@ -24,12 +24,12 @@ impl Images {
         self.names.insert(image.to_owned());
     }
 
-    /// In bytes, always the same for an image.
+    /// The size of an image in bytes, always the same for an image.
     pub(crate) fn size(image: &str) -> u64 {
         20_000_000 + seed(image) % 180_000_000
     }
 
-    /// By name.
+    /// The images, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
@@ -47,7 +47,7 @@ pub(crate) fn reference(image: &str) -> String {
     if last.contains([':', '@']) { named } else { format!("{named}:latest") }
 }
 
-/// What identifies the content of an image.
+/// The id of an image: the repository, and a digest that identifies the content.
 pub(crate) fn id(image: &str) -> String {
     let named = reference(image);
     if named.contains("@sha256:") {

@@ -1,11 +1,12 @@
-//! The log of a container of a simulated Pod: one line that says what would run, written when the container began.
+//! The log of a container of a simulated Pod: one line that describes the container, written when it starts.
 //!
-//! Which containers have one, and what is said of the others, follows `validateContainerLogStatus` of kubernetes' `pkg/kubelet/kubelet_pods.go`.
+//! Which containers have a log, and the messages for the others, follow `validateContainerLogStatus` of kubernetes'
+//! `pkg/kubelet/kubelet_pods.go`.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 
-/// What is wanted of a log, as the query of a kubelet says it.
+/// The options of a log request, from the query that a kubelet gets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Options {
     is_previous: bool,
@@ -16,7 +17,7 @@ pub(crate) struct Options {
     since: Option<Timestamp>,
 }
 
-/// What of a container can be logged: its command, if it has one.
+/// The logged parts of a container: its image, and its command if it has one.
 struct Spec<'a> {
     image: &'a str,
     command: Vec<&'a str>,
@@ -25,7 +26,8 @@ struct Spec<'a> {
 // === impl Options ===
 
 impl Options {
-    /// Reads a query, which the server has checked. What it does not know changes nothing: the line is there at once, so that nothing follows.
+    /// Reads a query, which the server has checked. Unknown parameters are ignored; so is `follow`, because the only
+    /// line exists from the start.
     pub(crate) fn parse(query: &str) -> Options {
         let mut options = Options::default();
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
@@ -42,7 +44,7 @@ impl Options {
         options
     }
 
-    /// What of a line is wanted that was written at a time.
+    /// The requested part of a line that was written at a time.
     fn apply(&self, line: &str, at: Option<Timestamp>) -> String {
         let is_too_old = self.since.zip(at).is_some_and(|(since, at)| at < since);
         if is_too_old || self.is_of_stderr || self.tail_lines == Some(0) {
@@ -59,7 +61,8 @@ impl Options {
     }
 }
 
-/// The code and the text of the answer. What is not known yet of a Pod, the server having seen it sooner, has not begun.
+/// The status code and the text of the answer. A Pod that is unknown here counts as not started: the server may have
+/// seen it earlier.
 pub(crate) fn of(pod: Option<&Pod>, name: &str, container: &str, options: &Options) -> (u16, String) {
     let waits = |reason: &str| (400, format!("container {container:?} in pod {name:?} is waiting to start: {reason}"));
     let Some((pod, spec)) = pod.and_then(|pod| Some((pod, spec(pod, container)?))) else {
@@ -93,7 +96,7 @@ pub(crate) fn of(pod: Option<&Pod>, name: &str, container: &str, options: &Optio
         },
         (false, None, _) => return waits("ContainerCreating"),
     };
-    // The count is of the run that goes on, or ended last; while a container waits to be begun again, that is the one that is shown.
+    // The number is that of the current or last run. While a container waits for a restart, the last run is shown.
     let is_crashed = waiting_for(state) == Some("CrashLoopBackOff");
     let is_earlier = if state.is_some_and(|state| state.waiting.is_some()) { !is_crashed } else { options.is_previous };
     let n_restarts = status.map_or(0, |status| status.restart_count).saturating_sub(i32::from(is_earlier));

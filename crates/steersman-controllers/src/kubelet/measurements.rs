@@ -1,8 +1,9 @@
-//! What simulated nodes and their Pods use, as a metrics-server would have measured it: not from the first moment, over a window, and
-//! only of containers that run.
+//! The resource usage of simulated nodes and their Pods, as a metrics-server would have measured it: after a first
+//! delay, over a window, and only of running containers.
 //!
-//! Made when it is asked for (`Agent::pod_usage`, `Agent::node_usage`) of the Pods alone: nobody measures in between. Follows
-//! metrics-server's `pkg/storage`, which looks every fifteen seconds and makes do with ten for a container that has just begun.
+//! Computed from the Pods alone when a caller asks (`Agent::pod_usage`, `Agent::node_usage`): nothing is measured in
+//! between. Follows metrics-server's `pkg/storage`, which measures every fifteen seconds and accepts ten for a
+//! container that has just started.
 
 use crate::pods;
 use jiff::Timestamp;
@@ -11,12 +12,12 @@ use std::ops::Add;
 use std::time::Duration;
 use steersman_machinery::usage::{NodeUsage, PodUsage, Usage};
 
-/// How far apart two measurements are.
+/// The interval between two measurements.
 const RESOLUTION_SECONDS: u64 = 15;
-/// How long something must have run to be measured.
+/// The shortest run that is measured.
 const FRESH_SECONDS: u64 = 10;
 
-/// What a Pod uses, given those of its containers that run; `None` unless all of them have run for long enough.
+/// The usage of a Pod, given that of its running containers; `None` unless all of them have run for long enough.
 pub(crate) fn of_pod(pod: &Pod, running: Vec<(&ContainerStatus, Usage)>, now: Timestamp) -> Option<PodUsage> {
     if pods::phase(pod) != "Running" || running.is_empty() {
         return None;
@@ -30,13 +31,13 @@ pub(crate) fn of_pod(pod: &Pod, running: Vec<(&ContainerStatus, Usage)>, now: Ti
     Some(found)
 }
 
-/// What a node uses whose containers use so much; `None` while it is new.
+/// The usage of a node as the sum of its containers'; `None` while the node is new.
 pub(crate) fn of_node(node: &Node, usages: impl Iterator<Item = Usage>, now: Timestamp) -> Option<NodeUsage> {
     let window = window(node.metadata.creation_timestamp.as_ref()?.0, now)?;
     Some(NodeUsage { window, usage: usages.fold(Usage::default(), Add::add) })
 }
 
-/// Over how long something was measured that began at a time; `None` if there was no time to.
+/// The window of a measurement of something that began at `begun`; `None` if it has not run for long enough.
 fn window(begun: Timestamp, now: Timestamp) -> Option<Duration> {
     let seconds = u64::try_from(now.duration_since(begun).as_secs()).ok()?;
     (seconds >= FRESH_SECONDS).then(|| Duration::from_secs(seconds.min(RESOLUTION_SECONDS)))
@@ -53,7 +54,7 @@ mod tests {
         "2026-03-01T00:01:00Z".parse().unwrap()
     }
 
-    /// A container that runs since a second of the minute.
+    /// A container that has been running since this second of the minute.
     fn running(name: &str, since: &str) -> ContainerStatus {
         let state = json!({"running": {"startedAt": format!("2026-03-01T00:00:{since}Z")}});
         let status =

@@ -11,27 +11,27 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Nodes with this label are played.
+/// The label of simulated nodes.
 pub(crate) const LABEL: &str = "simulate.steersman.dev/node";
-/// Nodes with this annotation are not heard of.
+/// The annotation of nodes that go away: they send no heartbeats.
 pub(crate) const GOES_AWAY: &str = "simulate.steersman.dev/goes-away";
-/// The taint of a node that has not said that it is ready.
+/// The taint of a node that has not reported yet that it is ready.
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub(crate) const LEASES: &str = "kube-node-lease";
-/// How long a Lease is good, and how often it is renewed.
+/// The duration of a Lease, and how often it is renewed.
 pub(crate) const LEASE_SECONDS: i32 = 40;
 pub(crate) const LEASE_PERIOD: Duration = Duration::from_secs(10);
-/// How often the status is posted although nothing has changed.
+/// How often an unchanged status is posted.
 pub(crate) const STATUS_PERIOD: Duration = Duration::from_secs(300);
 
 const VERSION: &str = "v1.36.2";
 /// The port of a kubelet.
 const PORT: i32 = 10_250;
 const ZONES: usize = 3;
-/// So many images a kubelet names in the status of its node.
+/// The most images that a node's status lists, as with a kubelet.
 const IMAGES_MAX: usize = 50;
 
-/// What a node says of itself, and since when.
+/// The conditions of a node: type, status, reason and message.
 const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -39,7 +39,7 @@ const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 ];
 
-/// What a kubelet says of itself when it begins: reason and message of Events.
+/// The reasons and messages of the Events that a kubelet records at its start.
 pub(crate) fn first_events(name: &str) -> [(&'static str, String); 6] {
     let is_now = |state: &str| format!("Node {name} status is now: {state}");
     [
@@ -52,23 +52,23 @@ pub(crate) fn first_events(name: &str) -> [(&'static str, String); 6] {
     ]
 }
 
-/// Whether a Node is one of those that are played.
+/// Whether a Node is simulated.
 pub(crate) fn is_simulated(node: &Node) -> bool {
     node.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).is_some_and(|value| value == "true")
 }
 
-/// Whether a Node is away, if its annotation says anything of it.
+/// Whether a Node is away according to its annotation; `None` without the annotation.
 pub(crate) fn is_away(node: &Node) -> Option<bool> {
     Some(node.metadata.annotations.as_ref()?.get(GOES_AWAY)? == "true")
 }
 
-/// Whether the cluster knows that the node is ready.
+/// Whether the server has the node's condition `Ready` as true.
 pub(crate) fn is_known_as_ready(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
-/// The address that the node has said to have.
+/// The address in the node's status.
 pub(crate) fn address(node: &Node) -> Option<IpAddr> {
     let mut addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     addresses.find(|one| one.type_ == "InternalIP")?.address.parse().ok()
@@ -97,7 +97,7 @@ pub(crate) fn registered(name: &str, index: usize) -> Value {
     })
 }
 
-/// A patch of the status of a node. What somebody has said of its resources stays.
+/// A patch of the status of a node. Resources that somebody else has set stay.
 pub(crate) fn status(node: &Node, host: IpAddr, images: &Images, now: Timestamp) -> Value {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let known = node.status.as_ref();
@@ -156,7 +156,7 @@ pub(crate) fn status(node: &Node, host: IpAddr, images: &Images, now: Timestamp)
     }})
 }
 
-/// The Lease of a node, to be created.
+/// The Lease of a node to create.
 pub(crate) fn lease(node: &Node, now: Timestamp) -> Value {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     json!({
@@ -176,7 +176,7 @@ pub(crate) fn renewal(name: &str, now: Timestamp) -> Value {
     json!({"spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": MicroTime(now)}})
 }
 
-/// A patch that takes the taint of a new node away; `None` where there is none.
+/// A patch that removes the taint of a new node; `None` if it has none.
 pub(crate) fn without_taint(node: &Node) -> Option<Value> {
     let taints = node.spec.as_ref()?.taints.as_ref()?;
     let is_it = |key: &str, effect: &str| key == NOT_READY && effect == "NoSchedule";

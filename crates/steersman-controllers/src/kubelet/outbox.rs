@@ -1,13 +1,14 @@
-//! What waits to be sent: so many requests of a kind are under way at a time, and the others wait in the order in which they came.
+//! A queue of requests with a limit of concurrent ones. The others wait in order of arrival.
 //!
-//! Each kind of work of simulated nodes has one of its own, so that ten thousand of one kind do not hold up the others.
+//! Each kind of work has its own queue, so that ten thousand requests of one kind do not delay the others.
 
 use std::collections::VecDeque;
 
-/// Requests of a kind at a time.
+/// The most concurrent requests of a kind.
 pub(crate) const REQUESTS_MAX: usize = 64;
 
-/// Work of one kind. Who puts something in sees to it that the same does not wait twice, which bounds it by the number of objects.
+/// The queue of one kind of work. Callers do not add an object that waits already, which bounds it by the number of
+/// objects.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
     waiting: VecDeque<T>,
@@ -21,17 +22,18 @@ impl<T> Outbox<T> {
         self.waiting.push_back(work);
     }
 
-    /// What is to be sent next, if there is room for it. Unless it turns out to be done with, [`Outbox::begin`] follows.
+    /// Takes the next work, if a request may be sent. The caller must call [`Outbox::begin`] unless the work is
+    /// obsolete.
     pub(crate) fn next(&mut self) -> Option<T> {
         if self.n_under_way < REQUESTS_MAX { self.waiting.pop_front() } else { None }
     }
 
-    /// A request is under way.
+    /// Records that a request was sent.
     pub(crate) fn begin(&mut self) {
         self.n_under_way += 1;
     }
 
-    /// A request has been answered.
+    /// Records that a request was answered.
     pub(crate) fn end(&mut self) {
         self.n_under_way = self.n_under_way.saturating_sub(1);
     }

@@ -1,9 +1,10 @@
 //! The life of one Pod on a simulated node, as a state machine without a clock of its own.
 //!
-//! [`PodState::step`] takes the Pod as it is in the cluster and the time, and says what is to be done: Events, a look at the ConfigMaps
-//! and Secrets that the Pod refers to, the end of the Pod; [`status`] says what its status is then. What a kubelet would learn from a container runtime and
-//! from probes follows from the Pod's [`Behaviors`] as they are at the time: when they change, what is to come of a container that runs changes
-//! with them, counted from its start ([`plan`]). Follows kubernetes' `pkg/kubelet`: its reasons, messages, back-offs and
+//! [`PodState::step`] takes the Pod, as read from the cluster, and the time, and returns [`Effects`]: Events to record,
+//! whether to look up the ConfigMaps and Secrets that the Pod refers to, and whether the Pod is to be deleted.
+//! [`status`] then computes its status. A kubelet would learn the rest from a container runtime and from probes; here
+//! it follows from the Pod's current [`Behaviors`]. When these change, the future of a running container is planned
+//! anew, counted from its start ([`plan`]). Follows kubernetes' `pkg/kubelet`: its reasons, messages, back-offs and
 //! phases.
 
 mod ephemeral;
@@ -31,64 +32,64 @@ use std::time::Duration;
 use steersman::events::EventType;
 use tokio::time::Instant;
 
-/// How long a failed pull is shown as such before the pause until the next one.
+/// How long a failed pull is shown as failed before the back-off until the next attempt.
 const PULL_FAILED: Duration = Duration::from_secs(2);
-/// How long until it is looked again for what a container refers to.
+/// The pause before the ConfigMaps and Secrets that a container refers to are looked up again.
 const CONFIG_RETRY: Duration = Duration::from_secs(10);
-/// The exit codes of a process that was asked to end and had not arranged for it, and of one that was killed.
+/// The exit codes of a process that ended on SIGTERM without handling it, and of one that was killed.
 const TERMINATED: i32 = 143;
 const KILLED: i32 = 137;
 const GRACE: Duration = Duration::from_secs(30);
 
-/// A Pod on a node.
+/// The state of a Pod on a node.
 #[derive(Clone, Debug)]
 pub(crate) struct PodState {
     pub(crate) uid: String,
     behaviors: Behaviors,
-    /// What of the annotations cannot be read, and whether Events have said so.
+    /// The annotations that cannot be read, and whether Events have reported them.
     faults: (Vec<String>, bool),
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) began: Timestamp,
     deadline: Option<Instant>,
-    /// As [`container::all`] lists them.
+    /// In the order of [`container::all`].
     pub(crate) containers: Vec<Container>,
     ephemeral: Vec<Ephemeral>,
     pub(crate) allocation: Allocation,
     lookup: Lookup,
     ending: Option<Ending>,
-    /// Why the Pod has failed as a whole, in a word and a sentence.
+    /// The reason and the message of the failure of the Pod as a whole.
     pub(crate) failure: Option<(String, String)>,
     pub(crate) verdict: Option<Verdict>,
-    /// Since when each of the conditions is what it is.
+    /// The value of each condition, and the time of its last transition.
     conditions: [Option<(bool, Timestamp)>; status::CONDITIONS],
-    /// Nothing begins again: what was to end has ended, or cannot begin.
+    /// Set once the Pod winds down: no container is started or restarted any more.
     is_finishing: bool,
     is_removed: bool,
 }
 
-/// What became of the Pod in the end.
+/// The final phase of the Pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Failed,
     Succeeded,
 }
 
-/// What has happened.
+/// The trigger of a step.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
-    /// The Pod has changed, or a time has come.
+    /// The Pod has changed, or a timer has fired.
     Wake,
-    /// What was asked for by [`Effects::asks`].
+    /// The answer to a lookup requested by [`Effects::asks`].
     References(Found),
 }
 
-/// What is to be done.
+/// The actions due after a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Effects {
     pub(crate) events: Vec<PodEvent>,
     /// Whether to look for the ConfigMaps and Secrets that the Pod refers to.
     pub(crate) asks: bool,
-    /// Whether nothing runs any more in a Pod that is to be deleted.
+    /// Whether the Pod is being deleted and no container runs any more, so that it can be removed.
     pub(crate) removes: bool,
     /// When to call again if nothing happens before.
     pub(crate) wakes: Option<Instant>,
@@ -96,13 +97,13 @@ pub(crate) struct Effects {
 
 #[derive(Clone, Debug)]
 enum Lookup {
-    /// Nothing is referred to.
+    /// The Pod refers to nothing.
     NotNeeded,
-    /// To be asked for.
+    /// The references have not been requested yet.
     Needed,
     Asked,
     Known(Found),
-    /// Volumes cannot be mounted.
+    /// The volumes cannot be mounted.
     Unmountable {
         until: Instant,
     },
@@ -111,19 +112,19 @@ enum Lookup {
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     why: EndingCause,
-    /// When what still runs is killed.
+    /// When containers that are still running are killed.
     kill_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum EndingCause {
     Deadline,
-    /// Somebody has written that the Pod has come to its end.
+    /// Somebody has written a final phase into the status.
     Declaration,
     Deletion,
 }
 
-/// What a step works with.
+/// The context of a step.
 struct Step<'a> {
     pod: &'a Pod,
     images: &'a mut Images,
@@ -146,7 +147,7 @@ fn uid(pod: &Pod) -> &str {
 // === impl Verdict ===
 
 impl Verdict {
-    /// What a phase says of the end of a Pod, if it is one.
+    /// The verdict that a phase stands for, if the phase is final.
     pub(crate) fn of_phase(phase: &str) -> Option<Verdict> {
         match phase {
             "Failed" => Some(Verdict::Failed),
@@ -159,7 +160,8 @@ impl Verdict {
 // === impl PodState ===
 
 impl PodState {
-    /// A Pod that has come to the node. Where its status says what runs in it, that goes on: the node was there before.
+    /// A Pod that was bound to the node. Containers that its status reports as running go on: the simulation may have
+    /// restarted while the Pod ran.
     pub(crate) fn new(pod: &Pod, (behaviors, faults): (Behaviors, Vec<String>), now: Now) -> PodState {
         let began = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map_or(now.time, |time| time.0);
         let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds).map(|allowed| {
@@ -190,7 +192,7 @@ impl PodState {
         state
     }
 
-    /// How the containers behave from now on, and what of the annotations cannot be read.
+    /// Sets how the containers behave from now on, and which annotations cannot be read.
     pub(crate) fn behave(&mut self, (behaviors, faults): (Behaviors, Vec<String>)) {
         self.behaviors = behaviors;
         if self.faults.0 != faults {
@@ -198,36 +200,36 @@ impl PodState {
         }
     }
 
-    /// The node does not take the Pod, for a reason and with a message.
+    /// Fails the Pod because the node does not admit it.
     pub(crate) fn reject(&mut self, reason: &str, message: &str) -> PodEvent {
         self.verdict = Some(Verdict::Failed);
         self.failure = Some((reason.to_owned(), format!("Pod was rejected: {message}")));
         PodEvent::about_pod(EventType::Warning, reason, message.to_owned())
     }
 
-    /// Whether the Pod takes part of the node.
+    /// Whether the Pod counts against the node's resources.
     pub(crate) fn is_active(&self) -> bool {
         self.verdict.is_none()
     }
 
-    /// Whether nothing of the Pod ran before, so that the node has still to say whether it takes it.
+    /// Whether no container of the Pod has run, so that the node has yet to admit or reject it.
     pub(crate) fn is_new(&self) -> bool {
         self.verdict.is_none() && !self.containers.iter().any(Container::has_run)
     }
 
-    /// Whether the Pod has come to the end that its deletion asked for.
+    /// Whether the Pod's deletion is complete.
     pub(crate) fn is_removed(&self) -> bool {
         self.is_removed
     }
 
-    /// Whether what the cluster knows of the Pod is what the node has said.
+    /// Whether the condition and the phase that the cluster has agree with the state of the node.
     pub(crate) fn agrees(&self, is_ready: Option<bool>, phase: Option<&str>) -> bool {
         let has_said = self.conditions.get(status::READY).and_then(|known| known.map(|(holds, _)| holds));
         let is_over = matches!(phase, Some("Failed" | "Succeeded"));
         has_said == is_ready && is_over == self.verdict.is_some()
     }
 
-    /// Goes on as far as it can at this time.
+    /// Advances the Pod as far as possible at this time.
     pub(crate) fn step(&mut self, pod: &Pod, images: &mut Images, now: Now, input: Input) -> Effects {
         let mut step = Step { pod, images, now, effects: Effects::default() };
         if !std::mem::replace(&mut self.faults.1, true) {
@@ -253,7 +255,7 @@ impl PodState {
         effects
     }
 
-    /// What was asked for is known, whatever the Pod is at.
+    /// Stores the result of a lookup, in whatever state the Pod is.
     pub(crate) fn learn(&mut self, found: Found) {
         self.lookup = Lookup::Known(found);
     }
@@ -268,17 +270,18 @@ impl PodState {
             _ => None,
         };
         let containers = self.containers.iter().filter_map(|container| container.wakes(now));
-        // What waits for something else is woken by it.
+        // A timer that is due but waits for something else needs no wake-up of its own: the event that it waits for
+        // wakes the Pod.
         let is_mounted = !matches!(self.lookup, Lookup::Needed | Lookup::Asked);
         let others = deadline.into_iter().chain(lookup).chain(self.allocation.wakes());
         let next = containers.filter(|at| *at > now || is_mounted).chain(others).min()?;
-        // All that could be done by now has been: what is due all the same waits for something else.
+        // All that could be done by now has been done, so a timer that is still due waits for something else.
         Some(if next > now { next } else { after(now, CONFIG_RETRY) })
     }
 
     // --- the end ---
 
-    /// Begins to end the Pod if it is deleted or has been active for too long.
+    /// Begins to end the Pod if it is deleted, has exceeded its active deadline, or has a final phase in its status.
     fn heed_ending(&mut self, step: &mut Step<'_>) {
         let now = step.now.instant;
         let spec_grace = step.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
@@ -286,7 +289,7 @@ impl PodState {
             let grace = step.pod.metadata.deletion_grace_period_seconds.or(spec_grace).map_or(GRACE, seconds);
             match &mut self.ending {
                 Some(ending) if ending.why == EndingCause::Deletion => {
-                    // Deleted again, with less time.
+                    // The Pod was deleted again, with a shorter grace period.
                     let kill_at = ending.kill_at.min(after(now, grace));
                     ending.kill_at = kill_at;
                     for container in &mut self.containers {
@@ -300,7 +303,7 @@ impl PodState {
                 _ => self.begin_ending(step, EndingCause::Deletion, grace),
             }
         } else if let Some(verdict) = self.declared(step.pod) {
-            // Pods do not come back from their end: what runs is ended, as if the node had said so.
+            // A final phase is never left: the running containers are stopped, as if the node had set the phase.
             let status = step.pod.status.as_ref();
             let reason = status.and_then(|status| status.reason.clone());
             let message = status.and_then(|status| status.message.clone()).unwrap_or_default();
@@ -316,7 +319,7 @@ impl PodState {
         }
     }
 
-    /// The end of a Pod that the cluster knows and the node does not.
+    /// The final phase that somebody else has written into the status, if the node has not set one itself.
     fn declared(&self, pod: &Pod) -> Option<Verdict> {
         let verdict = Verdict::of_phase(pod.status.as_ref()?.phase.as_deref()?)?;
         let is_news = self.verdict.is_none() || self.containers.iter().any(Container::is_running);
@@ -346,7 +349,7 @@ impl PodState {
         step.container_event(spec, role, EventType::Normal, "Killing", format!("Stopping container {}", spec.name));
     }
 
-    /// Waits until nothing runs any more.
+    /// Ends containers that are due to end, and closes the Pod once none runs.
     fn wind_down(&mut self, step: &mut Step<'_>, ending: Ending) {
         let now = step.now.instant;
         for (index, (spec, role)) in container::all(step.pod).enumerate() {
@@ -358,7 +361,7 @@ impl PodState {
                         self.exited(step, index, spec, role, cause);
                     }
                 }
-                // It has ended before, and is not begun again.
+                // The container has ended before and is not restarted.
                 Phase::BackOff { .. } => {
                     if let Some(exit) = container.last.take() {
                         container.phase = Phase::Exited(exit);
@@ -379,7 +382,7 @@ impl PodState {
         }
     }
 
-    /// Nothing runs any more: what has not begun never will.
+    /// Sets the final states once no container runs any more: containers that have not started never will.
     fn close(&mut self, pod: &Pod, now: Instant) {
         let is_initialized = container::all(pod).all(|(_, role)| role == Role::Main)
             || container::all(pod).zip(&self.containers).any(|((_, role), one)| role == Role::Main && one.has_run());
@@ -418,7 +421,7 @@ impl PodState {
             if role == Role::Main && !is_initialized && !is_past_init {
                 break;
             }
-            // What comes after an init container waits for it; what goes on running does so all the same.
+            // A container after an init container waits for it, but one that has already run goes on.
             let has_turn = is_initialized || is_past_init || self.containers.get(index).is_some_and(Container::has_run);
             if has_turn && !(role == Role::Init && is_past_init) {
                 self.settle(step, index, spec, role);
@@ -433,7 +436,7 @@ impl PodState {
         self.finish(step);
     }
 
-    /// Brings a change of resources to its end when it is time, and begins those containers again that have to for it.
+    /// Completes a resize that is due, and restarts the containers that have to restart for it.
     fn complete_resize(&mut self, step: &mut Step<'_>) {
         let Some((event, restarting)) = self.allocation.complete(step.pod, step.now) else { return };
         step.effects.events.push(event);
@@ -444,7 +447,7 @@ impl PodState {
         }
     }
 
-    /// Whether the volumes of the Pod are there.
+    /// Whether the volumes of the Pod are mounted.
     fn is_mounted(&mut self, step: &mut Step<'_>) -> bool {
         let now = step.now.instant;
         match &self.lookup {
@@ -455,7 +458,7 @@ impl PodState {
             Lookup::Unmountable { .. } => {}
             Lookup::Known(found) => match references::unmountable(step.pod, found) {
                 None => return true,
-                // What has been mounted stays.
+                // Volumes stay mounted.
                 Some(_) if self.containers.iter().any(Container::has_run) => return true,
                 Some(message) => {
                     let event = PodEvent::about_pod(EventType::Warning, "FailedMount", message);
@@ -470,7 +473,7 @@ impl PodState {
         self.containers.iter().any(Container::has_run)
     }
 
-    /// Brings a container as far as it comes at this time.
+    /// Advances a container as far as possible at this time.
     fn settle(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {
         let now = step.now.instant;
         loop {
@@ -497,7 +500,7 @@ impl PodState {
                 }
                 Phase::PullBackOff { until } if until <= now => self.begin(step, index, spec, role),
                 Phase::Misconfigured { until, .. } if until <= now => {
-                    // Another look; the answer is another step.
+                    // The references are looked up again; the answer comes in another step.
                     if !matches!(self.lookup, Lookup::Asked) {
                         self.lookup = Lookup::Asked;
                         step.effects.asks = true;
@@ -574,7 +577,8 @@ impl PodState {
         self.start(step, index, spec, role);
     }
 
-    /// What will happen to a container that began at a time, and had been running for so long at a moment.
+    /// The planned run of a container that began at `began` and, at the moment in `since`, had been running for the
+    /// duration in `since`.
     fn planned(
         &self,
         pod: &Pod,
@@ -606,7 +610,7 @@ impl PodState {
         }
     }
 
-    /// A container goes on running, as it behaves now. Says when it ends, and how.
+    /// Recomputes the plan of a running container from its current behavior. Returns when it ends, and how.
     fn go_on(
         &mut self,
         step: &mut Step<'_>,
@@ -615,7 +619,7 @@ impl PodState {
         role: Role,
         before: Run,
     ) -> Option<(Instant, Cause)> {
-        // It was asked to end: when and how is settled.
+        // The container was asked to end, so the time and the kind of its end are settled.
         if self.is_finishing {
             return before.ends;
         }
@@ -630,7 +634,7 @@ impl PodState {
         ends
     }
 
-    /// A container has ended: it begins again, now or later, or not.
+    /// Handles the end of a container: it restarts now, restarts later, or stays terminated.
     fn exited(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role, cause: Cause) {
         let now = step.now;
         let id = self.container_id(spec, index);
@@ -687,7 +691,7 @@ impl PodState {
         }
     }
 
-    /// Ends what accompanies containers that have ended for good, and then the Pod.
+    /// Stops the sidecars once the other containers have ended for good, and then ends the Pod.
     fn finish(&mut self, step: &mut Step<'_>) {
         let with_roles = || container::all(step.pod).map(|(_, role)| role).zip(&self.containers);
         let has_ended = |one: &Container| matches!(one.phase, Phase::Exited(_));
@@ -715,7 +719,7 @@ impl PodState {
         }
     }
 
-    /// The phase that follows from the containers, as kubelet's `getPhase` has it.
+    /// The phase that follows from the containers, as in kubelet's `getPhase`.
     fn phase_of_containers(&self, pod: &Pod, now: Instant) -> &'static str {
         let (mut pending_init, mut pending_sidecars, mut has_failed_init) = (0, 0, false);
         let (mut running, mut waiting, mut stopped, mut restarting, mut succeeded) = (0, 0, 0, 0, 0);
@@ -777,7 +781,7 @@ fn image(spec: &core::Container) -> &str {
     spec.image.as_deref().unwrap_or_default()
 }
 
-/// What a runtime says of an image that its registry does not have.
+/// The error of a container runtime when the registry does not have the image.
 fn pull_error(image: &str) -> String {
     let reference = crate::kubelet::images::reference(image);
     format!(
@@ -785,13 +789,13 @@ fn pull_error(image: &str) -> String {
     )
 }
 
-/// A Pod in messages.
+/// The form of a Pod in messages.
 fn described(pod: &Pod) -> String {
     format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
 }
 
 impl Step<'_> {
-    /// Of a container that runs and is never ready.
+    /// Records the Event of a container that runs and is never ready.
     fn unready_event(&mut self, spec: &core::Container, role: Role) {
         if spec.readiness_probe.is_some() && role != Role::Init {
             let message = "Readiness probe failed: the simulation never lets it succeed".to_owned();

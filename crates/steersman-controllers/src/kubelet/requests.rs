@@ -1,4 +1,4 @@
-//! What simulated nodes ask of the API server, each as the user that a kubelet is.
+//! The requests of simulated nodes to the API server, each sent as the user of the node's kubelet.
 
 use crate::kubelet::node;
 use crate::kubelet::pod::references::{Found, Kind};
@@ -12,20 +12,21 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The name under which the server remembers who has set which fields.
+/// The field manager of the writes.
 const MANAGER: &str = "kubelet";
-/// What a Pod refers to is a node's to read once the server has seen that the Pod is on the node, which may take it a moment.
+/// A node may read what a Pod refers to once the server has processed the binding, which may take a moment: the number
+/// of attempts, and the pause between them.
 const READS_MAX: u32 = 20;
 const READ_WAIT: Duration = Duration::from_millis(50);
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It is done; the version of the object now, where there is one.
+    /// It succeeded; the resourceVersion of the object now, if there is one.
     Done(Option<u64>),
-    /// There is no such object any more.
+    /// The object does not exist any more.
     Gone,
-    /// It was refused, or nobody answered.
+    /// It was refused, or there was no answer.
     Failed(kube::Error),
 }
 
@@ -36,13 +37,13 @@ fn params() -> PatchParams {
 fn outcome(result: Result<Option<String>, kube::Error>) -> Outcome {
     match result {
         Ok(version) => Outcome::Done(version.and_then(|version| version.parse().ok())),
-        // Under this name there is another object now.
+        // The name belongs to another object now.
         Err(error) if refusal::is_outdated(&error) => Outcome::Gone,
         Err(error) => Outcome::Failed(error),
     }
 }
 
-/// The fields of a Pod's status that only its node writes, and that may be absent.
+/// The optional fields of a Pod's status that only its node writes.
 const OWN_FIELDS: [&str; 9] = [
     "containerStatuses",
     "ephemeralContainerStatuses",
@@ -55,7 +56,7 @@ const OWN_FIELDS: [&str; 9] = [
     "reason",
 ];
 
-/// Writes the status of a Pod. Returns the Pod as the server has it then.
+/// Writes the status of a Pod. Returns the Pod as the server has it afterwards.
 pub(crate) async fn write_pod_status(
     client: Client,
     namespace: String,
@@ -66,11 +67,11 @@ pub(crate) async fn write_pod_status(
 ) -> (Outcome, Option<Pod>) {
     let mut patch = json!({"metadata": {"uid": uid}, "status": status});
     if let Some(status) = patch.get_mut("status").and_then(Value::as_object_mut) {
-        // What is not there any more must be said to be absent.
+        // A patch removes a field only if it is set to null.
         for key in OWN_FIELDS {
             status.entry(key).or_insert(Value::Null);
         }
-        // Addresses of others, which would be kept beside the node's.
+        // Without the directive, the patch would keep addresses that others wrote.
         for list in ["hostIPs", "podIPs"] {
             if let Some(addresses) = status.get_mut(list).and_then(Value::as_array_mut) {
                 addresses.push(json!({"$patch": "replace"}));
@@ -93,7 +94,7 @@ pub(crate) async fn remove_pod(client: Client, namespace: String, name: String, 
     outcome(Api::<Pod>::namespaced(client, &namespace).delete(&name, &params).await.map(|_| None))
 }
 
-/// Creates a Node; one of that name is fine.
+/// Creates a Node. An existing one of that name is no failure.
 pub(crate) async fn register(client: Client, node: Value) -> Outcome {
     let node: Node = match serde_json::from_value(node) {
         Ok(node) => node,
@@ -112,13 +113,13 @@ pub(crate) async fn write_node_status(client: Client, name: String, patch: Value
     outcome(result.map(|node| node.metadata.resource_version))
 }
 
-/// As the loop does that looks after nodes.
+/// Writes taints as the node lifecycle controller does.
 pub(crate) async fn write_taints(client: Client, name: String, patch: Value) -> Outcome {
     let result = Api::<Node>::all(client).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     outcome(result.map(|node| node.metadata.resource_version))
 }
 
-/// Renews the Lease of a node, or makes it.
+/// Renews the Lease of a node, or creates it.
 pub(crate) async fn renew(client: Client, node: Value, name: String, now: Timestamp) -> Outcome {
     let api = Api::<Lease>::namespaced(client, node::LEASES);
     match api.patch(&name, &params(), &Patch::Merge(node::renewal(&name, now))).await {
@@ -133,10 +134,10 @@ pub(crate) async fn renew(client: Client, node: Value, name: String, now: Timest
     outcome(api.create(&PostParams::default(), &lease).await.map(|_| None))
 }
 
-/// Looks for what a Pod refers to. What may not be read counts as found, with all keys.
+/// Looks up the references of a Pod. An object that the node may not read counts as found, with all keys.
 ///
 /// # Errors
-/// When there was no answer, or one that may be another the next time.
+/// When there was no answer, or an answer that may differ the next time.
 pub(crate) async fn look_up(
     client: Client,
     namespace: String,

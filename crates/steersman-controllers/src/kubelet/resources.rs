@@ -1,6 +1,6 @@
-//! Whether a node takes a Pod: its resources, and the labels that the Pod asks for.
+//! Decides whether a node admits a Pod, by its resources and its node selection.
 //!
-//! Follows kubernetes' `pkg/kubelet/lifecycle/predicate.go` in what is checked, in which order, and what is said.
+//! Follows kubernetes' `pkg/kubelet/lifecycle/predicate.go` in the checks, their order and the messages.
 
 use crate::kubelet::container::{self, Role};
 use crate::labels::{Labels, RequiredNodes};
@@ -9,18 +9,18 @@ use k8s_openapi::apimachinery::pkg::api::resource as k8s;
 use std::collections::BTreeMap;
 use steersman_machinery::quantity::Quantity;
 
-/// Amounts by the name of the resource: thousandths of a CPU, and whole units of everything else.
+/// Amounts by resource name: millicores of CPU, and whole units of other resources.
 pub(crate) type Amounts = BTreeMap<String, i64>;
 type Quantities = BTreeMap<String, k8s::Quantity>;
 
-/// Why a Pod is not taken.
+/// Why a Pod is not admitted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Rejection {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-/// What Pods on a node have asked for together.
+/// The total of the requests of the Pods on a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Used {
     pub(crate) n_pods: i64,
@@ -46,18 +46,18 @@ impl Used {
     }
 }
 
-/// What of a quantity counts. What is no quantity counts as nothing.
+/// The amount of a quantity. An invalid quantity counts as zero.
 fn amount(name: &str, quantity: &k8s::Quantity) -> i64 {
     counted(name, &quantity.0).map_or(0, |amount| i64::try_from(amount).unwrap_or(i64::MAX))
 }
 
-/// Thousandths of a CPU, or whole units of another resource. `None` if the text is no quantity, or less than nothing.
+/// Millicores of CPU, or whole units of another resource. `None` if the text is not a quantity, or negative.
 pub(crate) fn parse(name: &str, text: &str) -> Option<u64> {
     let amount = counted(name, text).filter(|amount| *amount >= 0)?;
     Some(u64::try_from(amount).unwrap_or(u64::MAX))
 }
 
-/// Rounded up, in thousandths for CPUs.
+/// The amount, rounded up, in thousandths for CPU.
 fn counted(name: &str, text: &str) -> Option<i128> {
     let nanos = Quantity::parse(text.trim()).ok()?.nanos();
     let unit = if name == "cpu" { 1_000_000 } else { 1_000_000_000 };
@@ -75,8 +75,8 @@ fn add(to: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// What a Pod needs: its containers together, or an init container with the sidecars before it if that is more, and what it needs
-/// beyond its containers.
+/// The requests of a Pod: those of its containers together, or of an init container with the sidecars before it if that
+/// is more, plus the overhead.
 pub(crate) fn requests(pod: &Pod) -> Amounts {
     let (mut sum, mut sidecars, mut most) = (Amounts::new(), Amounts::new(), Amounts::new());
     for (spec, role) in container::all(pod) {
@@ -108,7 +108,7 @@ pub(crate) fn requests(pod: &Pod) -> Amounts {
     sum
 }
 
-/// Why a node does not take a Pod beside those that it has.
+/// Why a node does not admit a Pod in addition to the Pods that it has.
 pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts) -> Option<Rejection> {
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let capacity = |name: &str| allocatable.and_then(|all| all.get(name)).map(|quantity| amount(name, quantity));
@@ -123,7 +123,7 @@ pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts)
         })
     };
     let first = ["cpu", "memory", "ephemeral-storage"];
-    // A resource that the node does not know is none of its own.
+    // Resources that the node does not list are ignored.
     let others = requests.keys().map(String::as_str).filter(|name| !first.contains(name) && capacity(name).is_some());
     let of_requests = |name: &str| {
         let requested = requests.get(name).copied().unwrap_or_default();
@@ -137,7 +137,7 @@ pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts)
     })
 }
 
-/// Whether the node has the labels that the Pod asks for.
+/// Whether the Pod's node selector and node affinity match the node.
 fn is_selected(node: &Node, pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let (name, labels) = (node.metadata.name.as_deref().unwrap_or_default(), node.metadata.labels.as_ref());

@@ -1,7 +1,8 @@
-//! The task that plays all simulated nodes: it feeds changes and timers to the state machines, and sends what comes out of them.
+//! The task that simulates all nodes: it feeds changes and timers to the state machines, and sends the resulting
+//! requests.
 //!
-//! Of each kind of work so many requests are under way at a time ([`Outbox`]), and one for each Pod, so that the status that is written last is
-//! the last. What waits to be written is not kept: a status is made when its turn comes.
+//! Each kind of work has a limit of concurrent requests ([`Outbox`]), and each Pod one, so that the newest status is
+//! written last. Statuses are not queued: a status is computed when its request is sent.
 
 mod nodes;
 mod pods;
@@ -34,15 +35,15 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// So long Nodes and Pods wait for the Stages to be known, which they are at once unless the server has trouble with them.
+/// How long Nodes and Pods wait for the Stages to be listed. They are listed at once unless the server has trouble.
 const STAGES_KNOWN_WITHIN: Duration = Duration::from_secs(5);
-/// A node that cannot be registered is tried again after this time.
+/// The pause before the registration of a node is tried again.
 const REGISTER_RETRY: Duration = Duration::from_secs(1);
 
-/// Why the nodes cannot be played any longer.
+/// Why the simulation cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// It has panicked. What it was about would wait for its answer for ever.
+    /// The request has panicked. Its subject would wait for the answer forever.
     #[error("a request of a simulated node ended badly")]
     Request(#[source] JoinError),
 }
@@ -76,7 +77,7 @@ impl Informers {
     }
 }
 
-/// Plays until it is told to stop. Requests under way are given up then.
+/// Runs the simulation until it is stopped. Requests in flight are dropped then.
 ///
 /// # Errors
 /// When a request has panicked.
@@ -87,13 +88,13 @@ pub(crate) async fn run(simulation: Simulation, informers: Informers, stop: Canc
     let mut stages = informers.stages.clone();
     let mut run = Run::new(simulation, informers);
     let known_by = Instant::now() + STAGES_KNOWN_WITHIN;
-    // Nothing happens to Nodes and Pods as if there were no Stages before it is known which there are.
+    // Nodes and Pods do not proceed before the Stages are known, as they would otherwise behave as if there were none.
     let mut is_known = stages.borrow_and_update().is_some();
     loop {
         run.retry_resizes();
         run.send();
         let due = run.timers.first().map(|(at, _)| *at);
-        // All arms wait first and then change something at once.
+        // All arms only wait; changes are made after that, without awaiting.
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             Ok(()) = stages.changed() => {
@@ -135,7 +136,7 @@ async fn sleep_until(due: Option<Instant>) {
 impl Run {
     fn new(simulation: Simulation, informers: Informers) -> Run {
         let mut addresses = Addresses::default();
-        // Addresses that nodes and Pods have from before are not given again, whichever of them is seen first.
+        // Existing addresses of nodes and Pods are not given again, whichever event arrives first.
         for node in informers.nodes.lister().list().unwrap_or_default() {
             node::address(&node).into_iter().for_each(|address| addresses.reserve_host(address));
         }
@@ -171,7 +172,7 @@ impl Run {
         Now { instant: Instant::now(), time: (self.simulation.clock)() }
     }
 
-    /// Calls on everything whose time has come.
+    /// Handles all timers that are due.
     fn wake(&mut self) {
         let now = Instant::now();
         while let Some((at, timer)) = self.timers.pop_first() {
@@ -253,7 +254,7 @@ impl Run {
                 node.is_untainting = false;
                 match outcome {
                     Outcome::Done(written) => self.look_again(&name, written),
-                    // Another version is there already or will be; its event has come or comes.
+                    // Another object has the name or will have it; its event has arrived or will.
                     Outcome::Gone => self.node_changed(&name, EventKind::Updated),
                     Outcome::Failed(error) => {
                         tracing::warn!(
@@ -276,7 +277,7 @@ impl Run {
         self.step_all(self.pods.keys().cloned().collect());
     }
 
-    /// Its labels may be others now.
+    /// The labels of the namespace may have changed.
     fn namespace_changed(&mut self, name: &str) {
         if self.observed.stages().read_namespaces() {
             self.step_all(self.pods.keys().filter(|key| key.namespace() == Some(name)).cloned().collect());

@@ -1,8 +1,8 @@
-//! Numbers that may be any but must not change: ids and sizes of images, picks out of ranges, times within a period.
+//! Arbitrary but stable numbers: ids and sizes of images, picks from ranges, times within a period.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A number that is the same for the same of everything.
+/// A number that depends on the value only.
 pub(crate) fn seed(of: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);

@@ -1,9 +1,11 @@
-//! Stages: objects of the cluster that say what Pods on simulated nodes do, and which of these nodes are away, in place of annotations on each.
+//! Stages: objects that set the behavior of Pods on simulated nodes, and which of these nodes are away, in place of
+//! annotations on each.
 //!
-//! Alike to KWOK's kind of this name. [`Stages`] is what those that there are say, made anew whenever one changes (`watch`), and pure:
-//! given a Pod, and the labels of its node and namespace, it says how the containers behave. [`Observed`] is what the nodes and their
-//! agents read it through. The kind is defined in `api` and `schema`. Where several Stages say something of the same thing, the one with the
-//! greatest weight counts, and of those with the same weight the one whose name comes first. Annotations count before all of them.
+//! Similar to KWOK's kind of this name. [`Stages`] is the compiled form of all Stages, rebuilt whenever one changes
+//! (`watch`). It is pure: from a Pod and the labels of its node and namespace it yields the behavior of the containers.
+//! [`Observed`] gives nodes and their agents access to it. The kind is defined in `api` and `schema`. Where several
+//! Stages set the same field, the one with the greatest weight wins, and among Stages of the same weight the one whose
+//! name comes first. Annotations take precedence over all Stages.
 
 mod api;
 mod schema;
@@ -22,13 +24,13 @@ use steersman::{Lister, ObjectKey};
 /// Labels by key.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// All Stages, in the order in which they count.
+/// All Stages, in order of precedence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Stages {
     all: Vec<Rule>,
 }
 
-/// A Stage.
+/// A compiled Stage.
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     weight: i32,
@@ -40,7 +42,7 @@ struct Rule {
     layers: Layers,
 }
 
-/// Which namespaces a Stage is for.
+/// The namespaces that a Stage applies to.
 #[derive(Clone, Debug, PartialEq)]
 enum Namespaces {
     All,
@@ -48,10 +50,10 @@ enum Namespaces {
     Named(Vec<String>),
 }
 
-/// What is known of Stages and of what they select by. Clones are the same.
+/// The Stages, and the caches of the nodes and namespaces that they select. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Observed {
-    /// `None` until the Stages of the cluster have been read, or it is known that there are none.
+    /// `None` until the Stages of the cluster have been listed, or it is known that there are none.
     pub(crate) stages: tokio::sync::watch::Receiver<Option<Arc<Stages>>>,
     pub(crate) nodes: Lister<Node>,
     pub(crate) namespaces: Lister<Namespace>,
@@ -60,7 +62,7 @@ pub(crate) struct Observed {
 // === impl Stages ===
 
 impl Stages {
-    /// Those of some objects, in any order, and what in them cannot be read, which counts as absent.
+    /// Compiles Stages given in any order. Also returns messages about what cannot be read, which counts as absent.
     pub(crate) fn of<'a>(stages: impl IntoIterator<Item = &'a Stage>) -> (Stages, Vec<String>) {
         let mut faults = Vec::new();
         let mut all: Vec<Rule> = stages.into_iter().map(|stage| Rule::of(stage, &mut faults)).collect();
@@ -68,17 +70,18 @@ impl Stages {
         (Stages { all }, faults)
     }
 
-    /// Whether any selects by labels of nodes.
+    /// Whether any Stage selects by labels of nodes.
     pub(crate) fn read_nodes(&self) -> bool {
         self.all.iter().any(|rule| rule.nodes.is_some())
     }
 
-    /// Whether any selects by labels of namespaces.
+    /// Whether any Stage selects by labels of namespaces.
     pub(crate) fn read_namespaces(&self) -> bool {
         self.all.iter().any(|rule| matches!(rule.namespaces, Namespaces::Labelled(_)))
     }
 
-    /// What those say that select a Pod. Labels that are not known are none.
+    /// The layers of the Stages that select a Pod, by the labels of its namespace and node; unknown labels are given as
+    /// empty.
     fn about(&self, pod: &Pod, namespace: &Labels, node: &Labels) -> Vec<&Layers> {
         let empty = Labels::new();
         let labels = pod.metadata.labels.as_ref().unwrap_or(&empty);
@@ -91,7 +94,7 @@ impl Stages {
         self.all.iter().filter(selects).map(|rule| &rule.layers).collect()
     }
 
-    /// Whether a node with these labels is away.
+    /// Whether the Stages set a node with these labels to be away.
     fn is_away(&self, node: &Labels) -> bool {
         let selects = |rule: &&Rule| rule.nodes.as_ref().is_some_and(|nodes| nodes.matches(node));
         self.all.iter().filter(selects).find_map(|rule| rule.goes_away).unwrap_or_default()
@@ -137,7 +140,8 @@ impl Namespaces {
     }
 }
 
-/// What a selector asks for. The definition lets no other operators through; with one that is not known, nothing is selected.
+/// The compiled form of a label selector. The definition rejects unknown operators; one that is unknown nevertheless
+/// selects nothing.
 fn selector_of(selector: &LabelSelector) -> Selector {
     let labels = selector.match_labels.iter().map(|(key, value)| Expression::Equal(key.clone(), value.clone()));
     let others = selector.match_expressions.iter().map(|one| {
@@ -195,12 +199,12 @@ fn layer(of: &api::Behavior, unusable: &mut impl FnMut(&str, &str)) -> Layer {
 // === impl Observed ===
 
 impl Observed {
-    /// The Stages that are known now.
+    /// The current Stages.
     pub(crate) fn stages(&self) -> Arc<Stages> {
         self.stages.borrow().clone().unwrap_or_default()
     }
 
-    /// How the containers of a Pod behave, and what of its annotations cannot be read.
+    /// The behavior of a Pod's containers, and messages about annotations that cannot be read.
     pub(crate) fn behaviors(&self, pod: &Pod) -> (Behaviors, Vec<String>) {
         let (annotations, faults) = Layer::of(pod);
         let stages = self.stages();
@@ -216,7 +220,7 @@ impl Observed {
         (Behaviors::of(&annotations, &stages.about(pod, &namespace, &node)), faults)
     }
 
-    /// Whether a node is away: as its annotation says, or otherwise as the Stages say.
+    /// Whether a node is away, according to its annotation, or otherwise to the Stages.
     pub(crate) fn is_away(&self, node: &Node) -> bool {
         let empty = Labels::new();
         let by_stage = || self.stages().is_away(node.metadata.labels.as_ref().unwrap_or(&empty));

@@ -1,13 +1,15 @@
-//! Pods on nodes that do not play them (yet): of nodes that are nobody's or another's, that are away, or that have not said what they have to give.
+//! Pods on nodes that do not simulate them (yet): because the node is not simulated, is away, or has not posted its
+//! capacity.
 //!
-//! Their addresses are theirs nevertheless, and are kept with them. By node, so that one that begins finds its own among many.
+//! Their addresses are kept with them, because they are in use nevertheless. Pods are indexed by node, so that a node
+//! that starts finds its own quickly.
 
 use hashbrown::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// The Pods that are bound to a node and not played.
+/// The Pods that are bound to a node and not simulated.
 #[derive(Debug, Default)]
 pub(crate) struct Unplayed {
     pods: HashMap<ObjectKey, OnNode>,
@@ -23,7 +25,7 @@ struct OnNode {
 // === impl Unplayed ===
 
 impl Unplayed {
-    /// Adds a Pod, which is not there.
+    /// Adds a Pod that is not in the set.
     pub(crate) fn add(&mut self, key: ObjectKey, node: &str, ips: Vec<IpAddr>) {
         let node = match self.by_node.get_key_value(node) {
             Some((node, _)) => Arc::clone(node),
@@ -33,7 +35,7 @@ impl Unplayed {
         self.pods.insert(key, OnNode { node, ips });
     }
 
-    /// Takes a Pod out; the addresses that it had.
+    /// Removes a Pod, and returns its addresses.
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Vec<IpAddr> {
         let Some(OnNode { node, ips }) = self.pods.remove(key) else { return Vec::new() };
         if let Some(keys) = self.by_node.get_mut(&node) {

@@ -1,20 +1,21 @@
-//! What a container on a simulated node uses of CPU and memory.
+//! The CPU and memory usage of a container on a simulated node.
 //!
-//! For whoever serves `metrics.k8s.io`. A figure is what the Pod's [`Behavior`] says (`simulate.steersman.dev/cpu-usage` and `memory-usage`), and
-//! otherwise that of a program that is idle. Nothing is measured, and nothing changes with time: who asks twice is told the same.
+//! Used to serve `metrics.k8s.io`. The figures come from the Pod's [`Behavior`] (`simulate.steersman.dev/cpu-usage` and
+//! `memory-usage`), or else are those of an idle program. Nothing is measured, and nothing changes with time, so the
+//! figures are always the same.
 
 use crate::kubelet::behavior::Behavior;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use steersman_machinery::usage::Usage;
 
-/// Of a processor: what is said of it is said in thousandths.
+/// Behaviors give CPU usage in thousandths of a processor.
 const NANOS_PER_MILLI: u64 = 1_000_000;
-/// What a container uses that nothing is said of: little, as an idle program does. It is not what the container requests, so that an
+/// The default usage of a container: little, as of an idle program. It is not the container's requests, so that an
 /// autoscaler does not find every Pod to be busy.
 const IDLE: Usage = Usage { cpu_nanos: NANOS_PER_MILLI, memory_bytes: 10 << 20 };
 
-/// What a container of a Pod uses, given how it behaves. `None` if it does not run, or the Pod has none of that name. Init containers and sidecars
-/// have their figures as well while they run.
+/// The usage of a container, given its behavior. `None` if it does not run, or the Pod has no container of that name.
+/// Init containers and sidecars have usage too while they run.
 pub(crate) fn usage(pod: &Pod, container: &str, behavior: &Behavior) -> Option<Usage> {
     let status = pod.status.as_ref()?;
     let mut statuses = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();

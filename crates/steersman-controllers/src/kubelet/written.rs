@@ -1,7 +1,7 @@
-//! The statuses that nodes have written of their Pods and not heard back yet.
+//! The statuses of Pods that nodes have written, until the informer delivers them.
 //!
-//! Whoever reads in a watch that a Pod is ready may ask for its log before the event has come to the node itself. A kubelet answers
-//! from what it has written, as kubernetes' `pkg/kubelet/status` keeps it.
+//! A client that sees in a watch that a Pod is ready may request its log before the event has reached the node itself.
+//! A kubelet answers from the status that it has written, as kubernetes' `pkg/kubelet/status` keeps it.
 
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -9,13 +9,13 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// Clones are the same.
+/// Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     statuses: Arc<RwLock<HashMap<ObjectKey, Status>>>,
 }
 
-/// A status, and the uid of the Pod that has it.
+/// A status, and the uid of its Pod.
 #[derive(Clone, Debug)]
 struct Status {
     uid: String,
@@ -25,20 +25,21 @@ struct Status {
 // === impl Written ===
 
 impl Written {
-    /// Keeps what is about to be written.
+    /// Keeps a status that is about to be written.
     pub(crate) fn keep(&self, key: &ObjectKey, uid: &str, status: Arc<PodStatus>) {
         self.statuses.write().insert(key.clone(), Status { uid: uid.to_owned(), status });
     }
 
-    /// To be called when the event of what was written has come, or the Pod has gone.
+    /// Drops the status of a Pod. To be called when the event of the write has arrived, or the Pod is gone.
     pub(crate) fn forget(&self, key: &ObjectKey) {
-        // Nearly always there is nothing to forget, and those who read need not wait for that.
+        // There is nearly always nothing to drop, and readers need not wait for that.
         if self.statuses.read().contains_key(key) {
             self.statuses.write().remove(key);
         }
     }
 
-    /// A Pod as its node knows it, given how it is found in a cache. What is forgotten is in the cache already, so the cache is asked last.
+    /// A Pod with the status that its node has written, given its lookup in a cache. A dropped status is in the cache
+    /// already, so the cache is read last.
     pub(crate) fn or(&self, key: &ObjectKey, find: impl FnOnce() -> Option<Arc<Pod>>) -> Option<Arc<Pod>> {
         let known = self.statuses.read().get(key).cloned();
         let pod = find()?;
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(known("1").as_deref(), Some("Running"));
         assert_eq!(known("2"), None);
         let late = written.or(&key, || {
-            // The event comes while the log is asked for.
+            // The event arrives during the request for the log.
             written.forget(&key);
             Some(pod("1"))
         });

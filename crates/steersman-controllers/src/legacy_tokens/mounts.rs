@@ -1,4 +1,4 @@
-//! Which Secrets a Pod refers to. Follows upstream's `VisitPodSecretNames`.
+//! The Secrets that a Pod refers to. Follows upstream's `VisitPodSecretNames`.
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, PodSpec, Volume};
 

@@ -1,4 +1,5 @@
-//! What the status of a namespace that ends says about a pass. Types, reasons and sentences are kube-controller-manager's.
+//! The conditions of a namespace that is being deleted, after a pass, with the types, reasons and messages of
+//! kube-controller-manager.
 
 use crate::clock;
 use crate::namespace::content::Outcome;
@@ -7,7 +8,7 @@ use k8s_openapi::api::core::v1::{NamespaceCondition, NamespaceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeMap;
 
-/// The conditions after a pass. One whose status stays keeps the time of its last transition; conditions of others stay.
+/// The conditions after a pass. The transition time is kept while the status stays; conditions of others are kept.
 pub(super) fn of(outcome: &Outcome, present: Option<&NamespaceStatus>, now: Timestamp) -> Vec<NamespaceCondition> {
     let mut conditions = present.and_then(|status| status.conditions.clone()).unwrap_or_default();
     for mut condition in found(outcome, now) {
@@ -70,7 +71,8 @@ fn found(outcome: &Outcome, now: Timestamp) -> [NamespaceCondition; 5] {
     ]
 }
 
-/// A condition that is true while there is trouble: the reason then, and the reason and the sentence without.
+/// A condition that is true while there is trouble. The texts are the reason with trouble, and the reason and the
+/// message without.
 fn condition(
     type_: &str,
     trouble: Option<String>,

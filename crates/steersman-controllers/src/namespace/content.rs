@@ -1,7 +1,7 @@
-//! What is in a namespace: deleting it, and counting what remains.
+//! Deletes the content of a namespace, and counts the remainder.
 //!
-//! Follows upstream's `namespaced_resources_deleter.go`. A kind is counted first, and only where there is something is it deleted and
-//! counted again: most kinds have nothing in most namespaces.
+//! Follows upstream's `namespaced_resources_deleter.go`. A kind is counted first, and deleted and counted again only if
+//! there is an instance: most kinds have no instances in most namespaces.
 
 use crate::served::{Catalog, Served};
 use futures::StreamExt;
@@ -14,48 +14,49 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Instances that a page holds.
+/// The size of a page of a list.
 const PAGE: u32 = 500;
-/// How many kinds are deleted at a time, and instances of a kind that has no deletion of all at once.
+/// How many kinds are deleted concurrently, and how many instances of a kind that does not support deletecollection.
 const AT_ONCE: usize = 8;
 
-/// How a pass went.
+/// The outcome of a pass.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Why some kinds could not be found out.
+    /// Why discovery failed for some groups.
     pub(super) discovery_failure: Option<String>,
-    /// What could not be deleted or counted, and why.
+    /// Failed deletions and counts, with their reasons.
     pub(super) failures: Vec<String>,
-    /// Instances that remain, by `resource.group`. Without Pods while those are waited for: upstream does not say them then.
+    /// Remaining instances by `resource.group`. Pods are left out while they are waited for, as upstream does not
+    /// report them then.
     pub(super) remaining: BTreeMap<String, usize>,
-    /// The same by the finalizer that holds them.
+    /// Remaining instances by the finalizer that holds them.
     pub(super) finalizers: BTreeMap<String, usize>,
-    /// What is waited for.
+    /// The kinds that still have instances.
     pub(super) left: Vec<Left>,
-    /// How long Pods may still take to end.
+    /// How long Pods may still take to terminate.
     pub(super) pods_end_in: Duration,
 }
 
-/// Instances of a kind that remain.
+/// The remaining instances of a kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Left {
     pub(super) served: Served,
     pub(super) n_instances: usize,
     finalizers: BTreeMap<String, usize>,
-    /// The finalizers of each, by its name.
+    /// The finalizers of each instance, by its name.
     pub(super) held: Arc<HashMap<String, Vec<String>>>,
-    /// The resourceVersion of the list that they were counted in.
+    /// The resourceVersion of the list that was counted.
     pub(super) version: String,
 }
 
-/// How the deletion of a kind went.
+/// The outcome of the deletion of a kind.
 #[derive(Default)]
 struct Deleted {
     left: Option<Left>,
     failure: Option<String>,
 }
 
-/// A namespace that ends.
+/// A namespace that is being deleted.
 #[derive(Clone, Copy)]
 pub(super) struct Ending<'a> {
     pub(super) client: &'a Client,
@@ -67,7 +68,7 @@ pub(super) struct Ending<'a> {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Whether nothing is left, and everything was looked at.
+    /// Whether nothing remains, and every kind was checked.
     pub(super) fn is_empty(&self) -> bool {
         self.discovery_failure.is_none() && self.failures.is_empty() && self.left.is_empty()
     }
@@ -85,7 +86,7 @@ impl Outcome {
     }
 }
 
-/// The kinds whose instances go with a namespace.
+/// The kinds whose instances are deleted with a namespace.
 pub(super) fn kinds_of(catalog: &Catalog) -> Vec<Served> {
     let goes =
         |served: &&Served| served.is_preferred && served.is_namespaced() && served.can("delete") && served.can("list");
@@ -95,7 +96,7 @@ pub(super) fn kinds_of(catalog: &Catalog) -> Vec<Served> {
 // === impl Ending ===
 
 impl Ending<'_> {
-    /// Deletes the instances of kinds and says what remains: Pods first, and while there are any, nothing else.
+    /// Deletes the instances of kinds and returns what remains: Pods first, and nothing else while Pods remain.
     pub(super) async fn delete_all(self, kinds: &[Served]) -> Outcome {
         let mut outcome = Outcome::default();
         let (pods, others): (Vec<&Served>, Vec<&Served>) = kinds.iter().partition(|served| is_pods(&served.resource));
@@ -133,7 +134,7 @@ impl Ending<'_> {
         }
     }
 
-    /// The longest grace period of a Pod that has not ended.
+    /// The longest grace period of a Pod that has not terminated.
     async fn longest_grace(self) -> kube::Result<Duration> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), self.namespace);
         let mut page = ListParams::default().limit(PAGE);
@@ -150,7 +151,8 @@ impl Ending<'_> {
         }
     }
 
-    /// Deletes the instances of a kind. What remains without a finalizer is a failure, unless it may take some time.
+    /// Deletes the instances of a kind. Remaining instances without a finalizer are a failure, unless Pods may still
+    /// take time to terminate.
     async fn delete_kind(self, served: &Served, end_in: Duration) -> Deleted {
         match self.try_delete_kind(served).await {
             Ok(left) => {
@@ -236,7 +238,7 @@ fn is_pods(resource: &ApiResource) -> bool {
     resource.group.is_empty() && resource.plural == "pods"
 }
 
-/// A page of what there is, with what waits for initializers: the namespace must not go before it.
+/// A page of a list, including objects that wait for initializers: the namespace must not be removed before them.
 async fn list(client: &Client, collection: &str, page: &ListParams) -> kube::Result<ObjectList<PartialObjectMeta>> {
     let mut request = Request::new(collection).list_metadata(page).map_err(kube::Error::BuildRequest)?;
     let uri = format!("{}&includeUninitialized=true", request.uri());

@@ -1,4 +1,5 @@
-//! Namespaces that wait for what others have to let go: watched, so that they go on when something has gone.
+//! Watches the remaining content of namespaces that are being deleted, so that they are reconciled when something has
+//! gone.
 
 use crate::namespace::content::Left;
 use futures::StreamExt;
@@ -14,18 +15,18 @@ use steersman::ObjectKey;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// So many namespaces are watched at a time. Others are looked at again and again.
+/// The most namespaces that are watched. Others are polled.
 const NAMESPACES_MAX: usize = 64;
-/// So many kinds are watched for one of them.
+/// The most kinds that are watched for one namespace.
 const KINDS_MAX: usize = 8;
-/// Keys that wait for the controller.
+/// The most keys queued for the controller.
 pub(super) const KEYS_MAX: usize = 2 * NAMESPACES_MAX;
-/// The lifetime of a watch. After it, the namespace is looked at in any case.
+/// The lifetime of a watch, after which the namespace is reconciled in any case.
 const WATCH_SECONDS: u32 = 280;
-/// How long after the first change the rest is waited for.
+/// The pause after the first change, in which further changes are collected.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// The namespaces that are watched. Dropping this ends all watches.
+/// The watched namespaces. Dropping this ends all watches.
 pub(super) struct Waiting {
     wake: mpsc::Sender<ObjectKey>,
     watches: Mutex<Watches>,
@@ -45,14 +46,14 @@ impl Waiting {
         Waiting { wake, watches: Mutex::default() }
     }
 
-    /// The namespace is being looked at: what was watched for it is out of date.
+    /// Ends the watches of a namespace that is being reconciled, since they are outdated.
     pub(super) fn end(&self, namespace: &ObjectKey) {
         if let Some(task) = self.watches.lock().by_namespace.remove(namespace) {
             task.abort();
         }
     }
 
-    /// Wakes the namespace once something of `left` has gone. `false` if it cannot be watched.
+    /// Wakes the namespace once an instance of `left` is gone. Returns `false` if it cannot be watched.
     pub(super) fn begin(&self, client: &Client, namespace: &ObjectKey, left: &[Left]) -> bool {
         let can_watch = left.iter().all(|left| left.served.can("watch") && !left.version.is_empty());
         let mut watches = self.watches.lock();
@@ -64,7 +65,7 @@ impl Waiting {
         let (client, key, left, wake) = (client.clone(), namespace.clone(), left.to_vec(), self.wake.clone());
         let task = watches.tasks.spawn(async move {
             until_something_goes(&client, key.name(), &left).await;
-            // Without a receiver there is no controller to wake.
+            // Sending fails only if the controller, as the receiver, is gone.
             drop(wake.send(key).await);
         });
         if let Some(earlier) = watches.by_namespace.insert(namespace.clone(), task) {
@@ -74,7 +75,7 @@ impl Waiting {
     }
 }
 
-/// Returns when all is gone, a moment after something has gone or lost a finalizer, and when a watch ends.
+/// Returns when all instances are gone, shortly after one is gone or has lost a finalizer, and when a watch ends.
 async fn until_something_goes(client: &Client, namespace: &str, left: &[Left]) {
     let mut events = SelectAll::new();
     let params = WatchParams::default().timeout(WATCH_SECONDS);
@@ -83,7 +84,7 @@ async fn until_something_goes(client: &Client, namespace: &str, left: &[Left]) {
         match api.watch_metadata(&params, &one.version).await {
             Ok(watch) => {
                 let held = Arc::clone(&one.held);
-                // Changes of anything but the finalizers change nothing for the namespace.
+                // Only a change of the finalizers can affect the namespace.
                 let matters = move |event: &kube::Result<WatchEvent<PartialObjectMeta>>| match event {
                     Ok(WatchEvent::Bookmark(_)) => false,
                     Ok(WatchEvent::Modified(object)) => {

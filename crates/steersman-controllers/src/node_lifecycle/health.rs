@@ -1,7 +1,7 @@
-//! Whether a Node has said something lately, and what its status says when it has not.
+//! Whether a Node has sent a heartbeat lately, and the status of a Node that has not.
 //!
-//! Times in Nodes and Leases are of other clocks: they are only compared with what they were before. That something is new is
-//! observed, and the time of the observation counts.
+//! Times in Nodes and Leases come from other clocks, so they are only compared with their previous values. A change
+//! counts as a heartbeat at the time at which it is observed.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,19 +10,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a Node may say nothing.
+/// How long a Node may go without a heartbeat.
 const GRACE: Duration = Duration::from_secs(50);
-/// How long a Node may say nothing that has never said that it is ready or not.
+/// How long a Node that has never reported its condition `Ready` may go without a heartbeat.
 const STARTUP_GRACE: Duration = Duration::from_secs(60);
-/// What is unknown of a Node that says nothing.
+/// The conditions that become unknown when a Node sends no heartbeats.
 const UNKNOWN: [&str; 4] = [READY, "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 pub(super) const READY: &str = "Ready";
 
-/// What has been observed of a Node.
+/// The observed state of a Node.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    /// When it was last heard of.
+    /// The time of the last observed heartbeat.
     heard: Instant,
     /// The heartbeat of its condition `Ready`, if it had that condition.
     heartbeat: Option<Option<Timestamp>>,
@@ -34,7 +34,7 @@ pub(super) struct Health {
     pub(super) is_to_mark_pods: bool,
 }
 
-/// The times at which something is observed.
+/// The time of an observation, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) clock: Timestamp,
@@ -44,10 +44,10 @@ pub(super) struct Now {
 // === impl Health ===
 
 impl Health {
-    /// What is known of a Node that was not known before.
+    /// The state of a Node at its first observation.
     pub(super) fn new(node: &Node, lease: Option<&Lease>, now: Now) -> Health {
         let ready = condition(node, READY);
-        // One that has never said anything is taken to be silent since its creation.
+        // A Node that has never reported counts as silent since its creation.
         let age = node.metadata.creation_timestamp.as_ref().map(|created| now.clock.duration_since(created.0));
         let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
         let is_heard = ready.is_some() || lease.is_some();
@@ -62,7 +62,7 @@ impl Health {
         }
     }
 
-    /// Takes account of what a Node and its Lease say now.
+    /// Updates the state from the Node and its Lease.
     pub(super) fn observe(&mut self, node: &Node, lease: Option<&Lease>, now: Now) {
         let seen = condition(node, READY).map(heartbeat);
         if seen != self.heartbeat {
@@ -81,21 +81,21 @@ impl Health {
         }
     }
 
-    /// The Node was told to be unknown: that is not a sign of life.
+    /// Records a write of unknown conditions by this loop, which is not a heartbeat.
     pub(super) fn wrote(&mut self, node: &Node) {
         self.heartbeat = condition(node, READY).map(heartbeat);
     }
 
-    /// Forgets how long the Node has been silent, after a time in which no Node was heard of.
+    /// Restarts the grace period, after a time in which no Node sent heartbeats.
     pub(super) fn excuse(&mut self, now: Instant) {
         self.heard = now;
     }
 
-    /// How long the Node may still be silent; `None` if it has been for too long.
+    /// The rest of the grace period; `None` if it has passed.
     pub(super) fn left(&self, now: Instant) -> Option<Duration> {
         let grace = if self.heartbeat.is_some() { GRACE } else { STARTUP_GRACE };
         let silence = now.saturating_duration_since(self.heard);
-        // The grace itself is not too long.
+        // Silence of exactly the grace period is still allowed.
         grace.checked_sub(silence).map(|left| left.saturating_add(Duration::from_millis(1)))
     }
 }
@@ -125,7 +125,8 @@ pub(super) fn zone(node: &Node) -> String {
     if zone.is_empty() && region.is_empty() { String::new() } else { format!("{region}:\0:{zone}") }
 }
 
-/// The status of a Node that has been silent for too long. `None` if what it says of `Ready` stays: then nothing is written.
+/// The status of a Node that has been silent for too long. `None` if its condition `Ready` stays the same: then nothing
+/// is written.
 pub(super) fn silenced(node: &Node, now: Timestamp) -> Option<NodeStatus> {
     let mut status = node.status.clone().unwrap_or_default();
     let is_known = condition(node, READY).is_none_or(|ready| ready.status != "Unknown");
@@ -167,7 +168,7 @@ mod tests {
         Timestamp::from_second(secs).unwrap()
     }
 
-    /// A Node with these conditions, whose heartbeats are at this time.
+    /// A Node with these conditions and this heartbeat time.
     fn node(conditions: &[(&str, &str)], heartbeat: i64) -> Node {
         let mut node = Node::default();
         node.metadata.creation_timestamp = Some(Time(at(CREATED)));
@@ -186,7 +187,7 @@ mod tests {
         Lease { spec: Some(spec), ..Lease::default() }
     }
 
-    /// A start, and the same later.
+    /// Returns times counted in seconds from a common start.
     fn clock(clock: i64) -> impl Fn(u64) -> Now {
         let instant = Instant::now() + Duration::from_secs(1_000_000);
         move |secs| Now { clock: at(clock), instant: instant + Duration::from_secs(secs) }

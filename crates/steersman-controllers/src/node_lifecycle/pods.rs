@@ -1,7 +1,7 @@
-//! Marks the Pods of a Node that is not ready as not ready either, so that Services leave them out.
+//! Marks the Pods of a Node that is not ready as not ready, so that Services leave them out.
 //!
-//! A Node that falls silent has all its Pods marked ([`mark_all`]); a Pod that comes to a Node that is not ready is marked by itself
-//! ([`reconcile`]). A kubelet that says of itself that it is not ready marks its own.
+//! When a Node stops sending heartbeats, all its Pods are marked ([`mark_all`]); a Pod that is bound to a Node that is
+//! not ready is marked on its own ([`reconcile`]). A kubelet that reports itself as not ready marks its own Pods.
 
 use crate::node_lifecycle::Context;
 use crate::node_lifecycle::health::{self, READY};
@@ -17,7 +17,7 @@ use steersman::cache::Change;
 use steersman::events::EventType;
 use steersman::{Action, BoxError, ObjectKey};
 
-/// Whether a change brings a Pod to a Node.
+/// Whether a change binds a Pod to a Node.
 pub(super) fn is_bound(change: &Change<'_, Pod>) -> bool {
     match change {
         Change::Added(pod, _) => node_name(pod).is_some(),
@@ -28,7 +28,7 @@ pub(super) fn is_bound(change: &Change<'_, Pod>) -> bool {
     }
 }
 
-/// Of a Pod that has come to a Node.
+/// Marks a Pod that was bound to a Node that is not ready.
 pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, BoxError> {
     let pod = cx.pods.get(&key)?;
     let Some(name) = node_name(&pod) else { return Ok(Action::AwaitChange) };
@@ -42,7 +42,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     Ok(Action::AwaitChange)
 }
 
-/// Marks all Pods of a Node, and tries all before the first error counts.
+/// Marks all Pods of a Node, trying all before it returns the first error.
 pub(super) async fn mark_all(cx: &Context, node: &str) -> Result<(), BoxError> {
     let mut first = Ok(());
     for pod in cx.pods_by_node.get(node)? {
@@ -61,12 +61,12 @@ async fn mark(cx: &Context, pod: &Pod) -> Result<(), Refused> {
             Ok(())
         }
         Err(error) if refusal::is_gone(&error) => Ok(()),
-        // A conflict too: the Pod has changed, and nothing else would bring it back here.
+        // A conflict is an error too: the Pod has changed, and no event would bring it back here.
         Err(error) => Err(Refused::to("mark a pod as not ready")(error)),
     }
 }
 
-/// The Pod as not ready. `None` if it is so, or does not say.
+/// The Pod as not ready. `None` if it is not ready already, or has no such condition.
 fn marked(pod: &Pod, now: Timestamp) -> Option<Pod> {
     let mut pod = pod.clone();
     let conditions = pod.status.as_mut()?.conditions.as_mut()?;

@@ -1,4 +1,4 @@
-//! Which taints and labels a Node is to have, by its conditions.
+//! Computes the taints and labels of a Node from its conditions.
 
 use crate::node_lifecycle::health::{self, READY};
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ const NO_SCHEDULE: &str = "NoSchedule";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// Condition, status, and the taint that follows.
+/// A condition, its status, and the taint for it.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     (READY, "False", NOT_READY),
     (READY, "Unknown", UNREACHABLE),
@@ -20,28 +20,28 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
-/// Labels, and those of old that say the same.
+/// Labels, and their deprecated equivalents.
 const LABELS: [(&str, &str); 2] =
     [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
 
-/// What becomes of a Node's taints with NoExecute.
+/// The change of a Node's NoExecute taints.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NoExecute {
-    /// It gets this one. If it has none yet, it waits for its turn.
+    /// Add this taint. If the Node has none yet, it waits for its turn.
     Add {
         key: &'static str,
     },
     Keep,
-    /// It has neither.
+    /// Remove both taints.
     Remove,
-    /// It has one of them, and is to have the other at once.
+    /// Replace one of the taints by the other at once.
     Swap {
         to: &'static str,
         from: &'static str,
     },
 }
 
-/// Which taint with NoExecute a Node is to have. `is_all_disrupted`: no Node of the cluster is ready.
+/// The NoExecute taint that a Node should have. `is_all_disrupted`: no Node of the cluster is ready.
 pub(super) fn no_execute(node: &Node, is_all_disrupted: bool) -> NoExecute {
     let Some(ready) = health::condition(node, READY) else { return NoExecute::Keep };
     let (key, other) = match ready.status.as_str() {
@@ -60,7 +60,7 @@ pub(super) fn no_execute(node: &Node, is_all_disrupted: bool) -> NoExecute {
     }
 }
 
-/// The taints of a Node as they are to be.
+/// The taints that a Node should have.
 pub(super) fn wanted(node: &Node, no_execute: NoExecute, now: Timestamp) -> Vec<Taint> {
     let scheduling = no_schedule(node);
     let is_ours = |key: &str| key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(.., taint)| *taint == key);
@@ -92,7 +92,7 @@ pub(super) fn wanted(node: &Node, no_execute: NoExecute, now: Timestamp) -> Vec<
     wanted
 }
 
-/// The keys of the taints with NoSchedule that follow from what a Node says.
+/// The keys of the NoSchedule taints for a Node's conditions.
 fn no_schedule(node: &Node) -> Vec<&'static str> {
     let is_said =
         |type_: &str, status: &str| health::condition(node, type_).is_some_and(|condition| condition.status == status);

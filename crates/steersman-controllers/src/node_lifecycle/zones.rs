@@ -1,47 +1,47 @@
-//! How fast Nodes are tainted with NoExecute, by failure zone: the more of a zone is not ready, the more likely it is that the
-//! network is to blame and not its Nodes. When no zone has a ready Node, none is tainted.
+//! How fast Nodes are tainted with NoExecute, by failure zone: the more Nodes of a zone are not ready, the more likely
+//! the network is to blame and not the Nodes. When no zone has a ready Node, none is tainted.
 //!
-//! Follows upstream's `handleDisruption` and its rate-limited queues: one Node in ten seconds and zone, of a large zone with more than
-//! half of its Nodes not ready one in a hundred seconds, of a small one none.
+//! Follows upstream's `handleDisruption` and its rate-limited queues: one Node per zone in ten seconds. With more than
+//! half of its Nodes not ready, a large zone has one Node tainted in a hundred seconds, and a small one none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long it takes until a zone's next Node may be tainted.
+/// The pause before the next Node of a zone may be tainted.
 const PERIOD: Duration = Duration::from_secs(10);
 const PERIOD_SLOW: Duration = Duration::from_secs(100);
-/// Of so many Nodes a small zone consists at most.
+/// The most Nodes of a small zone.
 const SMALL_NODES_MAX: usize = 50;
-/// The part of a zone that is not ready from which on it is disrupted.
+/// The fraction of not ready Nodes from which a zone is disrupted.
 const DISRUPTED: f64 = 0.55;
-/// How many Nodes are not ready in a disrupted zone at least.
+/// The fewest not ready Nodes of a disrupted zone.
 const DISRUPTED_NODES_MIN: usize = 3;
-/// How long a Node waits in any case, so that Nodes that fail together are seen together.
+/// How long a Node waits in any case, so that Nodes that fail together are judged together.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// The Nodes of a zone.
+/// The number of Nodes in a zone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Count {
     pub(super) ready: usize,
     pub(super) not_ready: usize,
 }
 
-/// All zones.
+/// The failure zones of the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
     zones: BTreeMap<String, Zone>,
     is_all_disrupted: bool,
 }
 
-/// What a change of the zones asks for.
+/// The actions due after a change of the zones.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Turn {
-    /// There is a ready Node again: the silence of all Nodes begins anew, and all are looked at.
+    /// A Node is ready again: the grace periods of all Nodes start over, and all Nodes are reconciled.
     Leaves,
-    /// No Node is ready any more: none keeps a taint with NoExecute, and all are looked at.
+    /// No Node is ready any more: the NoExecute taints are removed from all Nodes, and all Nodes are reconciled.
     Enters,
-    /// These Nodes, which wait to be tainted, are looked at.
+    /// These Nodes, which wait to be tainted, are reconciled.
     Wake(Vec<String>),
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Turn {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Permit {
     After(Duration),
-    /// Not before its zone changes.
+    /// Not before the zone's state changes.
     Never,
     Now,
 }
@@ -69,7 +69,7 @@ struct Zone {
     waiting: Waiting,
 }
 
-/// Lets one through in a period.
+/// A rate limiter that lets one through per period.
 #[derive(Clone, Copy, Debug)]
 struct Limiter {
     /// `None` lets none through.
@@ -77,7 +77,7 @@ struct Limiter {
     taken: Option<Instant>,
 }
 
-/// Nodes that wait, in the order in which they came.
+/// The waiting Nodes, in order of arrival.
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
@@ -93,7 +93,7 @@ impl Zones {
         self.is_all_disrupted
     }
 
-    /// Takes account of the Nodes that there are.
+    /// Updates the zones with the current Nodes.
     pub(super) fn update(&mut self, counts: &BTreeMap<String, Count>, now: Instant) -> Option<Turn> {
         let states: BTreeMap<&str, State> = counts.iter().map(|(zone, count)| (zone.as_str(), count.state())).collect();
         self.zones.retain(|name, zone| states.contains_key(name.as_str()) || !zone.waiting.nodes.is_empty());
@@ -131,7 +131,7 @@ impl Zones {
         }
     }
 
-    /// Asks for a Node to be tainted. Permitted, it waits no more.
+    /// Asks whether a Node may be tainted. A permitted Node waits no longer.
     pub(super) fn permit(&mut self, zone: &str, node: &str, now: Instant) -> Permit {
         let zone = self.zones.entry(zone.to_owned()).or_insert_with(Zone::new);
         let (is_first, since) = zone.waiting.join(node, now);
@@ -139,7 +139,7 @@ impl Zones {
         let settling = SETTLE.saturating_sub(now.saturating_duration_since(since));
         let wait = match is_first {
             true => wait.max(settling),
-            // Behind another, which goes first.
+            // Another Node is ahead.
             false => wait.max(settling).max(SETTLE),
         };
         if !wait.is_zero() {
@@ -150,14 +150,14 @@ impl Zones {
         Permit::Now
     }
 
-    /// A Node that was permitted was not tainted after all: the next is permitted in its place.
+    /// Gives back the permit of a Node that was not tainted after all, so that the next is permitted.
     pub(super) fn give_back(&mut self, zone: &str) {
         if let Some(zone) = self.zones.get_mut(zone) {
             zone.limiter.taken = None;
         }
     }
 
-    /// A Node is not to be tainted any more.
+    /// Removes a Node that need not be tainted any more.
     pub(super) fn forget(&mut self, zone: &str, node: &str) {
         if let Some(zone) = self.zones.get_mut(zone) {
             zone.waiting.leave(node);
@@ -177,7 +177,7 @@ impl Count {
 }
 
 impl State {
-    /// The period in which one Node of a zone is tainted.
+    /// The pause between the taints of two Nodes of a zone.
     fn period(self, count: Count) -> Option<Duration> {
         match self {
             State::Full | State::Initial | State::Normal => Some(PERIOD),
@@ -194,14 +194,14 @@ impl Zone {
 }
 
 impl Limiter {
-    /// How long until the next is let through; `None` if none is.
+    /// How long until the next is let through; `None` if none will be.
     fn wait(&self, now: Instant) -> Option<Duration> {
         let period = self.period?;
         let elapsed = self.taken.map(|taken| now.saturating_duration_since(taken));
         Some(elapsed.map_or(Duration::ZERO, |elapsed| period.saturating_sub(elapsed)))
     }
 
-    /// Goes on with another period. A Node that still had to wait, waits for the whole new period from now on.
+    /// Changes the period. A Node that still had to wait, waits for the whole new period from now on.
     fn swap(&mut self, period: Option<Duration>, now: Instant) {
         if self.period == period {
             return;
@@ -212,7 +212,7 @@ impl Limiter {
 }
 
 impl Waiting {
-    /// Whether the Node is the first, and since when it has waited.
+    /// Adds the Node unless it waits already. Returns whether it is the first, and since when it has waited.
     fn join(&mut self, node: &str, now: Instant) -> (bool, Instant) {
         let number = *self.numbers.entry(node.to_owned()).or_insert_with(|| {
             self.nodes.insert(self.next, (node.to_owned(), now));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whoever asks, leaves and asks again, and whenever.
+        /// Nodes ask, leave and ask again in any order and at any time.
         #[test]
         fn two_nodes_of_a_zone_are_never_tainted_within_ten_seconds_and_whoever_keeps_asking_is(
             asks in proptest::collection::vec((0_u8..4, proptest::bool::weighted(0.2), 0_u64..5_000), 1..80),

@@ -1,7 +1,7 @@
-//! Objects by their labels: those that a selector matches, without looking at all others of their namespace.
+//! An index of objects by their labels, to find those that a selector matches without scanning the namespace.
 //!
-//! Each label of each object is in the index by a hash of the namespace, the name of the label and its value. What a selector finds
-//! there is compared with the whole selector, so that equal hashes do no harm.
+//! Each label of each object is in the index under a hash of the namespace and the label's key and value. The objects
+//! found there are compared with the whole selector, so that hash collisions do no harm.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{Selector, SelectorExt as _};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use steersman::cache::{CachedResource, Index, Indexer, Informer};
 use steersman::{Lister, LookupError};
 
-/// The labels of an object, or what a selector wants of them.
+/// The labels of an object, or those that a selector requires.
 pub(crate) type Labels = BTreeMap<String, String>;
 
 /// Objects of one kind by their labels.
@@ -33,7 +33,7 @@ impl<K: CachedResource> ByLabel<K> {
         ByLabel { index, indexer: informer.indexer(), lister: informer.lister() }
     }
 
-    /// Those in a namespace that have all of `labels`, of which there is at least one.
+    /// The objects in a namespace that have all of `labels`, which must not be empty.
     pub(crate) fn with_all(&self, namespace: &str, labels: &Labels) -> Result<Vec<Arc<K>>, LookupError> {
         let Some((name, value)) = labels.first_key_value() else { return Ok(Vec::new()) };
         self.index.get_where(&hash(namespace, name, value), |metadata| {
@@ -41,7 +41,8 @@ impl<K: CachedResource> ByLabel<K> {
         })
     }
 
-    /// Those in a namespace with one of some values of a label whose metadata passes. Nothing else is decoded.
+    /// The objects in a namespace whose label has one of these values and whose metadata passes. Other objects are not
+    /// decoded.
     pub(crate) fn with_any(
         &self,
         namespace: &str,
@@ -58,12 +59,12 @@ impl<K: CachedResource> ByLabel<K> {
         Ok(found)
     }
 
-    /// Those in a namespace whose metadata passes.
+    /// The objects in a namespace whose metadata passes.
     pub(crate) fn in_namespace(&self, namespace: &str, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
         self.indexer.list_in_where(namespace, passes)
     }
 
-    /// Those in a namespace that a selector matches; an empty one matches all. One that is no selector matches nothing.
+    /// The objects in a namespace that a selector matches. An empty selector matches all, an invalid one nothing.
     pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Result<Vec<Arc<K>>, LookupError> {
         let Ok(whole) = Selector::try_from(selector.clone()) else { return Ok(Vec::new()) };
         let Some((name, value)) = selector.match_labels.iter().flatten().next() else {
@@ -85,14 +86,14 @@ pub(crate) fn has_all(labels: Option<&Labels>, wanted: &Labels) -> bool {
     wanted.iter().all(|(name, value)| labels.is_some_and(|labels| labels.get(name) == Some(value)))
 }
 
-/// What stands for a label of an object in a namespace.
+/// The index key of a label of an object in a namespace.
 pub(crate) fn hash(namespace: &str, name: &str, value: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (namespace, name, value).hash(&mut hasher);
     hasher.finish()
 }
 
-/// A selector as upstream's Events have it, in the syntax of Go.
+/// A selector in Go's syntax, as upstream's Events print it.
 pub(crate) fn go_text(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();

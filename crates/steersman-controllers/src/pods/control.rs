@@ -1,6 +1,6 @@
-//! Creating and deleting the Pods of an owner, with the Events that say so.
+//! Creates and deletes the Pods of an owner, and records Events.
 //!
-//! Follows upstream's `RealPodControl`: its reasons and sentences.
+//! Follows upstream's `RealPodControl`: its reasons and messages.
 
 use crate::dependents;
 use crate::namespaces::Namespaces;
@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use steersman::InformerFactory;
 use steersman::events::{EventRecorder, EventType};
 
-/// Creates and deletes Pods in the name of owners, and records it.
+/// Creates and deletes Pods on behalf of owners, and records Events.
 #[derive(Clone)]
 pub(crate) struct PodControl {
     pub(crate) client: Client,
@@ -22,16 +22,16 @@ pub(crate) struct PodControl {
 }
 
 impl PodControl {
-    /// `component` is what the Events are said to come from.
+    /// `component` is the source of the Events.
     pub(crate) fn new(informers: &InformerFactory, client: Client, component: &str) -> PodControl {
         let events = EventRecorder::new(client.clone(), component);
         PodControl { client, events, namespaces: Namespaces::of(informers) }
     }
 
-    /// Creates a Pod that [`from_template`] has made, or somebody has changed since.
+    /// Creates a Pod built by [`from_template`], possibly with changes.
     ///
     /// # Errors
-    /// When the server refuses; an Event says so, unless the namespace is being deleted.
+    /// When the server refuses; an Event reports it, unless the namespace is being deleted.
     pub(crate) async fn create<O: Resource<DynamicType = ()>>(&self, owner: &O, pod: &Pod) -> Result<Pod, Refused> {
         let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
         match Api::<Pod>::namespaced(self.client.clone(), namespace).create(&PostParams::default(), pod).await {
@@ -50,10 +50,11 @@ impl PodControl {
         }
     }
 
-    /// Deletes exactly this Pod. After this the Pod is gone or going, which the caches will show.
+    /// Deletes exactly this Pod. After this the Pod is gone or being deleted, which the caches will show.
     ///
     /// # Errors
-    /// When the server refuses; an Event says so. A conflict too: an admission webhook may deny with that code.
+    /// When the server refuses; an Event reports it. A conflict is reported too: an admission webhook may deny with
+    /// that code.
     pub(crate) async fn delete<O: Resource<DynamicType = ()>>(&self, owner: &O, pod: &Pod) -> Result<(), Refused> {
         let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -74,7 +75,7 @@ impl PodControl {
     }
 }
 
-/// The Pod that a template describes, controlled by `owner` and named after it by the server.
+/// The Pod for a template, controlled by `owner` and with a generated name.
 pub(crate) fn from_template<O: Resource<DynamicType = ()>>(owner: &O, template: &PodTemplateSpec) -> Pod {
     let described = template.metadata.clone().unwrap_or_default();
     let name = owner.meta().name.as_deref().unwrap_or_default();

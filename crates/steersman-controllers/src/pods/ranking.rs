@@ -1,4 +1,4 @@
-//! In which order an owner with too many Pods gives them up.
+//! The order in which an owner with too many Pods deletes them.
 //!
 //! Follows upstream's `ActivePodsWithRanks`.
 
@@ -10,16 +10,17 @@ use std::sync::Arc;
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// What decides how soon a Pod is given up: the smaller, the sooner.
+/// The rank of a Pod. The Pod with the lowest rank is deleted first.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Rank {
     is_assigned: bool,
     phase: u8,
     is_ready: bool,
     deletion_cost: i32,
-    /// Where more related Pods are on the same node, one goes sooner.
+    /// Pods with more related Pods on the same node are deleted first.
     n_on_same_node: Reverse<usize>,
-    /// One that became ready later goes sooner. The time is that of a power of two, so that Pods of like age go by chance.
+    /// Pods that became ready later are deleted first. Ages are compared by powers of two, so that later criteria
+    /// decide among Pods of similar age.
     ready_for: u32,
     restarts: Reverse<i32>,
     created_for: u32,
@@ -43,7 +44,7 @@ pub(crate) fn rank(pod: &Pod, n_on_same_node: usize, now: Timestamp) -> Rank {
     }
 }
 
-/// The logarithm of an age in seconds. What has no beginning has just begun.
+/// The logarithm of an age in seconds. An unknown start counts as now.
 fn age(since: Option<Timestamp>, now: Timestamp) -> u32 {
     let Some(since) = since else { return 0 };
     let seconds = now.duration_since(since).as_secs();
@@ -55,7 +56,7 @@ fn deletion_cost(pod: &Pod) -> i32 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The most restarts of a container.
+/// The highest restart count of a container.
 fn restarts(pod: &Pod) -> i32 {
     let status = pod.status.as_ref();
     let of = |statuses: Option<&Vec<k8s_openapi::api::core::v1::ContainerStatus>>| {
@@ -65,7 +66,7 @@ fn restarts(pod: &Pod) -> i32 {
         .max(of(status.and_then(|status| status.init_container_statuses.as_ref())))
 }
 
-/// Puts those that go first at the beginning. Those of one rank go by name, so that the outcome is certain.
+/// Sorts Pods in the order of deletion. Pods of equal rank are ordered by name, so that the result is deterministic.
 pub(crate) fn sort(pods: &mut [Arc<Pod>], n_on_same_node: impl Fn(&Pod) -> usize, now: Timestamp) {
     pods.sort_by_cached_key(|pod| (rank(pod, n_on_same_node(pod), now), pod.metadata.name.clone()));
 }

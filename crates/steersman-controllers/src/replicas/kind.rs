@@ -1,4 +1,4 @@
-//! What ReplicaSets and ReplicationControllers differ in.
+//! The differences between ReplicaSets and ReplicationControllers.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
@@ -15,20 +15,20 @@ use steersman::cache::CachedResource;
 pub(crate) trait Kind:
     CachedResource + Debug + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize
 {
-    /// What Events come from, and the name of the controller in logs.
+    /// The source of Events, and the name of the controller in logs.
     const COMPONENT: &'static str;
-    /// Whether the status says how many Pods are terminating.
+    /// Whether the status has the number of terminating Pods.
     const COUNTS_TERMINATING: bool;
 
     fn label_selector(&self) -> LabelSelector;
-    /// `None` if there is no template or the selector is none.
+    /// `None` if there is no template or the selector is invalid.
     fn wanted(&self) -> Option<Wanted<'_>>;
     fn status(&self) -> ReplicaSetStatus;
     /// The same object with this status.
     fn with_status(&self, status: ReplicaSetStatus) -> Self;
 }
 
-/// What a spec says.
+/// The desired state in a spec.
 pub(crate) struct Wanted<'a> {
     pub(crate) replicas: i32,
     pub(crate) min_ready_seconds: i32,

@@ -1,4 +1,4 @@
-//! What is to be done for an owner of replicas, and what its status says. Reads and writes nothing.
+//! Plans the Pods to create or delete for an owner of replicas, and its status. Reads and writes nothing.
 
 use crate::pods::{self, Availability};
 use crate::replicas::kind::Wanted;
@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many Pods are created or deleted in one reconcile, as upstream does.
+/// The most Pods that one reconcile creates or deletes, as upstream.
 const BURST: usize = 500;
 
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// What brings the number of Pods nearer to what is wanted.
+/// The action that brings the number of Pods closer to the desired one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Step {
     Create(usize),
@@ -23,14 +23,14 @@ pub(crate) enum Step {
     Nothing,
 }
 
-/// What the condition `ReplicaFailure` says.
+/// The reason and message of the condition `ReplicaFailure`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-/// What the status says of the Pods.
+/// The numbers of Pods for the status.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Counts {
     replicas: usize,
@@ -38,11 +38,11 @@ pub(crate) struct Counts {
     ready: usize,
     available: usize,
     terminating: Option<usize>,
-    /// After how long one of those that are ready will be available.
+    /// How soon a ready Pod becomes available.
     pub(crate) next_available: Option<Duration>,
 }
 
-/// What is to be done when so many Pods count.
+/// The action due at this number of active Pods.
 pub(crate) fn step(wanted: i32, n_active: usize) -> Step {
     let wanted = usize::try_from(wanted).unwrap_or(0);
     if n_active < wanted {
@@ -54,7 +54,7 @@ pub(crate) fn step(wanted: i32, n_active: usize) -> Step {
     }
 }
 
-/// The status after a step. That of an object that has not changed is the known one, to the byte.
+/// The status after a step. It equals the known one to the byte if nothing has changed.
 pub(crate) fn status(
     known: &ReplicaSetStatus,
     counts: &Counts,
@@ -73,7 +73,7 @@ pub(crate) fn status(
     }
 }
 
-/// A failure that is said already keeps its first reason and time.
+/// Updates the conditions. A failure that is already reported keeps its first reason and time.
 fn conditions(
     known: &[ReplicaSetCondition],
     failure: Option<Failure>,
@@ -96,7 +96,7 @@ fn conditions(
     Some(conditions).filter(|conditions| !conditions.is_empty())
 }
 
-/// As the API leaves it out when it is zero.
+/// The count, or `None` for zero, which the API omits.
 fn count(n: usize) -> Option<i32> {
     Some(capped(n)).filter(|&n| n != 0)
 }
@@ -105,7 +105,7 @@ fn capped(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
-/// How many active Pods are on each node, and without one under an empty name.
+/// The number of active Pods on each node; Pods without a node are under an empty name.
 pub(crate) fn count_by_node(pods: &[Arc<Pod>]) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     for pod in pods.iter().filter(|pod| pods::is_active(pod)) {

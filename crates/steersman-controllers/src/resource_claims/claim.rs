@@ -1,4 +1,4 @@
-//! What is done for a claim: who has reserved it and is gone or done, and what follows when nobody is left.
+//! Reconciles a claim: removes reservations of Pods that are gone or done, and deallocates it when none is left.
 
 use crate::refusal::{self, Refused};
 use crate::resource_claims::{Context, Error, FINALIZER, is_done};
@@ -37,7 +37,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     Ok(Action::AwaitChange)
 }
 
-/// Whether who reserved a claim may still need it. Of others than Pods nothing is known.
+/// Whether the holder of a reservation may still need the claim. Holders other than Pods are kept.
 async fn still_reserves(cx: &Context, namespace: &str, by: &ResourceClaimConsumerReference) -> Result<bool, Error> {
     if by.resource != "pods" || by.api_group.as_deref().is_some_and(|group| !group.is_empty()) {
         return Ok(true);
@@ -46,14 +46,14 @@ async fn still_reserves(cx: &Context, namespace: &str, by: &ResourceClaimConsume
     if let Some(pod) = cx.pods.find(&ObjectKey::namespaced(namespace, &by.name))? {
         return Ok(needs(&pod));
     }
-    // The cache may not have it yet.
+    // The cache may not have the Pod yet.
     let pods = Api::<Pod>::namespaced(cx.client.clone(), namespace);
     let found = pods.get_opt(&by.name).await.map_err(Refused::to(format!("read the pod {:?}", by.name)))?;
     Ok(found.is_some_and(|pod| needs(&pod)))
 }
 
-/// Takes reservations off a claim, and with the last one its allocation and its finalizer. If it has changed since it was read, an event
-/// follows.
+/// Removes reservations from a claim, and with the last one its allocation and its finalizer. If the claim has changed
+/// since it was read, an event follows.
 async fn release(
     claims: &Api<ResourceClaim>,
     claim: &ResourceClaim,
@@ -80,7 +80,8 @@ async fn release(
     }
 }
 
-/// Whether a claim was made for a Pod that is done or was replaced. That of a Pod that is gone is for the garbage collector.
+/// Whether a claim was created for a Pod that is done or was replaced. The claim of a Pod that is gone is left to the
+/// garbage collector.
 fn is_of_done_pod(cx: &Context, namespace: &str, claim: &ResourceClaim) -> Result<bool, LookupError> {
     let Some(owner) = owners::controller_of(claim) else { return Ok(false) };
     if owner.kind != "Pod" || owner.api_version != "v1" {

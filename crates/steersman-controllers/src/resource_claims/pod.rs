@@ -1,4 +1,4 @@
-//! What is done for a Pod with claims: making those that it describes by template, and reserving them once it has a node.
+//! Handles a Pod with resource claims: creates those that it defines by template, and reserves them once it has a node.
 
 use crate::dependents;
 use crate::pods;
@@ -17,7 +17,7 @@ use steersman::events::EventType;
 use steersman::{Action, ObjectKey};
 
 const FIELD_MANAGER: &str = "ResourceClaimController";
-/// The longest beginning of a name that leaves room for a hyphen and five characters.
+/// The longest prefix of a name that leaves room for a hyphen and five characters.
 const BASE_LEN_MAX: usize = 57;
 /// How many Pods may have reserved a claim.
 const RESERVED_MAX: usize = 256;
@@ -46,7 +46,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     }
     if !made.is_empty() {
         name_in_status(cx, &key, &made).await?;
-        // The event of the status leads on.
+        // The event of the status update continues the work.
         return Ok(Action::AwaitChange);
     }
     reserve(cx, &key, &pod).await?;
@@ -60,7 +60,7 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// The name of the claim of an entry, if the status is to have it.
+/// The name of the claim of an entry, if the status should have it.
 async fn ensure(
     cx: &Context,
     pod_key: &ObjectKey,
@@ -75,12 +75,12 @@ async fn ensure(
             if claim.is_some_and(|claim| is_for(&claim, pod)) {
                 return Ok(None);
             }
-            // Deleted, or another one's now: a new one is made.
+            // The claim is deleted, or belongs to another Pod now: a new one is created.
         }
         Named::Unknown => {}
     }
     let Some(template_name) = &entry.resource_claim_template_name else { return Ok(None) };
-    // One that was made before the status could be written.
+    // A claim that was created before the status could be written.
     let owned = cx.by_owner.get(pod.metadata.uid.as_deref().unwrap_or_default())?;
     let is_of_entry = |claim: &Arc<ResourceClaim>| {
         claim.metadata.annotations.as_ref().and_then(|all| all.get(POD_CLAIM)) == Some(&entry.name)
@@ -114,7 +114,7 @@ async fn ensure(
     Ok(refusal::record_creation(&cx.written, pod_key, claim)?.metadata.name)
 }
 
-/// The beginning of a claim's name: those of the Pod and of the entry, cut in proportion if they are too long.
+/// The prefix of a claim's name: the names of the Pod and of the entry, cut in proportion if they are too long.
 fn generate_name(pod: &str, entry: &str) -> String {
     let whole = format!("{pod}-{entry}-");
     if whole.len() <= BASE_LEN_MAX {
@@ -147,7 +147,7 @@ async fn name_in_status(cx: &Context, key: &ObjectKey, made: &BTreeMap<String, S
     }
 }
 
-/// Reserves the allocated claims of a Pod that has got its node without the scheduler.
+/// Reserves the allocated claims of a Pod that got its node without the scheduler.
 async fn reserve(cx: &Context, key: &ObjectKey, pod: &Pod) -> Result<(), Error> {
     if pods::node_name(pod).is_none() {
         return Ok(());

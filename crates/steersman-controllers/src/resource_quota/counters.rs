@@ -1,7 +1,7 @@
-//! The number of objects of kinds that some quota holds, by watching their metadata.
+//! Counts the objects of kinds that a quota limits by their number only, by watching their metadata.
 //!
-//! A kind is watched from when it is counted first. The watch ends when no quota holds the kind any more, and when its definition is
-//! deleted.
+//! The watch of a kind starts when it is first counted. It ends when no quota limits the kind any more, or its
+//! definition is deleted.
 
 use crate::discovery;
 use crate::refusal::{self, Refused};
@@ -18,10 +18,10 @@ use steersman::queue::WorkQueue;
 use steersman::{InformerFactory, Lister, LookupError, ObjectKey, Scope};
 use tokio_util::task::AbortOnDropHandle;
 
-/// What makes a kind known.
+/// The kind that defines other kinds.
 pub(crate) type Definition = CustomResourceDefinition;
 
-/// An object of any kind, of which nothing but the metadata is known.
+/// The metadata of an object of any kind.
 type Counted = PartialObjectMeta<DynamicObject>;
 
 const VERBS: [&str; 4] = ["create", "delete", "list", "watch"];
@@ -33,23 +33,23 @@ pub(crate) struct Counters {
     queue: Arc<OnceLock<WorkQueue<ObjectKey>>>,
 }
 
-/// A watch of a kind. It ends when this is dropped.
+/// A watch of a kind. Dropping it ends the watch.
 struct Counter {
     informer: Informer<Counted>,
     _running: Running,
-    /// Wakes the quotas that hold the kind, once it is listed.
+    /// Wakes the quotas that limit the kind, once its objects are listed.
     _waking: AbortOnDropHandle<()>,
 }
 
-/// How many objects of a kind there are.
+/// The number of objects of a kind.
 pub(crate) enum Number {
     Known(usize),
-    /// They are not listed yet. The quotas that hold the kind are woken when they are.
+    /// The objects are not listed yet. The quotas that limit the kind are woken when they are.
     NotListed,
     NotServed,
 }
 
-/// Wakes the quotas that count a kind: those of the namespace of an object that is gone.
+/// Wakes the quotas that limit a kind, in the namespace of a deleted object.
 #[derive(Clone)]
 struct Replenish {
     held: Held,
@@ -57,7 +57,7 @@ struct Replenish {
     queue: Arc<OnceLock<WorkQueue<ObjectKey>>>,
 }
 
-/// The quotas in a namespace that hold something by a name that passes.
+/// The quotas in a namespace that limit a resource whose name passes.
 pub(crate) fn concerned(
     quotas: &Lister<ResourceQuota>,
     namespace: Option<&str>,
@@ -80,16 +80,16 @@ impl Counters {
         Counters { client, quotas, kinds: Mutex::default(), queue: Arc::default() }
     }
 
-    /// Says where quotas are queued to be counted.
+    /// Sets the queue for quotas that are to be recounted.
     pub(crate) fn wakes(&self, queue: WorkQueue<ObjectKey>) {
-        // Said once, when the loop is put together.
+        // Called once, when the loop is built, so the cell is empty.
         let _ = self.queue.set(queue);
     }
 
-    /// How many objects of a kind are in a namespace.
+    /// The number of objects of a kind in a namespace.
     ///
     /// # Errors
-    /// When the server does not say whether it serves the kind.
+    /// When the server does not answer whether it serves the kind.
     pub(crate) async fn count(&self, group: &str, resource: &str, namespace: &str) -> Result<Number, Refused> {
         let held = Held::Object { group: group.to_owned(), resource: resource.to_owned() };
         let known = self.kinds.lock().get(&held).cloned();
@@ -126,7 +126,7 @@ impl Counters {
         counter
     }
 
-    /// Ends the watches of kinds that no quota holds.
+    /// Ends the watches of kinds that no quota limits.
     pub(crate) fn drop_unused(&self) -> Result<(), LookupError> {
         if self.kinds.lock().is_empty() {
             return Ok(());
@@ -137,7 +137,8 @@ impl Counters {
         Ok(())
     }
 
-    /// Ends the watch of a kind whose definition is gone, and gives the quotas that hold it: they are to be counted when it comes.
+    /// Ends the watch of a kind whose definition is gone. Returns the quotas that limit the kind: they are to be
+    /// recounted when it is served.
     pub(crate) fn definition_changed(&self, change: &Change<'_, PartialObjectMeta<Definition>>) -> Vec<ObjectKey> {
         let Some(key) = change.key() else { return Vec::new() };
         let Some((resource, group)) = key.name().split_once('.') else { return Vec::new() };
@@ -151,7 +152,8 @@ impl Counters {
         quotas.iter().filter(|quota| holds(quota)).map(|quota| ObjectKey::of(&**quota)).collect()
     }
 
-    /// The kind by its group and plural, if objects of it are made, deleted and watched in namespaces.
+    /// The kind with this group and plural, if it is namespaced and its objects can be created, deleted, listed and
+    /// watched.
     async fn discover(&self, group: &str, resource: &str) -> Result<Option<ApiResource>, Refused> {
         let said = Refused::to(format!("find out whether {resource:?} of {group:?} are served"));
         match self.try_discover(group, resource).await {

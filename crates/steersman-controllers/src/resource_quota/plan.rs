@@ -1,4 +1,4 @@
-//! What the status of a quota should be, of the objects that there are.
+//! Computes the status of a quota from the existing objects.
 
 use crate::pods;
 use jiff::Timestamp;
@@ -12,26 +12,26 @@ use std::time::Duration;
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::quota::{self, Subject};
 
-/// The kinds that a short name counts, as `count/` does.
+/// The kinds that are counted by their short names as well as by `count/`.
 const SHORT: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 const COUNT: &str = "count/";
 
-/// What a quota counts under some names.
+/// The kind of objects that a resource name of a quota counts.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Held {
     Claim,
-    /// Objects of any other kind, of which only the number counts.
+    /// Objects of any other kind, which are only counted.
     Object {
         group: String,
         resource: String,
     },
     Pod,
     Service,
-    /// Nothing that there is.
+    /// The name counts no kind of objects.
     Unknown,
 }
 
-/// What is used, by the names of a quota.
+/// The usage, by the resource names of a quota.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     used: BTreeMap<String, Quantity>,
@@ -40,7 +40,7 @@ pub(crate) struct Usage {
 // === impl Held ===
 
 impl Held {
-    /// What a quota counts under a name.
+    /// The kind of objects that a resource name counts.
     pub(crate) fn of(name: &str) -> Held {
         for held in [Held::Claim, Held::Pod, Held::Service] {
             if held.counts(name) {
@@ -56,7 +56,7 @@ impl Held {
         if held.subject().is_some() && !resource.is_empty() { held } else { Held::Unknown }
     }
 
-    /// Whether these are counted under a name.
+    /// Whether objects of this kind are counted under a name.
     pub(crate) fn counts(&self, name: &str) -> bool {
         self.subject().is_some_and(|subject| subject.is_counted_as(name))
     }
@@ -79,7 +79,7 @@ impl Usage {
         Usage::default()
     }
 
-    /// Counts objects under the names of a quota, as far as they are in its scopes.
+    /// Adds objects, as far as they are in the scopes of the quota, under the given names.
     pub(crate) fn add(&mut self, held: &Held, names: &[&str], quota: &Value, objects: &[Value]) {
         let Some(subject) = held.subject() else { return };
         self.begin(names);
@@ -92,12 +92,12 @@ impl Usage {
         }
     }
 
-    /// Adds what was counted under other names.
+    /// Adds the usage that was counted under other names.
     pub(crate) fn extend(&mut self, other: Usage) {
         self.used.extend(other.used);
     }
 
-    /// As [`Usage::add`], of objects of which only the number counts.
+    /// Like [`Usage::add`], for objects that are only counted.
     pub(crate) fn add_number(&mut self, held: &Held, names: &[&str], quota: &Value, number: usize) {
         self.begin(names);
         let is_within = held.subject().is_some_and(|subject| quota::contains(&subject, &Value::Null, quota));
@@ -114,7 +114,8 @@ impl Usage {
     }
 }
 
-/// The quota with the status that it should have, unless it has it. What could not be counted stays as it was.
+/// The quota with the computed status, or `None` if it has that already. Usage that could not be counted is left
+/// unchanged.
 pub(crate) fn counted(quota: &ResourceQuota, usage: Usage) -> Option<ResourceQuota> {
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
     let known = quota.status.as_ref();
@@ -136,7 +137,7 @@ pub(crate) fn counted(quota: &ResourceQuota, usage: Usage) -> Option<ResourceQuo
     Some(ResourceQuota { status, ..quota.clone() })
 }
 
-/// What counting needs of a Pod. One that should have ended by now, and has not because its node is lost, counts as ended.
+/// The fields of a Pod that counting needs. A Pod that is overdue because its node is lost counts as terminated.
 pub(crate) fn brief(pod: &Pod, now: Timestamp) -> Result<Value, serde_json::Error> {
     let phase = match ends_at(pod) {
         Some(end) if end < now => Some("Failed"),
@@ -164,23 +165,24 @@ pub(crate) fn brief(pod: &Pod, now: Timestamp) -> Result<Value, serde_json::Erro
     }))
 }
 
-/// When a Pod that is being deleted counts as ended: its grace period after it should have been gone, as upstream has it.
+/// When a Pod that is being deleted counts as terminated: one more grace period after its deletion timestamp, as
+/// upstream.
 fn ends_at(pod: &Pod) -> Option<Timestamp> {
     let deleted = pod.metadata.deletion_timestamp.as_ref()?.0;
     let grace = jiff::SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds?);
     Some(deleted.checked_add(grace).unwrap_or(Timestamp::MAX))
 }
 
-/// How long until a Pod counts as ended.
+/// How long until a Pod counts as terminated.
 pub(crate) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let left = ends_at(pod)?.duration_since(now);
-    // A moment later, because it counts until then.
+    // A second later, because it still counts at the exact time.
     Duration::try_from(left).ok().map(|left| left.saturating_add(Duration::from_secs(1)))
 }
 
-/// Whether an update of a Pod may leave more to others, or move it from one quota to another.
+/// Whether an update of a Pod may free usage, or move the Pod from one quota to another.
 pub(crate) fn frees_pod(old: &Pod, new: &Pod) -> bool {
-    /// What containers ask for, and whether they are init containers.
+    /// The resources of containers, and whether each is an init container.
     fn resources(pod: &Pod) -> impl Iterator<Item = (bool, Option<&ResourceRequirements>)> {
         let spec = pod.spec.as_ref();
         let init_containers = spec.and_then(|spec| spec.init_containers.as_ref()).into_iter().flatten();
@@ -196,7 +198,7 @@ pub(crate) fn frees_pod(old: &Pod, new: &Pod) -> bool {
         || resources(old).ne(resources(new))
 }
 
-/// Whether an update of a claim may count differently.
+/// Whether an update of a claim may change the usage.
 pub(crate) fn frees_claim(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
     fn facts(claim: &PersistentVolumeClaim) -> impl PartialEq {
         let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
@@ -209,7 +211,7 @@ pub(crate) fn frees_claim(old: &PersistentVolumeClaim, new: &PersistentVolumeCla
     facts(old) != facts(new)
 }
 
-/// Whether an update of a Service may count differently.
+/// Whether an update of a Service may change the usage.
 pub(crate) fn frees_service(old: &Service, new: &Service) -> bool {
     fn facts(service: &Service) -> impl PartialEq {
         let spec = service.spec.as_ref();

@@ -1,4 +1,4 @@
-//! What Pods ask of the Pods around them, and what those around ask of them.
+//! Inter-pod affinity and anti-affinity: of the Pod, and of existing Pods towards it.
 //!
 //! Follows the plugin InterPodAffinity.
 
@@ -12,20 +12,20 @@ pub(super) const AFFINITY: &str = "node(s) didn't match pod affinity rules";
 pub(super) const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 pub(super) const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-/// Counts by label of nodes and its value.
+/// Counts by a node label and its value.
 type Counts = HashMap<(String, String), i64>;
 
-/// How many Pods there are that a Pod's required terms select, and that select it.
+/// The numbers of existing Pods that a Pod's required terms select, and whose required terms select the Pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AffinityState {
-    /// Of Pods that match all terms that have to be matched.
+    /// Pods that match all required affinity terms.
     wanted: Counts,
     unwanted: Counts,
-    /// Of Pods that do not want this one near.
+    /// Pods whose anti-affinity terms select this Pod.
     unwelcome: Counts,
 }
 
-/// Why a node will not do.
+/// Why a node is not feasible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AffinityConflict {
     Affinity,
@@ -33,7 +33,7 @@ pub(super) enum AffinityConflict {
     ExistingAntiAffinity,
 }
 
-/// What Pods around would make of this one, by label of nodes and its value.
+/// The sum of the weights of preferences, by a node label and its value.
 #[derive(Debug, Default)]
 pub(super) struct AffinityScores {
     by_topology: HashMap<String, HashMap<String, i64>>,
@@ -50,7 +50,7 @@ fn change(counts: &mut Counts, node: &Node, key: &str, by: i64) {
 }
 
 fn has(counts: &Counts, key: &str, value: &str) -> bool {
-    // Few entries: a Pod has a handful of terms.
+    // An empty map is checked first, because the key needs allocations.
     !counts.is_empty() && counts.get(&(key.to_owned(), value.to_owned())).is_some_and(|count| 0 < *count)
 }
 
@@ -110,7 +110,7 @@ impl AffinityState {
         }
     }
 
-    /// Counts a Pod as if it were on a node, or were not.
+    /// Adds a Pod on a node to the counts, or removes it, depending on the sign.
     pub(super) fn change(&mut self, cluster: &Cluster, pending: &Pending, pod: &Placed, node: &Node, sign: i64) {
         self.add_unwelcome(pending, pod, cluster.namespace(&pending.pod.identity.namespace), node, sign);
         self.add_selected(pending, &pod.identity, cluster.namespace(&pod.identity.namespace), node, sign);
@@ -125,7 +125,7 @@ impl AffinityState {
                 Some(value) => are_there &= has(&self.wanted, &term.topology_key, value),
             }
         }
-        // The first Pod of those that want to be together.
+        // The first Pod of a group with affinity to itself may go anywhere.
         let identity = &pending.pod.identity;
         let is_first =
             || self.wanted.is_empty() && matches_all(required, identity, cluster.namespace(&identity.namespace));
@@ -150,7 +150,7 @@ impl AffinityState {
 // === impl AffinityScores ===
 
 impl AffinityScores {
-    /// `None` if nobody prefers anything.
+    /// `None` if no Pod has preferences.
     pub(super) fn of(cluster: &Cluster, pending: &Pending) -> Option<AffinityScores> {
         static NONE: PodAffinities = PodAffinities {
             required: Vec::new(),
@@ -175,7 +175,7 @@ impl AffinityScores {
             }
             for affinity in node.with_affinity.iter().filter_map(|pod| pod.affinity.as_deref()) {
                 for term in &affinity.required {
-                    // A required term of a Pod that is there counts with upstream's weight for these, which is 1.
+                    // A required term of an existing Pod counts with upstream's default weight of 1.
                     scores.add_term(term, &pending.pod.identity, own_namespace, node, 1);
                 }
                 scores.add(&affinity.preferred, &pending.pod.identity, own_namespace, node, 1);
@@ -199,7 +199,7 @@ impl AffinityScores {
         }
     }
 
-    /// From 0 to 100, relative to the other nodes.
+    /// The scores from 0 to 100, relative to the other nodes.
     pub(super) fn score(&self, candidates: &[&Node]) -> Vec<i64> {
         let of = |node: &&Node| -> i64 {
             let found = self.by_topology.iter().filter_map(|(key, values)| values.get(node.label(key)?));

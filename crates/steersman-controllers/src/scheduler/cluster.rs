@@ -1,8 +1,8 @@
-//! Everything that a decision is made from: nodes with their Pods, volumes, and what namespaces, Services and budgets say.
+//! The input of decisions: nodes with their Pods, volumes, namespaces, Services and disruption budgets.
 //!
-//! Kept from the events of informers. A Pod whose binding is under way is on its node already (it is assumed to be there), until the
-//! informer shows it there, or the binding has failed. Follows `pkg/scheduler/backend/cache`, in whose order nodes are taken: from
-//! each zone one in turn.
+//! Kept in step with the informers' events. A Pod whose binding is in flight counts on its node already (it is assumed
+//! there), until the informer shows it there or the binding has failed. Follows `pkg/scheduler/backend/cache`,
+//! including the order of nodes: one from each zone in turn.
 
 use crate::labels::{Labels, Selector};
 use crate::scheduler::node::{Node, NodeFacts};
@@ -16,29 +16,30 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Weak};
 use steersman::ObjectKey;
 
-/// How many selectors of owners are remembered.
+/// The most remembered selectors of owners.
 const SELECTORS_MAX: usize = 4_096;
 
 /// Finds the selector of a ReplicaSet, ReplicationController or StatefulSet in a namespace.
 pub(super) type OwnerSelectors = Box<dyn Fn(&str, &Owner) -> Option<Selector> + Send>;
 
-/// By the address of a Pod's identity, which is kept so that the address stays its own, and its owner.
+/// Selectors by the address of a Pod's identity and by its owner. The identity is kept alive so that the address is not
+/// reused.
 type Selectors = HashMap<(usize, Option<Owner>), (Arc<Identity>, Arc<Selector>)>;
 
-/// How many Pods of an application may go at the same time.
+/// How many Pods of an application may be disrupted at the same time.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     pub(super) namespace: String,
     pub(super) selector: Selector,
     pub(super) allowed: i64,
-    /// Names of Pods that are going already, as the budget knows.
+    /// Names of Pods that the budget lists as already being disrupted.
     pub(super) disrupted: Vec<String>,
 }
 
 pub(super) struct Cluster {
     nodes: HashMap<Arc<str>, Node>,
-    /// Names of the nodes that there are, in the order in which they are tried. Empty after a change of nodes until it is asked for: where
-    /// many nodes come one after the other, they are put in order once.
+    /// Names of existing nodes in the order in which they are tried. Cleared by a change of nodes and computed on
+    /// demand, so that a series of changes causes one computation.
     order: OnceCell<Vec<Arc<str>>>,
     pods: HashMap<ObjectKey, OnNode>,
     identities: Identities,
@@ -49,9 +50,9 @@ pub(super) struct Cluster {
     selectors: Selectors,
     pub(super) budgets: HashMap<ObjectKey, Budget>,
     pub(super) volumes: Volumes,
-    /// How many nodes have an image.
+    /// The number of nodes that have each image.
     images: HashMap<String, i64>,
-    /// How many Pods have rules about others, to do nothing where there are none.
+    /// The numbers of Pods with affinity rules, to skip the work when there are none.
     n_with_affinity: usize,
     n_with_required_anti: usize,
 }
@@ -67,7 +68,7 @@ struct OnNode {
 struct Identities {
     hasher: RandomState,
     by_hash: HashMap<u64, Vec<Weak<Identity>>>,
-    /// When there are more, those that nobody uses are forgotten.
+    /// The size at which unused identities are removed.
     forget_at: usize,
 }
 
@@ -100,7 +101,7 @@ impl Cluster {
 // === impl Cluster: nodes ===
 
 impl Cluster {
-    /// Takes a node as it is now, and gives what it was before.
+    /// Sets the state of a node, and returns the previous one.
     pub(super) fn set_node(&mut self, name: &str, facts: Arc<NodeFacts>) -> Option<Arc<NodeFacts>> {
         let name: Arc<str> = name.into();
         let node = self.nodes.entry(Arc::clone(&name)).or_insert_with(|| Node::new(&name));
@@ -140,7 +141,7 @@ impl Cluster {
         }
     }
 
-    /// A node from each zone in turn.
+    /// The order of nodes: one from each zone in turn.
     fn order(&self) -> &[Arc<str>] {
         self.order.get_or_init(|| {
             let mut zones: BTreeMap<&str, Vec<&Arc<str>>> = BTreeMap::new();
@@ -158,7 +159,7 @@ impl Cluster {
         })
     }
 
-    /// The nodes that there are.
+    /// The existing nodes, in order.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.order().iter().filter_map(|name| self.nodes.get(name))
     }
@@ -167,12 +168,12 @@ impl Cluster {
         self.order().len()
     }
 
-    /// The node at a place in the order in which they are tried.
+    /// The node at a position in the order.
     pub(super) fn node_at(&self, at: usize) -> Option<&Node> {
         self.nodes.get(self.order().get(at)?)
     }
 
-    /// A node that there is.
+    /// An existing node.
     pub(super) fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.get(name).filter(|node| node.facts.is_some())
     }
@@ -185,14 +186,14 @@ impl Cluster {
 // === impl Cluster: Pods ===
 
 impl Cluster {
-    /// Takes a Pod that is on a node, as it is now, and gives what it was before, if it was known to be there.
+    /// Sets the state of a Pod on a node, and returns the previous one if it was known to be there.
     pub(super) fn set_pod(&mut self, pod: &Arc<Placed>, node: &str) -> Option<Arc<Placed>> {
         let old = self.remove_pod(&pod.key);
         self.put(pod, node, false);
         old.map(|(pod, _)| pod)
     }
 
-    /// Puts a Pod on the node that was chosen for it, before it is bound.
+    /// Assumes a Pod on the node that was chosen for it, before it is bound.
     pub(super) fn assume(&mut self, pod: &Arc<Placed>, node: &str) {
         self.remove_pod(&pod.key);
         self.put(pod, node, true);
@@ -209,7 +210,7 @@ impl Cluster {
         self.pods.insert(pod.key.clone(), OnNode { pod: Arc::clone(pod), node: name, is_assumed });
     }
 
-    /// Takes a Pod off its node, and says what was there and where.
+    /// Removes a Pod from its node, and returns both.
     pub(super) fn remove_pod(&mut self, key: &ObjectKey) -> Option<(Arc<Placed>, Arc<str>)> {
         let OnNode { pod, node: name, .. } = self.pods.remove(key)?;
         self.n_with_affinity -= usize::from(pod.affinity.is_some());
@@ -223,7 +224,7 @@ impl Cluster {
         Some((pod, name))
     }
 
-    /// Remembers that a Pod is being deleted to make room for another, before its informer shows it.
+    /// Marks a Pod that is deleted by a preemption, before its informer shows that.
     pub(super) fn set_preempted(&mut self, key: &ObjectKey, uid: &str) {
         let Some(on) = self.pods.get(key).filter(|on| *on.pod.uid == *uid) else { return };
         let (pod, node, is_assumed) = (Arc::new(on.pod.with_preemption()), Arc::clone(&on.node), on.is_assumed);
@@ -236,7 +237,7 @@ impl Cluster {
         self.pods.get(key).map(|on| &on.pod)
     }
 
-    /// Whether this Pod's binding is under way.
+    /// Whether this Pod's binding is in flight.
     pub(super) fn is_assumed(&self, key: &ObjectKey, uid: &str) -> bool {
         self.pods.get(key).is_some_and(|on| on.is_assumed && *on.pod.uid == *uid)
     }
@@ -266,7 +267,7 @@ impl Cluster {
         self.namespaces.get(name).unwrap_or(&NONE)
     }
 
-    /// Takes the selector of a Service; `None` if it is gone or has none.
+    /// Sets the selector of a Service; `None` if it is gone or has none.
     pub(super) fn set_service(&mut self, key: &ObjectKey, selector: Option<Labels>) {
         let namespace = key.namespace().unwrap_or_default();
         let known = self.services.get(namespace).and_then(|of_namespace| of_namespace.get(key.name()));
@@ -289,7 +290,7 @@ impl Cluster {
         self.selectors.clear();
     }
 
-    /// Which Pods belong together with this one, as its Services and its owner select: over these it is spread by default.
+    /// The selector for the default spreading of a Pod: that of its Services and its owner.
     pub(super) fn default_selector(&mut self, pending: &Pending) -> Arc<Selector> {
         let identity = &pending.pod.identity;
         let memo = (Arc::as_ptr(identity).addr(), pending.owner.clone());
@@ -309,7 +310,7 @@ impl Cluster {
         {
             match (self.owner_selectors)(&identity.namespace, owner) {
                 Some(of_owner) => selector = selector.and(of_owner),
-                // It may come later.
+                // The owner may arrive later.
                 None => is_final = false,
             }
         }
@@ -349,7 +350,7 @@ impl Identities {
         if let Some(known) = alike.iter().filter_map(Weak::upgrade).find(is_this) {
             return known;
         }
-        // The last Pod of this identity may be gone while others come and go with it time and again.
+        // Dead entries are dropped here: an identity whose Pods come and go repeatedly leaves one each time.
         alike.retain(|one| 0 < one.strong_count());
         let new = Arc::new(Identity { namespace: namespace.to_owned(), labels: labels.clone() });
         alike.push(Arc::downgrade(&new));

@@ -1,6 +1,6 @@
-//! One decision: the node for a Pod, or why there is none. Pure: nothing is written, and nothing is remembered.
+//! One scheduling decision: the node for a Pod, or why there is none. Pure: nothing is written or remembered.
 //!
-//! Follows `schedulePod` with the plugins that kube-scheduler has by default, their order, weights and sentences.
+//! Follows `schedulePod` with the default plugins of kube-scheduler, their order, weights and messages.
 
 mod diagnosis;
 mod scores;
@@ -19,12 +19,12 @@ use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Below this many nodes, all are looked at.
+/// Below this number, all nodes are checked.
 const FEASIBLE_NODES_MIN: usize = 100;
-/// Of many nodes, at least so many hundredths.
+/// The least percentage of nodes that is searched in a large cluster.
 const FEASIBLE_PERCENT_MIN: usize = 5;
 
-/// What came of the attempt to find a node.
+/// The outcome of a decision.
 #[derive(Debug)]
 pub(super) enum Decision {
     Failed(String),
@@ -32,17 +32,17 @@ pub(super) enum Decision {
     Unschedulable(Diagnosis),
 }
 
-/// The node for a Pod.
+/// The node for a Pod, and the plan for its volumes.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) node: Arc<str>,
     pub(super) volumes: VolumePlan,
 }
 
-/// Pods that are about to get room on a node, by its name.
+/// Pods nominated to a node, by the node's name.
 pub(super) type Nominations = HashMap<Arc<str>, Vec<Arc<Placed>>>;
 
-/// A decision under way: what was computed once for all nodes.
+/// A decision in progress, with the values that are computed once for all nodes.
 pub(super) struct Cycle<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) pending: &'a Pending,
@@ -50,18 +50,18 @@ pub(super) struct Cycle<'a> {
     claims: ClaimsOfPod,
 }
 
-/// What depends on which Pods are where, and changes while it is tried out who could make room.
+/// State that depends on where Pods are, and that changes while preemption tries removing Pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Around {
     spread: SpreadState,
     affinity: AffinityState,
-    /// How many Pods use a claim that only one may use.
+    /// The number of other Pods that use a ReadWriteOncePod claim of the Pod.
     n_other_users: i64,
 }
 
 // === impl Cycle ===
 
-/// How many nodes that will do are enough to choose from.
+/// The number of feasible nodes after which the search ends.
 fn n_feasible_wanted(n_nodes: usize) -> usize {
     if n_nodes < FEASIBLE_NODES_MIN {
         return n_nodes;
@@ -72,7 +72,7 @@ fn n_feasible_wanted(n_nodes: usize) -> usize {
 
 impl<'a> Cycle<'a> {
     /// # Errors
-    /// Why no node will do.
+    /// The reason why no node is feasible.
     pub(super) fn new(
         cluster: &'a Cluster,
         nominations: &'a Nominations,
@@ -107,7 +107,7 @@ impl<'a> Cycle<'a> {
         Ok((Cycle { cluster, pending, nominations, claims }, around))
     }
 
-    /// Counts a Pod as if it were on a node, or were not.
+    /// Adds a Pod on a node to the counts, or removes it, depending on the sign.
     pub(super) fn change(&self, around: &mut Around, pod: &Placed, node: &Node, sign: i64) {
         around.spread.change(self.pending, pod, node, sign);
         around.affinity.change(self.cluster, self.pending, pod, node, sign);
@@ -117,7 +117,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Whether the Pod can go to a node, both with the Pods that are about to get room there and without them.
+    /// Whether the Pod fits a node both with the Pods nominated there and without them.
     pub(super) fn allows(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
         let own = &self.pending.pod;
         let nominated = self.nominations.get(&node.name).map_or(&[][..], Vec::as_slice);
@@ -197,8 +197,9 @@ impl<'a> Cycle<'a> {
         })
     }
 
-    /// Chooses a node. `start` is where in the order of nodes to begin; it moves on, so that all nodes get their turn. `default_selector`
-    /// selects the Pods that belong together with this one, and `choose` one of several nodes that are equally good.
+    /// Chooses a node. `start` is the index of the node to begin with; it moves on, so that all nodes get their turn.
+    /// `default_selector` selects the Pods of the same owner for the default spreading, and `choose` picks one of
+    /// several equally good nodes.
     pub(super) fn decide(
         &self,
         around: &Around,
@@ -236,7 +237,7 @@ impl<'a> Cycle<'a> {
         match self.find_volumes(node) {
             Ok(volumes) => Decision::Found(Choice { node: Arc::clone(&node.name), volumes }),
             Err(Refusal::Failed(why)) => Decision::Failed(why),
-            // It was allowed a moment ago, and nothing has changed.
+            // Not expected: the node was feasible a moment ago, and nothing has changed.
             Err(Refusal::Rejected(rejection)) => {
                 diagnosis.add(node, rejection);
                 Decision::Unschedulable(diagnosis)
@@ -285,7 +286,7 @@ impl<'a> Cycle<'a> {
     }
 }
 
-/// How many Pods on nodes use claims that only one may use.
+/// How many of these ReadWriteOncePod claims are used by Pods on nodes.
 fn n_users(cluster: &Cluster, pending: &Pending, claims: &[Arc<str>]) -> i64 {
     if claims.is_empty() {
         return 0;
@@ -297,10 +298,10 @@ fn n_users(cluster: &Cluster, pending: &Pending, claims: &[Arc<str>]) -> i64 {
     i64::try_from(n_used).unwrap_or(i64::MAX)
 }
 
-/// Whether a node has enough left of everything that a Pod asks for.
+/// Whether a node has enough left of every resource that a Pod requests.
 ///
 /// # Errors
-/// Names all that is too little.
+/// Names all resources that are insufficient.
 pub(super) fn fits(pod: &Placed, node: &Node) -> Result<(), Refusal> {
     let facts = node.facts();
     let (wanted, has, used) = (&pod.requests.exact, &facts.allocatable, &node.requested);

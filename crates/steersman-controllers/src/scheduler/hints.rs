@@ -1,6 +1,7 @@
-//! Which events can help a Pod that found no node, so that it is tried again.
+//! Queueing hints: which events may help a Pod that found no node, so that it is tried again.
 //!
-//! Follows the queueing hints of kube-scheduler's plugins. Where a hint would have to look at much, it says that the event may help.
+//! Follows the queueing hints of kube-scheduler's plugins. If an exact answer would be expensive, the hint is that the
+//! event may help.
 
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::cycle::{self, Plugin, PluginSet};
@@ -9,7 +10,7 @@ use crate::scheduler::pod::{Pending, Placed};
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// Something that happened to others than the Pod that waits.
+/// An event about other objects than the waiting Pod.
 #[derive(Debug)]
 pub(super) enum Event<'a> {
     Capacity,
@@ -29,7 +30,7 @@ pub(super) enum Event<'a> {
     NodeDeleted {
         facts: &'a NodeFacts,
     },
-    /// A Pod is on a node, or about to be.
+    /// A Pod is bound to a node or assumed there.
     PodAdded(&'a Placed),
     PodChanged {
         old: &'a Placed,
@@ -40,7 +41,7 @@ pub(super) enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// Whether this can help Pods at all that these rules kept from nodes: a quick look before [`Event::helps`].
+    /// Whether this event can help Pods that these plugins rejected: a quick check before [`Event::helps`].
     pub(super) fn concerns(&self, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
         match self {
@@ -63,7 +64,7 @@ impl Event<'_> {
         }
     }
 
-    /// Whether a Pod that these rules kept from nodes may find one now.
+    /// Whether a Pod that these plugins rejected may find a node now.
     pub(super) fn helps(&self, cluster: &Cluster, pending: &Pending, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
         match self {
@@ -107,7 +108,7 @@ impl Event<'_> {
     }
 }
 
-/// Whether a Pod that found no node may find one because it has changed itself.
+/// Whether a Pod that found no node may find one because of its own change.
 pub(super) fn helps_itself(old: &Pending, new: &Pending, plugins: PluginSet) -> bool {
     let has_other_labels = !Arc::ptr_eq(&old.pod.identity, &new.pod.identity);
     let has_tolerations = old.tolerations.len() != new.tolerations.len();
@@ -188,7 +189,7 @@ fn shares_volumes(pending: &Pending, pod: &Placed) -> bool {
             && pod.claims.iter().any(|claim| pending.pod.claims.contains(claim)))
 }
 
-/// Whether one of the Pod's rules for spreading selects another.
+/// Whether a topology spread constraint of the Pod selects another.
 fn is_spread_with(pending: &Pending, pod: &Placed) -> bool {
     pod.identity.namespace == pending.pod.identity.namespace
         && pending.required_spread().any(|rule| rule.selector.matches(&pod.identity.labels))

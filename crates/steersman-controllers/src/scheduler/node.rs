@@ -1,4 +1,4 @@
-//! Nodes as the scheduler remembers them, with what their Pods take up.
+//! Nodes as the scheduler keeps them, with the resources of their Pods.
 
 use crate::labels::Labels;
 use crate::scheduler::pod::{HostPort, Identity, Placed};
@@ -7,42 +7,42 @@ use crate::tolerations::NodeTaint;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// What a Node object says that matters here.
+/// The fields of a Node object that matter to the scheduler.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct NodeFacts {
     pub(super) labels: Labels,
-    /// The region and zone, by which nodes are taken in turn.
+    /// The region and zone, by which nodes are ordered.
     pub(super) zone: String,
     pub(super) taints: Vec<NodeTaint>,
     pub(super) is_unschedulable: bool,
     pub(super) allocatable: Resources,
     pub(super) pods_max: i64,
-    /// Bytes by name.
+    /// Size in bytes by name.
     pub(super) images: Vec<(String, i64)>,
 }
 
-/// A node with the Pods that are there, or are about to be.
+/// A node with its bound and assumed Pods.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) name: Arc<str>,
-    /// `None`: Pods name a node that is not there (yet, or any more).
+    /// `None` for a node that does not exist (yet, or any more) but that Pods name.
     pub(super) facts: Option<Arc<NodeFacts>>,
     pub(super) requested: Totals,
     pub(super) cpu_at_least: i128,
     pub(super) memory_at_least: i128,
     pub(super) pods: Vec<Arc<Placed>>,
-    /// How many Pods of each identity there are, by the address of the identity, which is shared.
+    /// Groups of Pods by the address of their identity, which is shared.
     identities: HashMap<usize, Group>,
-    /// Pods among `pods` with rules about other Pods.
+    /// The Pods among `pods` with affinity rules.
     pub(super) with_affinity: Vec<Arc<Placed>>,
 }
 
-/// Pods of one node that no selector tells apart.
+/// Pods of a node that have the same namespace and labels.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) identity: Arc<Identity>,
     pub(super) n_all: i64,
-    /// Those that are not being deleted.
+    /// The number of Pods that are not being deleted.
     pub(super) n_staying: i64,
 }
 
@@ -98,7 +98,7 @@ impl Node {
         }
     }
 
-    /// What the Node object says; nothing if there is none.
+    /// The facts of the Node object; empty ones if it does not exist.
     pub(super) fn facts(&self) -> &NodeFacts {
         static NONE: std::sync::LazyLock<NodeFacts> = std::sync::LazyLock::new(NodeFacts::default);
         self.facts.as_deref().unwrap_or(&NONE)
@@ -117,7 +117,7 @@ impl Node {
         self.pods.push(Arc::clone(pod));
     }
 
-    /// Removes exactly this Pod, as it was added.
+    /// Removes exactly the Pod that was added.
     pub(super) fn remove(&mut self, pod: &Arc<Placed>) {
         let Some(at) = self.pods.iter().position(|known| Arc::ptr_eq(known, pod)) else { return };
         self.pods.swap_remove(at);
@@ -142,7 +142,7 @@ impl Node {
         }
     }
 
-    /// The Pods of this node by what selectors look at.
+    /// The Pods of this node grouped by what selectors match on.
     pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
         self.identities.values()
     }

@@ -1,5 +1,5 @@
-//! Pods as the scheduler remembers them: [`Placed`], which is little and kept of every Pod, and [`Pending`], which also has what a Pod
-//! asks of its node and is dropped with the binding.
+//! Pods as the scheduler keeps them: [`Placed`], which is small and kept for every Pod, and [`Pending`], which adds the
+//! Pod's constraints and is dropped with the binding.
 
 use crate::labels::{Labels, NodeTerm, RequiredNodes, Selector};
 use crate::scheduler::resources::{self, Requests};
@@ -10,20 +10,20 @@ use k8s_openapi::api::core::v1::{
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// The name by which Pods ask for this scheduler.
+/// The scheduler name in the spec of Pods for this scheduler.
 pub(super) const NAME: &str = "default-scheduler";
 
-/// The reason of the condition `DisruptionTarget` of a Pod that makes room.
+/// The reason of the condition `DisruptionTarget` of a preempted Pod.
 pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
 
-/// What selectors of Pods look at. Pods of one Deployment share it.
+/// The fields of a Pod that selectors match. Pods of one Deployment share it.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) namespace: String,
     pub(super) labels: Labels,
 }
 
-/// A Pod that takes up room on a node, or would.
+/// A Pod with the resources that it takes, or would take, on a node.
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) key: ObjectKey,
@@ -33,13 +33,13 @@ pub(super) struct Placed {
     pub(super) requests: Requests,
     pub(super) ports: Vec<HostPort>,
     pub(super) affinity: Option<Arc<PodAffinities>>,
-    /// Names of the PersistentVolumeClaims that it uses.
+    /// Names of the PersistentVolumeClaims that the Pod uses.
     pub(super) claims: Vec<Arc<str>>,
     pub(super) disks: Vec<Disk>,
-    /// In nanoseconds since the epoch; the largest number if it has not started.
+    /// The start time in nanoseconds since the epoch; the greatest number if the Pod has not started.
     pub(super) started: i128,
     pub(super) is_deleting: bool,
-    /// It is being deleted to make room for another Pod.
+    /// Whether the Pod is being deleted to make room for another.
     pub(super) is_preempted: bool,
     pub(super) generation: i64,
 }
@@ -60,11 +60,11 @@ pub(super) struct Pending {
     /// `status.nominatedNodeName`.
     pub(super) nominated: Option<Arc<str>>,
     pub(super) is_gated: bool,
-    /// Whether it is to have devices.
+    /// Whether it has resource claims.
     pub(super) has_resource_claims: bool,
-    /// Kind, API version and name of its controller.
+    /// The controller of the Pod.
     pub(super) owner: Option<Owner>,
-    /// The condition `PodScheduled`, to write it only when it changes.
+    /// The condition `PodScheduled`, which is written only when it changes.
     pub(super) scheduled: Option<Scheduled>,
 }
 
@@ -74,7 +74,7 @@ pub(super) enum Preempts {
     Never,
 }
 
-/// What the condition `PodScheduled` says.
+/// The content of the condition `PodScheduled`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Scheduled {
     pub(super) status: String,
@@ -91,7 +91,7 @@ pub(super) struct Owner {
     pub(super) uid: String,
 }
 
-/// A port of the node itself.
+/// A host port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct HostPort {
     ip: String,
@@ -103,11 +103,11 @@ pub(super) struct HostPort {
 #[derive(Clone, Debug)]
 pub(super) struct ClaimUse {
     pub(super) name: Arc<str>,
-    /// The claim is made for this Pod, from a template in it.
+    /// Whether the claim is created for this Pod from a template in it.
     pub(super) is_ephemeral: bool,
 }
 
-/// A volume in the Pod itself that not every two Pods of a node may have.
+/// A volume in the Pod's spec that Pods on the same node may not share without restrictions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Disk {
     Aws { volume: String },
@@ -116,7 +116,7 @@ pub(super) enum Disk {
     Rbd { monitors: Vec<String>, pool: String, image: String, read_only: bool },
 }
 
-/// What a Pod asks of the Pods around it.
+/// The affinity and anti-affinity terms of a Pod.
 #[derive(Debug, Default)]
 pub(super) struct PodAffinities {
     pub(super) required: Vec<PodTerm>,
@@ -134,7 +134,7 @@ pub(super) struct PodTerm {
     namespace_selector: Selector,
 }
 
-/// A rule for how Pods spread over a topology.
+/// A topology spread constraint.
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
     pub(super) topology_key: String,
@@ -142,16 +142,16 @@ pub(super) struct Spread {
     pub(super) min_domains: i64,
     pub(super) selector: Selector,
     pub(super) is_required: bool,
-    /// Nodes that the Pod's node affinity excludes do not count.
+    /// Whether nodes that the Pod's node affinity excludes are left out.
     pub(super) honors_affinity: bool,
-    /// Nodes with taints that the Pod does not tolerate do not count.
+    /// Whether nodes with taints that the Pod does not tolerate are left out.
     pub(super) honors_taints: bool,
 }
 
 // === impl Placed ===
 
 impl Placed {
-    /// `identity` comes from whoever makes sure that equal ones are shared.
+    /// Reads a Pod. `identity` must be shared among Pods with equal ones.
     pub(super) fn read(pod: &Pod, identity: Arc<Identity>) -> Placed {
         let spec = pod.spec.as_ref();
         let status = pod.status.as_ref();
@@ -182,12 +182,13 @@ impl Placed {
         }
     }
 
-    /// The same Pod while it is being deleted to make room for another.
+    /// The same Pod as preempted.
     pub(super) fn with_preemption(&self) -> Placed {
         Placed { is_deleting: true, is_preempted: true, ..self.clone() }
     }
 
-    /// The same Pod, which an earlier event or request has shown to be deleted: that is not undone, so that this event is older.
+    /// The same Pod, marked as deleted if an earlier event or request has shown that: a deletion is never undone, so
+    /// this state is older.
     pub(super) fn with_deletion_of(self, earlier: &Placed) -> Placed {
         Placed {
             is_deleting: self.is_deleting || earlier.is_deleting,
@@ -281,7 +282,7 @@ impl Pending {
         }
     }
 
-    /// The same Pod, about to get room on another node.
+    /// The same Pod with another nominated node.
     pub(super) fn with_nominated(&self, nominated: Option<Arc<str>>) -> Pending {
         Pending { nominated, ..self.clone() }
     }
@@ -302,7 +303,7 @@ impl Owner {
     }
 }
 
-/// The name of an image as nodes report it.
+/// The name of an image in the form that nodes report.
 pub(super) fn with_tag(image: &str) -> String {
     let (colon, slash) = (image.rfind(':'), image.rfind('/'));
     if colon <= slash { format!("{image}:latest") } else { image.to_owned() }
@@ -313,7 +314,7 @@ pub(super) fn with_tag(image: &str) -> String {
 const ANY_ADDRESS: &str = "0.0.0.0";
 
 impl HostPort {
-    /// Whether only one of them can be had.
+    /// Whether a node cannot provide both.
     pub(super) fn conflicts(&self, other: &HostPort) -> bool {
         let is_same_address = self.ip == other.ip || self.ip == ANY_ADDRESS || other.ip == ANY_ADDRESS;
         self.port == other.port && self.protocol == other.protocol && is_same_address
@@ -343,7 +344,7 @@ impl Disk {
         })
     }
 
-    /// Whether two Pods of one node may not have both.
+    /// Whether two Pods on one node may not have both.
     pub(super) fn conflicts(&self, other: &Disk) -> bool {
         match (self, other) {
             (Disk::Aws { volume }, Disk::Aws { volume: other }) => volume == other,
@@ -412,7 +413,7 @@ impl PodTerm {
         }
     }
 
-    /// Whether it selects Pods of this identity. `namespace` are the labels of their namespace.
+    /// Whether the term selects Pods of this identity. `namespace` has the labels of their namespace.
     pub(super) fn matches(&self, identity: &Identity, namespace: &Labels) -> bool {
         (self.namespaces.contains(&identity.namespace) || self.namespace_selector.matches(namespace))
             && self.selector.matches(&identity.labels)

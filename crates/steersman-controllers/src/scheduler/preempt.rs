@@ -1,7 +1,7 @@
-//! Making room: which Pods of lower priority have to go, and from which node, so that a Pod fits.
+//! Preemption: selects Pods of lower priority to delete from a node, so that a Pod fits there.
 //!
-//! Follows the plugin DefaultPreemption and `framework/preemption`: as few and as unimportant Pods as possible, and rather none whose
-//! PodDisruptionBudget is used up.
+//! Follows the plugin DefaultPreemption and `framework/preemption`: as few and as unimportant Pods as possible,
+//! preferably without violating a PodDisruptionBudget.
 
 use crate::scheduler::cluster::{Budget, Cluster};
 use crate::scheduler::cycle::{Around, Cycle, Diagnosis, Plugin, Refusal, Rejection, Remedy};
@@ -11,30 +11,30 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many nodes are compared: a tenth, and at least a hundred.
+/// The nodes that are compared: a tenth of all, and at least a hundred.
 const CANDIDATES_SHARE: usize = 10;
 const CANDIDATES_MIN: usize = 100;
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 
-/// Where room is made, and by whose going.
+/// The node and the Pods to delete from it.
 #[derive(Debug)]
 pub(super) struct Preemption {
     pub(super) node: Arc<str>,
-    /// The most important first.
+    /// The Pods to delete, the most important first.
     pub(super) victims: Vec<Arc<Placed>>,
 }
 
-/// Why no room is made.
+/// Why no Pods are preempted.
 #[derive(Debug)]
 pub(super) struct NoPreemption {
-    /// The part of the Pod's condition that says so.
+    /// The part of the Pod's condition that reports it.
     pub(super) message: String,
     pub(super) nomination: Nomination,
 }
 
-/// What becomes of the node on which room was made earlier.
+/// What happens to an earlier nomination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Nomination {
     Clear,
@@ -47,10 +47,10 @@ struct Candidate {
     n_violations: usize,
 }
 
-/// Chooses who makes room for a Pod that found no node. `offset` is where among the nodes to begin.
+/// Chooses the Pods to delete for a Pod that found no node. `offset` is the index of the node to begin with.
 ///
 /// # Errors
-/// Why nobody does.
+/// Why no Pods are preempted.
 pub(super) fn preempt(
     cycle: &Cycle<'_>,
     around: &Around,
@@ -68,7 +68,7 @@ pub(super) fn preempt(
     for at in 0..potential.len() {
         let node = potential[(offset + at) % potential.len()];
         match select_victims(cycle, around, node, &budgets) {
-            // It fits without anybody's going, which the next attempt finds out.
+            // The Pod fits without any deletion, as the next attempt will find.
             Ok(candidate) if candidate.victims.is_empty() => {}
             Ok(candidate) => candidates.push(candidate),
             Err(rejection) => {
@@ -85,7 +85,7 @@ pub(super) fn preempt(
     }
 }
 
-/// Where no node was looked at, none can be made to fit either.
+/// The result when no node was checked: preemption cannot help then.
 pub(super) fn not_helpful(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> NoPreemption {
     match ensure_eligible(cluster, pending, diagnosis) {
         Err(why) => why,
@@ -115,17 +115,17 @@ fn ensure_eligible(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) 
     Ok(())
 }
 
-/// The least to lose: budgets, then importance, then numbers, then those that have run the shortest.
+/// The order of candidates: budget violations, then priorities, then the number of Pods, then the shortest run time.
 fn cost(candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<i128>) {
     let priorities = candidate.victims.iter().map(|pod| pod.priority);
     let highest = priorities.clone().max().unwrap_or(i32::MIN);
-    // Above zero each, so that more Pods never cost less.
+    // Each summand is positive, so that more Pods never cost less.
     let sum = priorities.map(|priority| i64::from(priority) + i64::from(i32::MAX) + 1).sum();
     let earliest = candidate.victims.iter().filter(|pod| pod.priority == highest).map(|pod| pod.started).min();
     (candidate.n_violations, highest, sum, candidate.victims.len(), Reverse(earliest.unwrap_or_default()))
 }
 
-/// The fewest Pods that have to go from a node.
+/// The fewest Pods to delete from a node.
 fn select_victims(
     cycle: &Cycle<'_>,
     around: &Around,
@@ -167,7 +167,7 @@ fn select_victims(
     Ok(Candidate { node: Arc::clone(&node.name), victims, n_violations })
 }
 
-/// Splits Pods into those whose going would break a budget, and the others.
+/// Splits Pods into those whose deletion would violate a budget, and the others.
 fn split_by_budgets(pods: Vec<Arc<Placed>>, budgets: &[&Budget]) -> (Vec<Arc<Placed>>, Vec<Arc<Placed>>) {
     let mut left: Vec<i64> = budgets.iter().map(|budget| budget.allowed).collect();
     pods.into_iter().partition(|pod| {

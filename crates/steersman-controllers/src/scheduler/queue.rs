@@ -1,8 +1,8 @@
-//! Pods that wait for a node: which is next, which wait for their back-off, and which for something to change.
+//! The scheduling queue: Pods that are ready, Pods in back-off, and Pods that wait for an event.
 //!
-//! Follows `pkg/scheduler/backend/queue`: by priority, then by age; a Pod that found no node is tried again after an event that can help
-//! it ([`hints`](crate::scheduler::hints)), or after five minutes. While nobody else waits, its back-off is not waited for, unless the
-//! last attempt failed for reasons of the server.
+//! Follows `pkg/scheduler/backend/queue`: Pods are ordered by priority, then by age. A Pod that found no node is tried
+//! again after an event that may help ([`hints`](crate::scheduler::hints)), or after five minutes. While no other Pod
+//! waits, its back-off is skipped, unless the last attempt failed because of the server.
 
 use crate::scheduler::cycle::PluginSet;
 use crate::scheduler::pod::Pending;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// After this, a Pod is tried again without any event.
+/// The time after which a Pod is tried again without any event.
 const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Pods without a node, by key.
@@ -24,43 +24,43 @@ const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(5 * 60);
 pub(super) struct Queue {
     entries: HashMap<ObjectKey, Entry>,
     active: BTreeSet<(Reverse<i32>, Instant, u64, ObjectKey)>,
-    /// Pods that found no node and may try again.
+    /// Pods that found no node and may be tried again after their back-off.
     backoff: BTreeSet<(Instant, Reverse<i32>, u64, ObjectKey)>,
-    /// Pods whose last attempt failed for reasons of the server.
+    /// Pods whose last attempt failed because of the server.
     errors: BTreeSet<(Instant, u64, ObjectKey)>,
-    /// Pods that wait for an event, by what kept them from nodes.
+    /// Pods that wait for an event, by the plugins that rejected them.
     unschedulable: HashMap<PluginSet, HashSet<ObjectKey>>,
-    /// When Pods have waited for an event for long enough.
+    /// The time at which each Pod has waited for an event for long enough.
     leftover: BTreeSet<(Instant, u64, ObjectKey)>,
     n_added: u64,
 }
 
-/// A Pod that waits.
+/// A Pod in the queue.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) pending: Arc<Pending>,
     /// The node on which room is being made for it.
     pub(super) nominated: Option<Arc<str>>,
-    /// Why it found no node.
+    /// The plugins that rejected it in the last attempt.
     pub(super) plugins: PluginSet,
     place: Place,
-    /// When it came, or came back from an attempt.
+    /// When it was added, or put back after an attempt.
     added: Instant,
     number: u64,
     n_unschedulable: u32,
     n_errors: u32,
-    /// Requests about it are under way, that have to end before the next attempt.
+    /// The number of requests in flight about it, which must end before the next attempt.
     n_requests: u32,
-    /// It may be tried once they have ended.
+    /// Whether it becomes active once these requests have ended.
     wakes: bool,
 }
 
-/// Where a Pod waits.
+/// The part of the queue that a Pod is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     Active,
     Backoff(Instant),
-    /// It has a node, and is about to be bound to it.
+    /// It has a node, and its binding is in flight.
     Binding,
     Error(Instant),
     Gated,
@@ -69,7 +69,7 @@ enum Place {
     },
 }
 
-/// What the last attempt came to.
+/// The outcome of a failed attempt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Attempt {
     Failed,
@@ -83,7 +83,7 @@ impl Queue {
         self.entries.get(key)
     }
 
-    /// Takes a Pod that is new.
+    /// Adds a new Pod.
     pub(super) fn add(&mut self, pending: Arc<Pending>, now: Instant) {
         let key = pending.pod.key.clone();
         self.remove(&key);
@@ -107,13 +107,13 @@ impl Queue {
         }
     }
 
-    /// Takes a Pod as it is now. Where it waits stays the same.
+    /// Updates a Pod. It stays in its part of the queue.
     pub(super) fn update(&mut self, pending: Arc<Pending>) {
         let key = pending.pod.key.clone();
         let Some(place) = self.entries.get(&key).map(|entry| entry.place) else { return };
         self.take_out(&key);
         if let Some(entry) = self.entries.get_mut(&key) {
-            // What was nominated here is not in the object yet.
+            // A nomination by this scheduler is not in the object yet.
             let is_ours = entry.pending.nominated.is_none() && pending.nominated.is_none();
             if !is_ours {
                 entry.nominated.clone_from(&pending.nominated);
@@ -123,7 +123,7 @@ impl Queue {
         self.put(&key, place);
     }
 
-    /// A Pod's node is known to be, or not to be, one on which room is made for it.
+    /// Sets or clears the nominated node of a Pod.
     pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<&Arc<str>>) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.nominated = node.cloned();
@@ -135,7 +135,7 @@ impl Queue {
         self.entries.remove(key)
     }
 
-    /// The next Pod to find a node for. It does not come again until it is put back.
+    /// Takes the next Pod to find a node for. It is not returned again until it is put back.
     pub(super) fn pop(&mut self, now: Instant) -> Option<Arc<Pending>> {
         self.wake(now);
         let key = match self.active.first() {
@@ -148,7 +148,7 @@ impl Queue {
         Some(Arc::clone(&entry.pending))
     }
 
-    /// Puts a Pod back whose attempt came to nothing.
+    /// Puts a Pod back after a failed attempt.
     pub(super) fn put_back(&mut self, key: &ObjectKey, attempt: Attempt, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.added = now;
@@ -168,14 +168,14 @@ impl Queue {
         self.put(key, place);
     }
 
-    /// Requests about a Pod have begun: it is not tried before they have ended.
+    /// Records that a request about a Pod is in flight: the Pod is not tried before it has ended.
     pub(super) fn set_busy(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.n_requests += 1;
         }
     }
 
-    /// Requests about a Pod have ended.
+    /// Records that a request about a Pod has ended.
     pub(super) fn set_idle(&mut self, key: &ObjectKey, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| *entry.pending.pod.uid == *uid) else { return };
         entry.n_requests = entry.n_requests.saturating_sub(1);
@@ -184,7 +184,7 @@ impl Queue {
         }
     }
 
-    /// Something happened that may help a Pod: it may be tried again.
+    /// Lets a Pod be tried again after an event that may help it.
     pub(super) fn activate(&mut self, key: &ObjectKey, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         if 0 < entry.n_requests {
@@ -199,17 +199,17 @@ impl Queue {
         self.put(key, place);
     }
 
-    /// Pods that wait for an event, by what kept them from nodes.
+    /// Pods that wait for an event, by the plugins that rejected them.
     pub(super) fn unschedulable(&self) -> impl Iterator<Item = (PluginSet, &HashSet<ObjectKey>)> {
         self.unschedulable.iter().map(|(plugins, keys)| (*plugins, keys))
     }
 
-    /// Whether some Pod waits for an event.
+    /// Whether a Pod waits for an event.
     pub(super) fn has_unschedulable(&self) -> bool {
         !self.unschedulable.is_empty()
     }
 
-    /// Whether [`Queue::pop`] has something now.
+    /// Whether [`Queue::pop`] would return a Pod now.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
         !self.active.is_empty() || !self.backoff.is_empty() || self.next_wake().is_some_and(|at| at <= now)
     }
@@ -221,7 +221,7 @@ impl Queue {
         error.into_iter().chain(leftover).min()
     }
 
-    /// Lets those go on whose time has come.
+    /// Activates the Pods whose waiting time is over.
     fn wake(&mut self, now: Instant) {
         while let Some((at, _, key)) = self.errors.first()
             && *at <= now
@@ -247,7 +247,7 @@ impl Queue {
     fn put(&mut self, key: &ObjectKey, place: Place) {
         self.take_out(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
-        // A Pod that may be tried waits until the requests about it have ended.
+        // A Pod that may be tried first waits until the requests about it have ended.
         if 0 < entry.n_requests && matches!(place, Place::Active | Place::Backoff(_)) {
             entry.wakes = true;
             return;
@@ -300,7 +300,7 @@ impl Queue {
     }
 }
 
-/// How long to wait after so many attempts in a row that came to nothing.
+/// The back-off after this number of failed attempts in a row.
 fn backoff(n_attempts: u32) -> Duration {
     match n_attempts.checked_sub(1) {
         None => Duration::ZERO,
@@ -311,7 +311,7 @@ fn backoff(n_attempts: u32) -> Duration {
 // === impl Entry ===
 
 impl Entry {
-    /// Whether an attempt or a binding is under way.
+    /// Whether an attempt or a binding is in progress.
     pub(super) fn is_binding(&self) -> bool {
         self.place == Place::Binding
     }

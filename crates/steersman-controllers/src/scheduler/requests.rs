@@ -1,4 +1,4 @@
-//! What the scheduler sends to the API server: bindings, conditions, evictions, and Events.
+//! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events.
 
 use crate::refusal;
 use crate::scheduler::pod::{NAME, PREEMPTED};
@@ -14,11 +14,11 @@ use steersman::ObjectKey;
 use steersman::events::{EventRecorder, EventType, NewEvent};
 use tokio::time::Instant;
 
-/// How long the note of an Event may be.
+/// The longest note of an Event.
 const NOTE_BYTES_MAX: usize = 1_024;
 const CUT: &str = " ...";
 
-/// Set on volumes that nobody reserved for their claim by hand.
+/// The annotation of volumes whose claimRef was not set by a user.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// Sends requests as the scheduler.
@@ -29,19 +29,19 @@ pub(super) struct Requests {
     clock: fn() -> Timestamp,
 }
 
-/// What came of an effect.
+/// The outcome of an effect.
 #[derive(Debug)]
 pub(super) enum Answer {
     Bound(PodRef, Result<(), String>),
     Finished(PodRef),
     Nothing,
-    /// Which Pods were deleted, and whether these are all.
+    /// The deleted Pods, and the failure if not all could be deleted.
     Preempted(PodRef, Vec<PodRef>, Result<(), String>),
     VolumesWritten(PodRef, Result<(), String>),
 }
 
 impl Answer {
-    /// Tells the state of it.
+    /// Passes the outcome to the state.
     pub(super) fn tell(self, state: &mut State, now: Instant) {
         match self {
             Answer::Bound(pod, answer) => state.bound(&pod, answer, now),
@@ -60,7 +60,7 @@ impl Requests {
         Requests { events: EventRecorder::with_series(client.clone(), NAME), client, clock }
     }
 
-    /// The time as conditions have it.
+    /// The current time in the format of conditions.
     fn now(&self) -> String {
         (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
@@ -130,8 +130,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Writes which volumes a Pod's claims are bound to, and for which node the others are made. The controller of volumes does the rest.
-    /// What has changed since it was decided is refused with a conflict.
+    /// Writes which volumes a Pod's claims are bound to, and the selected node of claims to provision. The volume
+    /// controller does the rest. Writes fail with a conflict if an object has changed since the decision.
     async fn bind_volumes(&self, pod: &PodRef, node: &str, plan: &VolumePlan) -> Result<(), String> {
         self.nominate(pod, Some(node)).await;
         let params = PatchParams::default();
@@ -195,7 +195,7 @@ impl Requests {
         json!([condition])
     }
 
-    /// Deletes Pods, so that another fits on their node.
+    /// Deletes Pods to make room for another on their node.
     async fn preempt(
         &self,
         pod: &PodRef,
@@ -232,7 +232,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Writes the node on which a Pod is about to get room. That it is missing there is no harm.
+    /// Writes the nominated node of a Pod. A failure is only logged: nothing depends on the field.
     async fn nominate(&self, pod: &PodRef, node: Option<&str>) {
         let status = json!({"nominatedNodeName": node});
         if let Err(error) = self.patch_status(pod, &status).await {
@@ -240,7 +240,7 @@ impl Requests {
         }
     }
 
-    /// Changes the status of exactly this Pod. Says whether it is there.
+    /// Patches the status of exactly this Pod. Returns whether it exists.
     async fn patch_status(&self, pod: &PodRef, status: &Value) -> Result<bool, String> {
         let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": status}));
         match self.pods(&pod.key).patch_status(pod.key.name(), &PatchParams::default(), &patch).await {
@@ -251,7 +251,7 @@ impl Requests {
     }
 }
 
-/// The change of a volume that binds it to a claim.
+/// The patch of a volume that binds it to a claim.
 pub(super) fn claim_ref_of(binding: &VolumeBinding) -> Value {
     let claim = &binding.claim;
     let mut patch = json!({

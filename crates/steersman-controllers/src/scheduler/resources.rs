@@ -1,13 +1,14 @@
-//! What Pods ask for and nodes have, as numbers.
+//! The requests of Pods and the allocatable resources of nodes, as numbers.
 //!
-//! Follows component-helpers' `resource.PodRequests`: init containers run before the others, sidecars beside them, requests of the Pod
-//! as a whole replace those of its containers, the overhead comes on top, and a resize under way counts with the larger value.
+//! Follows component-helpers' `resource.PodRequests`: init containers run before the others, sidecars beside them,
+//! pod-level requests replace those of the containers, the overhead is added, and a resize under way counts with the
+//! larger value.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// What a container without requests counts with when nodes are compared.
+/// The requests assumed for a container without requests when nodes are scored.
 const DEFAULT_CPU_MILLIS: i64 = 100;
 const DEFAULT_MEMORY_BYTES: i64 = 200 * 1024 * 1024;
 
@@ -18,7 +19,7 @@ const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Amounts by resource: milli-cores, bytes, and units of the others.
+/// Amounts by resource: millicores, bytes, and whole units of other resources.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Resources {
     pub(super) cpu: i64,
@@ -28,7 +29,7 @@ pub(super) struct Resources {
     pub(super) scalars: BTreeMap<String, i64>,
 }
 
-/// What the Pods of a node ask for together. Wider than a single amount, so that no sum overflows.
+/// The sum of the requests of a node's Pods. Wider than a single amount, so that no sum overflows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pub(super) cpu: i128,
@@ -37,16 +38,16 @@ pub(super) struct Totals {
     pub(super) scalars: BTreeMap<String, i128>,
 }
 
-/// What one Pod asks for.
+/// The requests of one Pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Requests {
     pub(super) exact: Resources,
-    /// CPU with a least value for containers that ask for none, for comparing nodes.
+    /// The CPU request with a minimum for containers without one, used in scoring.
     pub(super) cpu_at_least: i64,
     pub(super) memory_at_least: i64,
 }
 
-/// Amounts in billionths by name, as sums are made of.
+/// Amounts in billionths by resource name, for summing.
 type List = BTreeMap<String, i128>;
 type Quantities = BTreeMap<String, Quantity>;
 
@@ -73,18 +74,18 @@ impl Resources {
         resources
     }
 
-    /// Whether nothing is asked for that could be missing.
+    /// Whether nothing is requested, so that no resource can be insufficient.
     pub(super) fn is_empty(&self) -> bool {
         self.cpu == 0 && self.memory == 0 && self.ephemeral_storage == 0 && self.scalars.is_empty()
     }
 }
 
-/// How many Pods a node may have.
+/// The number of Pods that a node may have.
 pub(super) fn pods_max(quantities: Option<&Quantities>) -> i64 {
     quantities.and_then(|all| all.get("pods")).map_or(0, |quantity| units(nanos(quantity)))
 }
 
-/// The amount of storage that a claim asks for or a volume has, in bytes.
+/// The storage that a claim requests or a volume has, in bytes.
 pub(super) fn storage(quantities: Option<&Quantities>) -> Option<i64> {
     quantities.and_then(|all| all.get("storage")).map(bytes)
 }
@@ -160,7 +161,7 @@ impl Requests {
     pub(super) fn read(pod: &Pod) -> Requests {
         let exact = total(pod, &List::new());
         let of_pod = of_pod_as_a_whole(pod);
-        // Where the Pod as a whole asks for an amount, its containers need none of their own.
+        // A resource with a pod-level request needs no defaults for its containers.
         let defaults = [
             (CPU, i128::from(DEFAULT_CPU_MILLIS) * NANOS_OF_MILLI),
             (MEMORY, i128::from(DEFAULT_MEMORY_BYTES) * NANOS),
@@ -176,7 +177,7 @@ impl Requests {
     }
 }
 
-/// What the Pod asks for as a whole, of what can be asked for so.
+/// The pod-level requests, reduced to resources that may have them.
 fn of_pod_as_a_whole(pod: &Pod) -> List {
     let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
     let mut all = list(resources.and_then(|resources| resources.requests.as_ref()));
@@ -184,7 +185,7 @@ fn of_pod_as_a_whole(pod: &Pod) -> List {
     all
 }
 
-/// What a Pod asks for, each container with at least `defaults` of what it does not mention.
+/// The requests of a Pod, with `defaults` for resources that a container does not name.
 fn total(pod: &Pod, defaults: &List) -> List {
     let Some(spec) = &pod.spec else { return List::new() };
     let status = pod.status.as_ref();
@@ -227,7 +228,7 @@ pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a container counts with while it may be resized.
+/// The requests of a container while it may be resized.
 fn effective(container: &Container, status: Option<&ContainerStatus>, is_infeasible: bool) -> List {
     let wanted = list(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
     let Some(status) = status else { return wanted };

@@ -1,6 +1,6 @@
-//! Spreading Pods over topologies: rules that a Pod has, and those that the cluster has for Pods without.
+//! Topology spread: the constraints of a Pod, and the default constraints for Pods without any.
 //!
-//! Follows the plugin PodTopologySpread with the default constraints of the system.
+//! Follows the plugin PodTopologySpread with the system's default constraints.
 
 use crate::labels::Selector;
 use crate::scheduler::cluster::Cluster;
@@ -15,20 +15,20 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 pub(super) const VIOLATED: &str = "node(s) didn't match pod topology spread constraints";
 pub(super) const LABEL_MISSING: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
 
-/// How many matching Pods there are in each domain, by required rule.
+/// The number of matching Pods in each domain, by required constraint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpreadState {
     counts: Vec<HashMap<String, i64>>,
 }
 
-/// Why a node will not do.
+/// Why a node is not feasible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SpreadConflict {
     LabelMissing,
     Violated,
 }
 
-/// How the preferred rules count, for the nodes that are compared.
+/// The scores of the preferred constraints, for the nodes that are compared.
 #[derive(Debug)]
 pub(super) struct SpreadScores {
     constraints: Vec<Soft>,
@@ -47,7 +47,7 @@ struct Soft {
 }
 
 impl Spread {
-    /// Whether a node counts for this rule of a Pod.
+    /// Whether a node counts for this constraint of a Pod.
     fn includes(&self, pending: &Pending, node: &Node) -> bool {
         includes(self.honors_affinity, self.honors_taints, pending, node)
     }
@@ -59,7 +59,7 @@ fn includes(honors_affinity: bool, honors_taints: bool, pending: &Pending, node:
         && (!honors_taints || pending.tolerations.allow(&facts.taints))
 }
 
-/// How many Pods of a node a rule selects.
+/// How many Pods of a node a constraint selects.
 fn count(node: &Node, selector: &Selector, namespace: &str) -> i64 {
     if selector.is_empty() {
         return 0;
@@ -95,7 +95,7 @@ impl SpreadState {
         state
     }
 
-    /// Counts a Pod as if it were on a node, or were not.
+    /// Adds a Pod on a node to the counts, or removes it, depending on the sign.
     pub(super) fn change(&mut self, pending: &Pending, pod: &Placed, node: &Node, sign: i64) {
         if pod.identity.namespace != pending.pod.identity.namespace
             || pending.required_spread().any(|rule| node.label(&rule.topology_key).is_none())
@@ -134,7 +134,7 @@ impl SpreadState {
 // === impl SpreadScores ===
 
 impl SpreadScores {
-    /// `None` if the Pod has no rules and none apply to it. `default_selector` selects the Pods that belong together with it.
+    /// `None` if no constraint applies to the Pod. `default_selector` selects the Pods for the default constraints.
     pub(super) fn of(
         cluster: &Cluster,
         pending: &Pending,
@@ -187,7 +187,8 @@ impl SpreadScores {
         if self.constraints.iter().all(of_hosts) {
             return;
         }
-        // One domain for all, because no node has the label: its count changes nothing, and costs a look at every Pod.
+        // One domain for all nodes, because none has the label: counting would change nothing, and cost a pass over
+        // every Pod.
         let is_blank = |soft: &Soft| soft.counts.len() == 1 && soft.counts.contains_key("");
         for node in cluster.nodes() {
             if self.ignores(node) {
@@ -205,12 +206,12 @@ impl SpreadScores {
         }
     }
 
-    /// Whether a node is not compared, because it lacks a label that the Pod's own rules speak of.
+    /// Whether a node is not scored, because it lacks a label that the Pod's own constraints name.
     fn ignores(&self, node: &Node) -> bool {
         self.requires_all && self.constraints.iter().any(|soft| node.label(&soft.topology_key).is_none())
     }
 
-    /// From 0 to 100: the more, the fewer Pods of the same kind are around. The others of `candidates` matter too.
+    /// The scores from 0 to 100, higher where fewer matching Pods are. They are relative to the other `candidates`.
     pub(super) fn score(&self, pending: &Pending, candidates: &[&Node]) -> Vec<i64> {
         let namespace = &pending.pod.identity.namespace;
         let of = |node: &&Node| {
@@ -248,6 +249,6 @@ pub(super) fn float(number: i64) -> f64 {
 
 #[expect(clippy::cast_possible_truncation, reason = "saturates, which is far above all scores")]
 pub(super) fn whole(number: f64) -> i64 {
-    // Far below the largest number, so that sums of scores stay numbers.
+    // Far below the greatest number, so that sums of scores do not overflow.
     (number as i64).clamp(-(1 << 40), 1 << 40)
 }

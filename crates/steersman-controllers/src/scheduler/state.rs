@@ -1,7 +1,7 @@
-//! The scheduler without its requests: events go in, and what is to be done comes out.
+//! The scheduler's state machine: it takes events, and returns the requests to send.
 //!
-//! Called by the task of the scheduler and by the handlers of its informers, one at a time. Time is passed in, so that tests decide
-//! what time it is.
+//! Called by the scheduler's task and by the handlers of its informers, one at a time. The time is passed in, so that
+//! tests control it.
 
 mod answers;
 mod decisions;
@@ -32,7 +32,7 @@ pub(super) enum Reason {
     Unschedulable,
 }
 
-/// One Pod, and no later one of the same name.
+/// A Pod, as distinct from a later one of the same name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct PodRef {
     pub(super) key: ObjectKey,
@@ -40,37 +40,37 @@ pub(super) struct PodRef {
     pub(super) generation: i64,
 }
 
-/// What the task of the scheduler has to request.
+/// A request for the scheduler's task to send.
 ///
-/// Two requests about one Pod may be under way at the same time: why it has no node is reported while room is made for it. A Pod is not tried
-/// again before all requests about it have been answered.
+/// Two requests about one Pod may be in flight at the same time: the reason why it has no node is reported during a
+/// preemption. A Pod is not tried again before all requests about it have been answered.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
-    /// Answered with [`State::bound`].
+    /// The outcome goes to [`State::bound`].
     Bind { pod: PodRef, node: Arc<str> },
-    /// Answered with [`State::volumes_written`].
+    /// The outcome goes to [`State::volumes_written`].
     BindVolumes { pod: PodRef, node: Arc<str>, plan: VolumePlan },
-    /// Answered with [`State::preempted`].
+    /// The outcome goes to [`State::preempted`].
     Preempt { pod: PodRef, node: Arc<str>, victims: Vec<PodRef>, denominated: Vec<PodRef> },
-    /// Answered with [`State::finished`].
+    /// The outcome goes to [`State::finished`].
     Report(Report),
-    /// The Pod is being deleted: an Event says that it gets no node.
+    /// The Pod is being deleted: an Event reports that it is not scheduled.
     Skip { pod: PodRef },
 }
 
-/// That a Pod has no node, and why.
+/// The reason why a Pod has no node, to report.
 #[derive(Debug, PartialEq)]
 pub(super) struct Report {
     pub(super) pod: PodRef,
     pub(super) reason: Reason,
     pub(super) message: String,
-    /// `None`: the condition says so already. Otherwise whether it was false before.
+    /// Whether the condition was false before; `None` if the condition is up to date.
     pub(super) condition: Option<WasFalse>,
     /// The node to write as nominated; empty for none.
     pub(super) nominated: Option<Arc<str>>,
 }
 
-/// Whether a condition was false before, so that the time of its last transition stays.
+/// Whether a condition was false before, so that its transition time is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum WasFalse {
     No,
@@ -82,9 +82,9 @@ pub(super) struct State {
     queue: Queue,
     nominations: Nominations,
     effects: VecDeque<Effect>,
-    /// Pods that have a node and wait for their claims to be bound.
+    /// Assumed Pods that wait for their claims to be bound.
     volumes: HashMap<ObjectKey, WaitingForVolumes>,
-    /// Where in the order of nodes the next search begins.
+    /// The index of the node where the next search begins.
     start: usize,
     random: StdRng,
 }
@@ -116,7 +116,7 @@ impl Reason {
 // === impl State: events ===
 
 impl State {
-    /// `seed` decides among nodes that are equally good.
+    /// `seed` determines the choice among equally good nodes.
     pub(super) fn new(owner_selectors: OwnerSelectors, seed: u64) -> State {
         State {
             cluster: Cluster::new(owner_selectors),
@@ -184,7 +184,7 @@ impl State {
         let old = self.cluster.set_pod(&placed, node);
         match old {
             Some(old) if old.uid != placed.uid => {
-                // The deletion of an earlier Pod of this name was not seen.
+                // The deletion of an earlier Pod of this name was missed.
                 self.notify(&Event::PodDeleted(&old), now);
                 self.notify(&Event::PodAdded(&placed), now);
             }
@@ -196,14 +196,14 @@ impl State {
     fn pending_changed(&mut self, key: &ObjectKey, pod: &Pod, now: Instant) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         if self.cluster.pod(key).is_some_and(|known| *known.uid != *uid) {
-            // The deletion of an earlier Pod of this name was not seen.
+            // The deletion of an earlier Pod of this name was missed.
             self.pod_gone(key, now);
         }
         let placed = self.read(pod);
         let pending = Arc::new(Pending::read(pod, placed));
         if self.cluster.is_assumed(key, uid) {
             if pending.pod.is_deleting {
-                // Its room is free for others, whatever becomes of the binding.
+                // Its resources are free for others, whatever the outcome of the binding.
                 self.release(key, now);
             }
             self.queue.update(pending);
@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    /// A Pod is gone, or has ended.
+    /// Handles a Pod that is gone, or has terminated.
     pub(super) fn pod_gone(&mut self, key: &ObjectKey, now: Instant) {
         let was_nominated = self.queue.get(key).is_some_and(|entry| entry.nominated.is_some());
         let pending = self.forget_pending(key);
@@ -255,7 +255,7 @@ impl State {
         Some(entry.pending)
     }
 
-    /// Takes a Pod off the node that it was assumed to be on.
+    /// Removes a Pod from the node on which it was assumed.
     fn release(&mut self, key: &ObjectKey, now: Instant) {
         if let Some((pod, _)) = self.cluster.remove_pod(key) {
             self.notify(&Event::PodDeleted(&pod), now);
@@ -303,7 +303,7 @@ impl State {
         self.check_volumes(now);
     }
 
-    /// Changes what is known about classes and drivers, which may help those that `event` helps.
+    /// Applies a change of storage classes, drivers or the like, and wakes the Pods that `event` may help.
     pub(super) fn storage_changed(
         &mut self,
         event: &Event<'_>,
@@ -314,7 +314,7 @@ impl State {
         self.notify(event, now);
     }
 
-    /// Lets those Pods try again that an event may help.
+    /// Wakes the Pods that an event may help.
     fn notify(&mut self, event: &Event<'_>, now: Instant) {
         if !self.queue.has_unschedulable() {
             return;
@@ -348,7 +348,7 @@ impl State {
     }
 }
 
-/// Whether a Pod on a node has not changed in what matters here.
+/// Whether the relevant fields of a Pod on a node are unchanged.
 fn is_same(known: &Placed, pod: &Pod) -> bool {
     static NONE: Labels = Labels::new();
     let metadata = &pod.metadata;
@@ -360,6 +360,6 @@ fn is_same(known: &Placed, pod: &Pod) -> bool {
         && !known.is_deleting
         && known.identity.labels == *metadata.labels.as_ref().unwrap_or(&NONE)
         && (known.started == i128::MAX) != has_started()
-        // The end of a resize is in the status only, where the generation does not tell.
+        // The end of a resize shows in the status only, which does not change the generation.
         && known.requests == Requests::read(pod)
 }

@@ -1,4 +1,4 @@
-//! Which taints of nodes keep a Pod away, and which it would rather avoid.
+//! The taints of nodes that a Pod does not tolerate, or prefers to avoid.
 
 use crate::tolerations::NodeTaint;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
@@ -10,7 +10,7 @@ static UNSCHEDULABLE: LazyLock<NodeTaint> = LazyLock::new(|| {
     NodeTaint::of(&Taint { key, effect, ..Taint::default() })
 });
 
-/// What a Pod tolerates.
+/// The tolerations of a Pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tolerations {
     all: Vec<Toleration>,
@@ -21,23 +21,23 @@ impl Tolerations {
         Tolerations { all: tolerations.to_vec() }
     }
 
-    /// How many there are. A Pod may get more, and never loses one.
+    /// The number of tolerations, which may grow during a Pod's life, but not shrink.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether no taint of a node keeps the Pod away.
+    /// Whether the Pod tolerates all taints that would exclude it.
     pub(super) fn allow(&self, taints: &[NodeTaint]) -> bool {
         let keeps_away = |taint: &&NodeTaint| matches!(taint.effect.as_str(), "NoExecute" | "NoSchedule");
         taints.iter().filter(keeps_away).all(|taint| taint.is_tolerated(&self.all))
     }
 
-    /// Whether the Pod goes to nodes that are cordoned.
+    /// Whether the Pod tolerates cordoned nodes.
     pub(super) fn allow_unschedulable(&self) -> bool {
         UNSCHEDULABLE.is_tolerated(&self.all)
     }
 
-    /// How many taints of a node the Pod would rather avoid.
+    /// The number of a node's `PreferNoSchedule` taints that the Pod does not tolerate.
     pub(super) fn count_avoided(&self, taints: &[NodeTaint]) -> i64 {
         let is_avoided = |taint: &&NodeTaint| taint.effect == "PreferNoSchedule" && !taint.is_tolerated(&self.all);
         i64::try_from(taints.iter().filter(is_avoided).count()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! Facts about the scheduler without its requests.
+//! Tests of the scheduler without its requests.
 
 mod filters;
 mod preemption;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use steersman::ObjectKey;
 use tokio::time::Instant;
 
-/// A cluster of which only the scheduler exists: what it does is applied at once.
+/// A cluster with nothing but the scheduler, whose decisions are applied at once.
 struct World {
     state: State,
     now: Instant,
 }
 
-/// Lays the fields of one object over those of another.
+/// Merges an object into another.
 fn merge(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
@@ -44,7 +44,7 @@ fn node(name: &str, over: Value) -> Node {
     serde_json::from_value(base).unwrap()
 }
 
-/// A Pod without a node that asks for nothing.
+/// A Pod without a node and without requests.
 fn pod(name: &str, over: Value) -> Pod {
     let mut base = json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "generation": 1},
@@ -93,12 +93,12 @@ impl World {
         self.now += time;
     }
 
-    /// All that is to be done now.
+    /// All requests due now.
     fn effects(&mut self) -> Vec<Effect> {
         std::iter::from_fn(|| self.state.next(self.now)).collect()
     }
 
-    /// Runs until nothing is left to do, and says which Pods got which node.
+    /// Runs until nothing is left to do, and returns the Pods and their nodes.
     fn bindings(&mut self) -> Vec<(String, String)> {
         let mut bound = Vec::new();
         while let Some(effect) = self.state.next(self.now) {
@@ -116,7 +116,7 @@ impl World {
         self.state.finished(pod, self.now);
     }
 
-    /// The node of a Pod that is to get one now.
+    /// The node of a Pod that must get one now.
     #[track_caller]
     fn node_of(&mut self, pod: &Pod) -> String {
         self.pod(pod);
@@ -126,7 +126,7 @@ impl World {
         found.map(|(_, node)| node).unwrap_or_else(|| panic!("{name} got no node"))
     }
 
-    /// What is said of a Pod that is to get no node now.
+    /// The message about a Pod that must not get a node now.
     #[track_caller]
     fn refusal_of(&mut self, pod: &Pod) -> String {
         self.pod(pod);

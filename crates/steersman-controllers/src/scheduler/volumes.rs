@@ -1,4 +1,4 @@
-//! Claims and volumes: which nodes a Pod's volumes can be reached from, and which volumes a claim can be bound to.
+//! Claims and volumes: which nodes can reach a Pod's volumes, and which volumes a claim can be bound to.
 //!
 //! Follows the plugins VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone. In-tree volumes are not translated to CSI.
 
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// The node for which a volume is to be made.
+/// The annotation with the node for which a volume is to be provisioned.
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub(super) const ZONE_CONFLICT: &str = "node(s) had no available volume zone";
 pub(super) const DISK_CONFLICT: &str = "node(s) had no available disk";
@@ -34,7 +34,7 @@ const NODE_CONFLICT: &str = "node(s) didn't match PersistentVolume's node affini
 const VOLUME_MISSING: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 const UNBOUND: &str = "pod has unbound immediate PersistentVolumeClaims";
 
-/// Claims, volumes, and what is known about their classes and drivers.
+/// Claims, volumes, storage classes and drivers.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     claims: HashMap<ObjectKey, Claim>,
@@ -43,9 +43,9 @@ pub(super) struct Volumes {
     csi_nodes: HashMap<String, CsiNode>,
     drivers: HashMap<String, Driver>,
     capacities: HashMap<ObjectKey, Capacity>,
-    /// Volumes that claims are about to be bound to, until the informer shows a later version.
+    /// Volumes with a binding in flight, until the informer delivers a later version.
     assumed_volumes: HashMap<String, AssumedClaim>,
-    /// Claims for which a node is about to be selected, until the informer shows a later version.
+    /// Claims with a node selection in flight, until the informer delivers a later version.
     assumed_nodes: HashMap<ObjectKey, AssumedNode>,
 }
 
@@ -58,7 +58,7 @@ struct Class {
 
 #[derive(Clone, Debug)]
 struct CsiNode {
-    /// Drivers with the most volumes that a node may have of each.
+    /// Drivers, with the most volumes that the node may have of each.
     drivers: HashMap<String, Option<i64>>,
 }
 
@@ -74,18 +74,18 @@ struct Capacity {
     most: Option<i64>,
 }
 
-/// What a Pod's claims mean for the choice of a node.
+/// The constraints of a Pod's claims on the choice of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimsOfPod {
     bound: Vec<ObjectKey>,
     unbound: Vec<ObjectKey>,
-    /// Zones and regions that its volumes are in: label, values.
+    /// Zones and regions of its volumes: a label, and its allowed values.
     zones: Vec<(String, BTreeSet<String>)>,
-    /// Claims that one Pod only may use.
+    /// ReadWriteOncePod claims.
     for_one_pod: Vec<Arc<str>>,
 }
 
-/// Why no node at all will do.
+/// Why no node at all is feasible.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum ClaimError {
     Restrictions(String),
@@ -93,14 +93,14 @@ pub(super) enum ClaimError {
     Zone(String),
 }
 
-/// Why a node will not do, or why that cannot be said.
+/// Why a node is not feasible, or why that could not be determined.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum NodeError {
     Conflicts(Vec<&'static str>),
     Failed(String),
 }
 
-// === impl Volumes: what informers say ===
+// === impl Volumes: updates from informers ===
 
 impl Volumes {
     pub(super) fn set_claim(&mut self, key: &ObjectKey, claim: Option<&PersistentVolumeClaim>) {
@@ -187,13 +187,13 @@ fn set<T>(map: &mut HashMap<String, T>, name: &str, value: Option<T>) {
     };
 }
 
-// === impl Volumes: what decisions ask ===
+// === impl Volumes: queries of decisions ===
 
 impl Volumes {
-    /// What the claims of a Pod mean for its node.
+    /// The constraints of a Pod's claims on the choice of a node.
     ///
     /// # Errors
-    /// When no node will do until a claim has changed.
+    /// When no node is feasible until a claim has changed.
     pub(super) fn of_pod(&self, pod: &Placed, uses: &[ClaimUse]) -> Result<ClaimsOfPod, ClaimError> {
         let mut found = ClaimsOfPod::default();
         let keys: Vec<(ObjectKey, &ClaimUse)> =
@@ -253,10 +253,10 @@ impl Volumes {
         Ok(claim)
     }
 
-    /// Finds volumes on a node for a Pod's claims.
+    /// Finds volumes for a Pod's claims on a node.
     ///
     /// # Errors
-    /// When the node will not do.
+    /// When the node is not feasible.
     pub(super) fn find(&self, claims: &ClaimsOfPod, node: &Node) -> Result<VolumePlan, NodeError> {
         let mut conflicts = Vec::new();
         for key in &claims.bound {
@@ -276,7 +276,7 @@ impl Volumes {
         let mut plan = VolumePlan::default();
         match self.find_unbound(&claims.unbound, node, &mut plan)? {
             Some(conflict) => {
-                // In the order in which upstream names them.
+                // In upstream's order.
                 let at = usize::from(conflicts.first() == Some(&NODE_CONFLICT));
                 conflicts.insert(at, conflict);
                 Err(NodeError::Conflicts(conflicts))
@@ -286,7 +286,7 @@ impl Volumes {
         }
     }
 
-    /// The claims that one Pod only may use.
+    /// The ReadWriteOncePod claims.
     pub(super) fn for_one_pod(claims: &ClaimsOfPod) -> &[Arc<str>] {
         &claims.for_one_pod
     }

@@ -1,5 +1,6 @@
-//! How often something that many events are about is computed anew: at once when nothing happened for a while, and once for all that
-//! happens shortly after. A thousand Pods that become ready within a second cost ten writes of their Service and not a thousand.
+//! Limits how often a key with many events is reconciled: at once after a quiet time, and then once for all events of a
+//! short period. A thousand Pods that become ready within a second cause ten writes of their Service and not a
+//! thousand.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -7,15 +8,15 @@ use std::time::Duration;
 use steersman::ObjectKey;
 use tokio::time::Instant;
 
-/// The least and the greatest time from one round to the next.
+/// The shortest and the longest time from one run to the next.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-/// A round that takes long is repeated less often: one key takes at most this part of the time, unless a round takes longer than this part
-/// of the greatest interval.
+/// A run that takes long is repeated less often: one key takes at most this fraction of the time, unless a run takes
+/// longer than this fraction of the longest interval.
 const REST: u32 = 5;
-/// With more keys than this, those that may run again are forgotten at each round.
+/// Beyond this number of keys, those that may run again are dropped at each run.
 const KEYS_MAX: usize = 1024;
 
-/// When keys may run again.
+/// The times at which keys may run again.
 #[derive(Default)]
 pub(crate) struct Pace {
     next: Mutex<HashMap<ObjectKey, Instant>>,
@@ -32,7 +33,7 @@ impl Pace {
         (!left.is_zero()).then_some(left)
     }
 
-    /// The key has run since a time.
+    /// Records that the key has run since this time.
     pub(crate) fn ran(&self, key: &ObjectKey, since: Instant) {
         let mut next = self.next.lock();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The ports of a Service at a Pod, and the order in which upstream writes ports.
+//! The ports of a Service at a Pod, and upstream's order of ports.
 
 use crate::service_pods;
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 const FNV_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 
-/// A port of a Service and the number that it has at a Pod.
+/// A port of a Service and its number at a Pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Port {
     pub(crate) name: String,
@@ -16,7 +16,8 @@ pub(crate) struct Port {
     pub(crate) app_protocol: Option<String>,
 }
 
-/// The ports at which a Service reaches a Pod, in the order of the Service. A named port that the Pod does not have is left out.
+/// The ports at which a Service reaches a Pod, in the order of the Service. A named port that the Pod lacks is left
+/// out.
 pub(crate) fn of(service: &Service, pod: &Pod) -> Vec<Port> {
     let ports = service.spec.iter().flat_map(|spec| &spec.ports).flatten();
     let at_pod = ports.filter_map(|port| {
@@ -30,7 +31,7 @@ pub(crate) fn of(service: &Service, pod: &Pod) -> Vec<Port> {
     at_pod.collect()
 }
 
-/// Whether a Service wants Pods also without any port.
+/// Whether a Service includes Pods without any port.
 pub(crate) fn is_portless(service: &Service) -> bool {
     let has_ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()).is_some_and(|ports| !ports.is_empty());
     !has_ports && service_pods::is_headless(service)
@@ -56,7 +57,7 @@ fn number(pod: &Pod, port: &ServicePort) -> Option<i32> {
     named.next().map(|found| found.container_port)
 }
 
-/// What upstream sorts the ports of Endpoints by: the hash of how Go prints one.
+/// The sort key of upstream for the ports of Endpoints: the hash of a port as Go prints it.
 pub(crate) fn endpoints_order(one: &Port) -> u128 {
     let Port { name, port, protocol, app_protocol } = one;
     let app_protocol = app_protocol.as_deref().unwrap_or("<nil>");
@@ -65,7 +66,7 @@ pub(crate) fn endpoints_order(one: &Port) -> u128 {
     ))
 }
 
-/// What upstream sorts the ports of EndpointSlices by.
+/// The sort key of upstream for the ports of EndpointSlices.
 pub(crate) fn slices_order(one: &Port) -> u128 {
     let Port { name, port, protocol, app_protocol } = one;
     let app_protocol = app_protocol.as_deref().unwrap_or("<nil>");

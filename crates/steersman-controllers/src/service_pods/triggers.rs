@@ -1,8 +1,8 @@
-//! Since when the endpoints of a Service should be as they are about to be written, for the annotation
+//! The time of the change that makes the endpoints of a Service due for a write, for the annotation
 //! `endpoints.kubernetes.io/last-change-trigger-time`.
 //!
-//! Follows upstream's `trigger_time_tracker.go`: of a Service that is new, its creation; afterwards the earliest time at which one of its
-//! Pods changed its readiness since the last look.
+//! Follows upstream's `trigger_time_tracker.go`: for a new Service, its creation; afterwards the earliest time at which
+//! one of its Pods changed its readiness since the last write.
 
 use crate::pods;
 use hashbrown::HashMap;
@@ -15,7 +15,7 @@ use steersman::ObjectKey;
 
 pub(crate) const ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// What was seen of Services last. Bounded by the Services that exist.
+/// The last observed times of Services. Bounded by the number of Services.
 #[derive(Default)]
 pub(crate) struct TriggerTimes {
     services: Mutex<HashMap<ObjectKey, Seen>>,
@@ -24,12 +24,12 @@ pub(crate) struct TriggerTimes {
 #[derive(Default)]
 struct Seen {
     service: Option<Timestamp>,
-    /// By a hash of the Pod's name.
+    /// The times of Pods by a hash of their names.
     pods: HashMap<u64, Timestamp>,
 }
 
 impl TriggerTimes {
-    /// The time to write with the endpoints of a Service, if any. It is not the same when asked again.
+    /// The trigger time to write with the endpoints of a Service, if any. A second call does not return it again.
     pub(crate) fn next(&self, key: &ObjectKey, service: &Service, pods: &[Arc<Pod>]) -> Option<Timestamp> {
         let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let mut seen = Seen { service: created, pods: HashMap::with_capacity(pods.len()) };
@@ -56,7 +56,7 @@ impl TriggerTimes {
         if old.is_none() { created } else { earliest }
     }
 
-    /// The Service is gone.
+    /// Forgets a Service that is gone.
     pub(crate) fn forget(&self, key: &ObjectKey) {
         self.services.lock().remove(key);
     }

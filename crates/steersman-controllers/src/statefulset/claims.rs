@@ -1,7 +1,9 @@
-//! The PersistentVolumeClaims of a StatefulSet's Pods: which are missing, and who owns them so that they go with it.
+//! The PersistentVolumeClaims of a StatefulSet's Pods: which to create, and which owners they get so that they are
+//! deleted with them.
 //!
-//! Follows the retention policy of upstream's `stateful_set_utils.go`: with `whenDeleted: Delete` the set owns the claims of its Pods,
-//! with `whenScaled: Delete` a Pod that is scaled away owns its own. A claim that somebody else controls is left to them.
+//! Follows the retention policy of upstream's `stateful_set_utils.go`: with `whenDeleted: Delete` the set owns the
+//! claims of its Pods, and with `whenScaled: Delete` a Pod that is scaled away owns its own. A claim with another
+//! controller is not touched.
 
 use crate::dependents;
 use crate::statefulset::identity;
@@ -13,15 +15,15 @@ use std::sync::Arc;
 /// Finds a claim of the set's namespace by its name.
 pub(crate) type Find<'a> = dyn Fn(&str) -> Option<Arc<PersistentVolumeClaim>> + 'a;
 
-/// What is to be done about the claims of a Pod.
+/// The work on the claims of a Pod.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) create: Vec<PersistentVolumeClaim>,
-    /// The names of those that are being deleted, and thus in the way.
+    /// The names of claims that are being deleted, and have to be gone first.
     pub(crate) ending: Vec<String>,
-    /// Claims as they are to be, with other owners.
+    /// Claims to update with other owners.
     pub(crate) update: Vec<PersistentVolumeClaim>,
-    /// The names of those that somebody else controls, so that no policy applies.
+    /// The names of claims with another controller, to which no policy applies.
     pub(crate) conflicting: Vec<String>,
 }
 
@@ -40,12 +42,13 @@ pub(crate) fn template_name(template: &PersistentVolumeClaim) -> &str {
     template.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The name of the claim of an ordinal.
+/// The name of the claim for an ordinal.
 pub(crate) fn name(set: &StatefulSet, template: &str, ordinal: i64) -> String {
     format!("{template}-{}-{ordinal}", identity::name(set))
 }
 
-/// The names of the sets that a claim of this name may belong to: the name of the template before it may have dashes as well.
+/// The names of the sets that a claim of this name may belong to: several, because the template's name before the set's
+/// may contain dashes too.
 pub(crate) fn sets_of(claim: &str) -> impl Iterator<Item = &str> {
     let prefix = identity::parse(claim).map_or("", |(prefix, _)| prefix);
     prefix.match_indices('-').map(|(at, _)| &prefix[at + 1..])
@@ -59,7 +62,7 @@ fn names(set: &StatefulSet, pod: &Pod) -> Vec<String> {
 // === impl Work ===
 
 impl Work {
-    /// What a Pod needs before it can be created, or while it waits for its volumes.
+    /// The claims to create before the Pod is created, or while it waits for its volumes.
     pub(crate) fn missing(set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> Work {
         let mut work = Work::default();
         for (template, name) in templates(set).iter().zip(names(set, pod)) {
@@ -72,7 +75,7 @@ impl Work {
         work
     }
 
-    /// Adds the owners that the policy asks for. Claims that are yet to be created get theirs later.
+    /// Adds the owners that the policy requires. Claims that do not exist yet get theirs later.
     pub(crate) fn and_owners(mut self, set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> Work {
         let pair = Pair { set, pod };
         for name in names(set, pod) {
@@ -94,13 +97,14 @@ impl Work {
     }
 }
 
-/// Whether the owners of a Pod's claims are those that the policy asks for.
+/// Whether a Pod's claims have the owners that the policy requires.
 pub(crate) fn are_owned_as_wanted(set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> bool {
     let pair = Pair { set, pod };
     names(set, pod).iter().filter_map(|name| find(name)).all(|claim| pair.is_up_to_date(owners(&claim)))
 }
 
-/// Whether a claim still belongs to an earlier Pod of this name, with which it goes. The Pod has to wait for that.
+/// Whether a claim still belongs to an earlier Pod of this name, with which it will be deleted. The new Pod has to wait
+/// for that.
 pub(crate) fn is_stale(set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> bool {
     policy(set).is_deleted_when_scaled
         && names(set, pod)
@@ -154,7 +158,7 @@ impl Pair<'_> {
         Some(&owner.uid) == self.set.metadata.uid.as_ref()
     }
 
-    /// A Pod that is yet to be created has no uid, and owns nothing.
+    /// Whether an owner is the Pod. A Pod that does not exist yet has no uid, and owns nothing.
     fn is_pod(&self, owner: &OwnerReference) -> bool {
         Some(&owner.uid) == self.pod.metadata.uid.as_ref()
     }
@@ -167,7 +171,7 @@ impl Pair<'_> {
         owners.iter().find(|owner| self.names_set(owner)).is_some_and(|owner| !self.is_set(owner))
     }
 
-    /// Whether there is a policy, and somebody controls the claim besides the set and the Pod.
+    /// Whether there is a policy, and the claim has a controller other than the set and the Pod.
     fn has_other_controller(&self, owners: &[OwnerReference]) -> bool {
         let Policy { is_deleted_with_set, is_deleted_when_scaled } = policy(self.set);
         (is_deleted_with_set || is_deleted_when_scaled)
@@ -183,7 +187,7 @@ impl Pair<'_> {
     }
 
     fn is_up_to_date(&self, owners: &[OwnerReference]) -> bool {
-        // The claim is that of an earlier set or Pod, with which it probably goes.
+        // The claim belongs to an earlier set or Pod, and will probably be deleted with it.
         if self.is_stale_of_set(owners) || self.is_stale_of_pod(owners) {
             return true;
         }
@@ -199,14 +203,14 @@ impl Pair<'_> {
         (is_of_set, is_of_pod) == self.wanted()
     }
 
-    /// Whether the policy asks for the set and for the Pod as owner.
+    /// Whether the policy requires the set, and whether it requires the Pod, as an owner.
     fn wanted(&self) -> (bool, bool) {
         let Policy { is_deleted_with_set, is_deleted_when_scaled } = policy(self.set);
         let is_pod_wanted = is_deleted_when_scaled && identity::index(self.set, self.pod).is_none();
         (is_deleted_with_set && !is_pod_wanted, is_pod_wanted)
     }
 
-    /// The owners as they should be.
+    /// The owners that the claim should have.
     fn owners(&self, owners: &[OwnerReference]) -> Vec<OwnerReference> {
         let is_other = |owner: &&OwnerReference| !self.names_set(owner) && !self.names_pod(owner);
         let mut others: Vec<OwnerReference> = owners.iter().filter(is_other).cloned().collect();
@@ -252,7 +256,7 @@ mod tests {
         )
     }
 
-    /// The uids of the owners that the claim gets; `None` if it stays as it is.
+    /// The uids of the owners that the claim gets; `None` if it is not updated.
     fn wanted(set: &StatefulSet, pod: &Pod, owners: &[Value]) -> Option<Vec<String>> {
         let found = claim(owners);
         let find = |_: &str| Some(Arc::clone(&found));

@@ -1,6 +1,6 @@
-//! Does what was planned for a StatefulSet, with the Events that say so.
+//! Executes the plan for a StatefulSet, and records Events.
 //!
-//! Follows upstream's `stateful_pod_control.go`: its reasons and sentences.
+//! Follows upstream's `stateful_pod_control.go`: its reasons and messages.
 
 use crate::refusal::{self, Refused};
 use crate::statefulset::claims::Work;
@@ -15,14 +15,14 @@ use steersman::ObjectKey;
 use steersman::events::EventType;
 use steersman::write::slow_start;
 
-/// One StatefulSet for which something is done.
+/// A StatefulSet whose plan is executed.
 pub(super) struct Executor<'a> {
     pub(super) cx: &'a Context,
     pub(super) key: &'a ObjectKey,
     pub(super) set: &'a StatefulSet,
 }
 
-/// What a Pod was to be when something went well or wrong.
+/// The action on a Pod that succeeded or failed.
 #[derive(Clone, Copy)]
 enum Verb {
     Create,
@@ -33,7 +33,7 @@ enum Verb {
 // === impl Executor ===
 
 impl Executor<'_> {
-    /// Does the phases one after the other, and stops after one in which something failed. Returns how many outdated Pods were deleted.
+    /// Executes the phases in order, and stops after one that failed. Returns how many outdated Pods were deleted.
     pub(super) async fn run(&self, plan: &Plan) -> (i32, Result<(), Error>) {
         for phase in &plan.phases {
             let done = if plan.is_parallel { self.at_once(phase).await } else { self.in_order(phase).await };
@@ -92,7 +92,7 @@ impl Executor<'_> {
                 self.cx.written.wrote_at(self.key, &created);
                 Ok(())
             }
-            // Somebody else's, or one that the cache is yet to show.
+            // The Pod belongs to somebody else, or the cache does not have it yet.
             Err(error) if refusal::exists_already(&error) => {
                 return Err(Refused::to(format!("create the pod {:?}", name_of(pod)))(error).into());
             }
@@ -114,7 +114,7 @@ impl Executor<'_> {
                 self.record(Verb::Update, pod, None);
                 Ok(())
             }
-            // It has changed since, so the set is looked at again.
+            // The Pod has changed since, so its event brings the set back.
             Err(error) if refusal::is_conflict(&error) => Ok(()),
             Err(error) => {
                 let error = Refused::to(format!("update the pod {:?}", name_of(pod)))(error).into();
@@ -131,7 +131,7 @@ impl Executor<'_> {
             Ok(_) => {}
             Err(error) if refusal::is_gone(&error) => {}
             Err(error) => {
-                // Another one may have that name now, which nobody need be told. Or somebody denies it.
+                // Another Pod may have the name now, which needs no Event. Or an admission webhook denies the deletion.
                 let is_conflict = refusal::is_conflict(&error);
                 let error = Refused::to(format!("delete the pod {:?}", name_of(pod)))(error).into();
                 if !is_conflict {
@@ -145,7 +145,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Creates what is missing, all of it, and then says what went wrong.
+    /// Creates all missing claims, and then returns what went wrong.
     async fn create_claims(&self, pod: &Pod, work: &Work) -> Result<(), Error> {
         let mut problems: Vec<String> = work.ending.iter().map(|name| format!("pvc {name} is being deleted")).collect();
         let (set, pod) = (identity::name(self.set), name_of(pod));

@@ -1,4 +1,4 @@
-//! What makes a Pod of a StatefulSet the one that it is: its ordinal, its name, its labels and its volumes.
+//! The identity of a StatefulSet's Pod: its ordinal, its name, its labels and its volumes.
 //!
 //! Follows the first half of upstream's `stateful_set_utils.go`.
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, PodTemp
 const INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 
-/// The name of the set that a Pod or claim of this name belongs to, and its ordinal, which may be too large to be one.
+/// The name of the set in the name of a Pod or claim, and its ordinal, which is `None` if it is too large.
 pub(crate) fn parse(name: &str) -> Option<(&str, Option<i64>)> {
     let (parent, digits) = name.rsplit_once('-')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -22,7 +22,7 @@ pub(crate) fn name(set: &StatefulSet) -> &str {
     set.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Whether a Pod is named as one of this set.
+/// Whether the name of a Pod is one of this set's.
 pub(crate) fn is_member(set: &StatefulSet, pod: &Pod) -> bool {
     parse(pod.metadata.name.as_deref().unwrap_or_default()).is_some_and(|(parent, _)| parent == name(set))
 }
@@ -36,12 +36,12 @@ pub(crate) fn start(set: &StatefulSet) -> i64 {
     set.spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or(0).into()
 }
 
-/// How many Pods the set is to have.
+/// The desired number of Pods.
 pub(crate) fn replicas(set: &StatefulSet) -> i64 {
     i64::from(set.spec.replicas.unwrap_or(1)).max(0)
 }
 
-/// Where a Pod is among those that the set is to have, from 0 on. `None`: it is none of them.
+/// The index of a Pod among the desired ones, from 0 on; `None` if it is not one of them.
 pub(crate) fn index(set: &StatefulSet, pod: &Pod) -> Option<i64> {
     ordinal(pod).map(|ordinal| ordinal - start(set)).filter(|index| (0..replicas(set)).contains(index))
 }
@@ -50,7 +50,7 @@ pub(crate) fn pod_name(set: &StatefulSet, ordinal: i64) -> String {
     format!("{}-{ordinal}", name(set))
 }
 
-/// The Pod of an ordinal, made of a template that the set has or had.
+/// The Pod for an ordinal, from a current or former template of the set.
 pub(crate) fn new_pod(set: &StatefulSet, template: &PodTemplateSpec, revision: &str, ordinal: i64) -> Pod {
     let mut pod = control::from_template(set, template);
     pod.metadata.name = Some(pod_name(set, ordinal));
@@ -64,7 +64,7 @@ pub(crate) fn new_pod(set: &StatefulSet, template: &PodTemplateSpec, revision: &
     pod
 }
 
-/// Whether name and labels of a Pod say which one it is.
+/// Whether the name and the labels of a Pod are those of its ordinal.
 pub(crate) fn has_identity(set: &StatefulSet, pod: &Pod) -> bool {
     let (Some(name), Some(ordinal)) = (&pod.metadata.name, ordinal(pod)) else { return false };
     let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(NAME_LABEL));
@@ -93,7 +93,7 @@ pub(crate) fn has_storage(set: &StatefulSet, pod: &Pod) -> bool {
     })
 }
 
-/// Puts the claims of the Pod's ordinal in place of the volumes of their names.
+/// Sets the claims of the Pod's ordinal as volumes, in place of volumes with the same names.
 pub(crate) fn set_storage(set: &StatefulSet, pod: &mut Pod) {
     let Some(ordinal) = ordinal(pod) else { return };
     let templates = claims::templates(set);

@@ -1,9 +1,9 @@
-//! What is to be done for a StatefulSet, from what is there: pure.
+//! Plans the writes for a StatefulSet from the current state. Pure.
 //!
-//! Follows upstream's `stateful_set_control.go`. With ordered management one thing is done at a time: Pods are created from the first
-//! ordinal on, each when all before it are available; what is too much goes from the last ordinal on, and only then Pods of older
-//! templates are replaced. With parallel management nothing waits. The replicas that are missing are not kept in memory: a set may ask for
-//! two thousand million of them.
+//! Follows upstream's `stateful_set_control.go`. Ordered management takes one step at a time: Pods are created from the
+//! first ordinal on, each when all before it are available; surplus Pods are deleted from the last ordinal on, and only
+//! then are Pods of older templates replaced. Parallel management does not wait. Missing replicas are not kept in
+//! memory, since a set may ask for two billion of them.
 
 use crate::history;
 use crate::pods::{self, Availability};
@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many Pods one pass creates at most.
+/// The most Pods that one pass creates.
 pub(crate) const BURST: usize = 500;
 
-/// A template that the set has or had.
+/// A current or former template of the set.
 #[derive(Clone, Copy)]
 pub(crate) struct Revision<'a> {
     /// The name of its ControllerRevision.
@@ -29,12 +29,12 @@ pub(crate) struct Revision<'a> {
     pub(crate) template: &'a PodTemplateSpec,
 }
 
-/// A StatefulSet with all that is decided from.
+/// A StatefulSet with the input of all decisions.
 pub(crate) struct State<'a> {
     pub(crate) set: &'a StatefulSet,
-    /// The revision before the update that is under way.
+    /// The revision before the update in progress.
     pub(crate) current: Revision<'a>,
-    /// The revision that the template is now.
+    /// The revision of the current template.
     pub(crate) update: Revision<'a>,
     pub(crate) n_collisions: i32,
     pub(crate) pods: &'a [Arc<Pod>],
@@ -42,37 +42,38 @@ pub(crate) struct State<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Something to do.
+/// A single action.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Brings the claims of a Pod in order.
+    /// Creates or updates the claims of a Pod.
     Claims(Arc<Pod>, Work),
     /// Creates a Pod, after its claims.
     Create(Box<Pod>, Work),
     Delete(Arc<Pod>),
-    /// Gives a Pod its identity and its volumes again, after its claims.
+    /// Restores the identity and the volumes of a Pod, after its claims.
     Update(Box<Pod>, Work),
 }
 
-/// What is to be done in one pass.
+/// The actions of one pass.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// One after the other. Where one fails, those after it are not done.
+    /// Phases run in order. If one fails, those after it are skipped.
     pub(crate) phases: Vec<Vec<Step>>,
-    /// The steps of a phase are done at once.
+    /// Whether the steps of a phase run concurrently.
     pub(crate) is_parallel: bool,
-    /// Pods of older templates that are deleted at the end, for each of which the status counts one current replica less.
+    /// Pods of older templates that are deleted at the end. Each lowers the number of current replicas in the status by
+    /// one.
     pub(crate) outdated: Vec<Arc<Pod>>,
     pub(crate) status: StatefulSetStatus,
-    /// When a Pod that is ready will be available.
+    /// When a ready Pod becomes available.
     pub(crate) again: Option<Duration>,
 }
 
-/// The Pods of a set by their place in it.
+/// The Pods of a set by their index.
 struct Replicas<'a> {
-    /// By index, from 0 on.
+    /// The Pods to keep by index, from 0 on.
     kept: BTreeMap<i64, &'a Arc<Pod>>,
-    /// Those that the set is not to have, the last ordinal first.
+    /// The Pods beyond the replicas, the last ordinal first.
     condemned: Vec<&'a Arc<Pod>>,
 }
 
@@ -121,7 +122,7 @@ impl<'a> State<'a> {
         plan
     }
 
-    /// Ordered management: up to the first Pod that all others have to wait for.
+    /// The steps of ordered management, up to the first Pod that all others have to wait for.
     fn in_order(&self, replicas: &Replicas<'_>) -> (Vec<Step>, Next) {
         let mut steps = Vec::new();
         for index in 0..identity::replicas(self.set) {
@@ -137,7 +138,7 @@ impl<'a> State<'a> {
         (steps, Next::Go)
     }
 
-    /// Parallel management: whatever is to be done for any Pod.
+    /// The steps of parallel management: all that is due for any Pod.
     fn all_at_once(&self, replicas: &Replicas<'_>) -> (Vec<Step>, Next) {
         let mut steps = Vec::new();
         for pod in replicas.kept.values() {
@@ -148,15 +149,15 @@ impl<'a> State<'a> {
         let is_missing = |index: &i64| !replicas.kept.contains_key(index);
         let mut missing = (0..identity::replicas(self.set)).filter(is_missing);
         steps.extend(missing.by_ref().take(BURST).filter_map(|index| self.creation(index)));
-        // The Pods that were created wake the set, and the next ones follow.
+        // The created Pods wake the set, which then creates the next ones.
         let next = if missing.next().is_some() { Next::Wait } else { Next::Go };
         (steps, next)
     }
 
-    /// What a Pod that is there needs before anything else.
+    /// Adds the step that an existing Pod needs, if any.
     fn step(&self, pod: &Arc<Pod>, steps: &mut Vec<Step>) -> Next {
         if pods::is_terminal(pod) {
-            // The next one is created when this one is gone.
+            // The replacement is created when this Pod is gone.
             if !pods::is_terminating(pod) {
                 steps.push(Step::Delete(Arc::clone(pod)));
             }
@@ -171,7 +172,7 @@ impl<'a> State<'a> {
         Next::Go
     }
 
-    /// Whether those after this Pod may be created.
+    /// Whether the Pods after this one may be created.
     fn is_running(&self, pod: &Pod) -> bool {
         !pods::is_terminating(pod) && pods::phase(pod) == "Running" && self.is_available(pod)
     }
@@ -188,7 +189,7 @@ impl<'a> State<'a> {
         pods::is_terminating(pod) || !self.is_available(pod)
     }
 
-    /// `None` while a claim of an earlier Pod of this name is in the way.
+    /// The creation of a Pod; `None` while a claim of an earlier Pod of this name is in the way.
     fn creation(&self, index: i64) -> Option<Step> {
         let ordinal = identity::start(self.set).saturating_add(index);
         let Revision { name, template } = self.revision_of_new(index);
@@ -200,7 +201,7 @@ impl<'a> State<'a> {
         Some(Step::Create(Box::new(pod), work))
     }
 
-    /// A Pod that is created again during an update gets the template that its place has at that time.
+    /// The revision of a Pod that is created during an update, which depends on its index and the partition.
     fn revision_of_new(&self, index: i64) -> Revision<'a> {
         let strategy = self.set.spec.update_strategy.as_ref();
         let is_rolling = strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate");
@@ -212,7 +213,7 @@ impl<'a> State<'a> {
         if index < i64::from(n_current) { self.current } else { self.update }
     }
 
-    /// Restores what of a Pod must not change.
+    /// Restores the parts of a Pod that must not change.
     fn repair(&self, pod: &Arc<Pod>) -> Option<Step> {
         let has_identity = identity::has_identity(self.set, pod);
         let has_storage = identity::has_storage(self.set, pod);
@@ -232,8 +233,8 @@ impl<'a> State<'a> {
         Some(Step::Update(Box::new(changed), work))
     }
 
-    /// Ordered management of what is too much: the last one goes, unless another one is in trouble that it has to wait for. One that is
-    /// over is in nobody's way: upstream waits for ever where two are.
+    /// The deletion of surplus Pods under ordered management: the last one is deleted, unless another unavailable one
+    /// has to recover first. A terminated Pod does not delay others; upstream waits forever if there are two.
     fn condemn(&self, last: &Arc<Pod>, replicas: &Replicas<'_>) -> Vec<Step> {
         let mut lowest_first = replicas.condemned.iter().rev();
         let first_in_trouble = lowest_first.find(|pod| self.is_unavailable(pod));
@@ -243,7 +244,8 @@ impl<'a> State<'a> {
         if may_go { vec![Step::Delete(Arc::clone(last))] } else { Vec::new() }
     }
 
-    /// The Pods of older templates that may be deleted now. Upstream's figures count places, not ordinals.
+    /// The Pods of older templates that may be deleted now. The partition counts indices, as upstream, and not
+    /// ordinals.
     fn outdated(&self, replicas: &Replicas<'_>) -> Vec<Arc<Pod>> {
         let strategy = self.set.spec.update_strategy.as_ref();
         if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete") {
@@ -262,7 +264,7 @@ impl<'a> State<'a> {
                 outdated.take(n_left).map(|(_, pod)| Arc::clone(pod)).collect()
             }
             None => {
-                // The last one that is outdated, if all after it are there and available.
+                // The last outdated Pod, if all after it exist and are available.
                 let mut expected = identity::replicas(self.set);
                 for (index, pod) in outdated {
                     expected -= 1;
@@ -285,8 +287,9 @@ impl<'a> State<'a> {
         history::pod_revision(pod) != Some(self.update.name) && !pods::is_terminating(pod)
     }
 
-    /// How many may be unavailable during an update. `None` where nothing is said, as the server leaves it unless the feature
-    /// `MaxUnavailableStatefulSet` is on: then one goes after the other, also past those that never became available.
+    /// How many Pods may be unavailable during an update. `None` if unset, as the server leaves it unless the feature
+    /// `MaxUnavailableStatefulSet` is on: then Pods are replaced one by one, including those that never became
+    /// available.
     fn unavailable_max(&self, rolling: &RollingUpdateStatefulSetStrategy) -> Option<i64> {
         let value = rolling.max_unavailable.as_ref()?;
         Some(scaled::number(value, identity::replicas(self.set), Round::Down).unwrap_or(1).max(1))
@@ -334,7 +337,7 @@ impl<'a> Replicas<'a> {
         for pod in pods {
             match identity::index(set, pod) {
                 Some(index) => drop(replicas.kept.insert(index, pod)),
-                // One without an ordinal is none of the set's business.
+                // A Pod without an ordinal is not managed by the set.
                 None if identity::ordinal(pod).is_none() => {}
                 None => replicas.condemned.push(pod),
             }
@@ -344,7 +347,7 @@ impl<'a> Replicas<'a> {
     }
 }
 
-/// Ends an update whose Pods are all there, and leaves out what is zero as the server does.
+/// Completes an update whose Pods all exist, and omits zero values as the server does.
 pub(crate) fn settle(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetStatus {
     let is_rolling =
         set.spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate");
@@ -360,7 +363,8 @@ pub(crate) fn settle(set: &StatefulSet, mut status: StatefulSetStatus) -> Statef
     status
 }
 
-/// Whether a status has to be written. That something else about the set has been seen is not worth a write.
+/// Whether a status has to be written because its generation, counts or revisions differ. Other differences are not
+/// worth a write.
 pub(crate) fn differs(known: Option<&StatefulSetStatus>, status: &StatefulSetStatus) -> bool {
     let Some(known) = known else { return true };
     let counts = |status: &StatefulSetStatus| {

@@ -1,7 +1,7 @@
-//! The ControllerRevisions of a StatefulSet: the one that its template is now, and the one that it is updated from.
+//! The ControllerRevisions of a StatefulSet: the current template's, and the one that an update starts from.
 //!
-//! Follows upstream's `getStatefulSetRevisions` and `truncateHistory`. A revision is named by a hash of its data, so that a second attempt
-//! finds what the first one made.
+//! Follows upstream's `getStatefulSetRevisions` and `truncateHistory`. A revision is named by a hash of its data, so
+//! that a second attempt finds the revision that the first one created.
 
 use crate::dependents::Claim;
 use crate::history;
@@ -15,20 +15,20 @@ use serde_json::Value;
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// How many names are tried that revisions of other data have already.
+/// How many names are tried if they belong to revisions with other data.
 const COLLISIONS_MAX: usize = 20;
 
 /// The revisions of a StatefulSet.
 pub(super) struct Revisions {
-    /// All that were there, oldest first.
+    /// All existing revisions, the oldest first.
     pub(super) all: Vec<Arc<ControllerRevision>>,
-    /// The one that Pods have which are not updated yet. The same as `update` if no update is under way.
+    /// The revision of Pods that are not updated yet. The same as `update` if no update is in progress.
     pub(super) current: Arc<ControllerRevision>,
     pub(super) update: Arc<ControllerRevision>,
     pub(super) n_collisions: i32,
 }
 
-/// One StatefulSet whose revisions are read and written.
+/// A StatefulSet whose revisions are read and written.
 pub(super) struct Keeper<'a> {
     pub(super) cx: &'a Context,
     pub(super) key: &'a ObjectKey,
@@ -42,11 +42,11 @@ impl Keeper<'_> {
         Api::namespaced(self.cx.client.clone(), self.key.namespace().unwrap_or_default())
     }
 
-    /// Finds or makes the revision of the template, and gives it the highest number. `None` if it is not there, and the set or
-    /// its namespace is being deleted.
+    /// Finds or creates the revision of the template, and gives it the highest number. `None` if it does not exist, and
+    /// the set or its namespace is being deleted.
     ///
     /// # Errors
-    /// When the cache is not filled, or the server refuses something.
+    /// When the cache is not filled, or the server refuses a request.
     pub(super) async fn read(&self, claim: &Claim<'_, StatefulSet>) -> Result<Option<Revisions>, Error> {
         let mut all = claim.of(&self.cx.revisions).await?;
         history::sort(&mut all);
@@ -71,7 +71,7 @@ impl Keeper<'_> {
         Ok(Some(Revisions { all, current, update, n_collisions }))
     }
 
-    /// The template is one of before again.
+    /// Gives a revision the highest number, because its template is the current one again.
     async fn renumber(&self, revision: &ControllerRevision, number: i64) -> Result<Arc<ControllerRevision>, Error> {
         let changed = ControllerRevision { revision: Some(number), ..revision.clone() };
         let name = history::name(revision);
@@ -115,7 +115,7 @@ impl Keeper<'_> {
         Err(Error::Collisions)
     }
 
-    /// Deletes the oldest revisions beyond the limit, of those that neither the set nor a Pod has.
+    /// Deletes the oldest revisions beyond the limit that neither the set nor a Pod uses.
     ///
     /// # Errors
     /// When the server refuses.

@@ -1,33 +1,33 @@
-//! When a Pod is evicted for the taints of its Node.
+//! Computes when a Pod is evicted because of the taints of its Node.
 
 use crate::tolerations;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A toleration for longer than this has no end. No process lives as long, and the clock holds much more.
+/// Tolerations longer than this count as unlimited. No process runs that long, and the clock can represent it.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
-/// An eviction that is to come.
+/// A planned eviction.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Eviction {
     pub(super) at: Instant,
-    /// Of the Pod.
+    /// The uid of the Pod.
     pub(super) uid: Option<String>,
 }
 
-/// What becomes of a Pod.
+/// The action due for a Pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Plan {
-    /// It is evicted after this time, from now on.
+    /// The Pod is evicted after this time, counted from now.
     After(Duration),
-    /// It stays.
+    /// The Pod stays.
     Keep,
-    /// It is evicted at once, for it does not tolerate some taint.
+    /// The Pod is evicted at once, because it does not tolerate a taint.
     Now,
 }
 
-/// How long a Pod may stay on a Node with these taints, all of them with NoExecute.
+/// How long a Pod may stay on a Node with these NoExecute taints.
 pub(super) fn plan(taints: &[Taint], tolerations: &[Toleration]) -> Plan {
     if taints.is_empty() {
         return Plan::Keep;
@@ -43,7 +43,7 @@ pub(super) fn plan(taints: &[Taint], tolerations: &[Toleration]) -> Plan {
     }
 }
 
-/// The taints that evict.
+/// The taints with the effect NoExecute.
 pub(super) fn evicting(taints: Option<&[Taint]>) -> Vec<Taint> {
     taints.unwrap_or_default().iter().filter(|taint| taint.effect == "NoExecute").cloned().collect()
 }

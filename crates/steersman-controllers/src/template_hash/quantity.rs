@@ -1,6 +1,6 @@
-//! How a quantity looks inside, in Go: a number and a power of ten, or a big decimal, and at times the text it was read from.
+//! The internal form of a quantity in Go: a number and a power of ten, or a big decimal, and sometimes the parsed text.
 //!
-//! Follows `ParseQuantity` of `k8s.io/apimachinery/pkg/api/resource`, for texts as a server writes them.
+//! Follows `ParseQuantity` of `k8s.io/apimachinery/pkg/api/resource`, for texts in the form that a server writes.
 
 use std::fmt::{self, Write};
 
@@ -8,18 +8,18 @@ const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)
 const DECIMAL: [(&str, i32); 9] =
     [("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
-/// The inside of a quantity.
+/// The internal form of a quantity.
 struct Inside<'a> {
     value: i64,
     scale: i32,
-    /// What does not fit into the number: so many billionths.
+    /// The amount in billionths, if it does not fit into `value`.
     big: Option<u128>,
     is_negative: bool,
     text: &'a str,
     format: &'static str,
 }
 
-/// Prints the inside of a quantity.
+/// Prints the internal form of a quantity.
 pub(crate) fn print(to: &mut impl Write, text: &str) -> fmt::Result {
     let Inside { value, scale, big, is_negative, text, format } = inside(text);
     write!(
@@ -60,7 +60,7 @@ fn inside(text: &str) -> Inside<'_> {
     let signed = |value: i64| if is_negative { -value } else { value };
 
     if let Some(&(_, exponent)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-        // As upstream estimates how many digits a power of two has.
+        // Upstream's estimate of the number of digits of a power of two.
         let has_room =
             i64::try_from(whole.len()).is_ok_and(|n_digits| 15 - n_digits - i64::from(exponent * 3 / 10) > 0);
         let small = value.checked_shl(exponent).and_then(|value| i64::try_from(value).ok());

@@ -1,7 +1,7 @@
 //! Keeps VolumeAttributesClasses while claims or volumes name them.
 //!
-//! Follows upstream's volumeattributesclass-protection-controller. As there, the caches alone decide: a claim that is made while the class goes
-//! may name one that is gone.
+//! Follows upstream's volumeattributesclass-protection-controller. As there, only the caches are read: a claim that is
+//! created during the deletion of a class may name a class that is gone.
 
 use crate::refusal::Error;
 use crate::settings::Parts;
@@ -21,7 +21,7 @@ struct Classes {
     volumes: Index<PersistentVolume, ObjectKey>,
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let classes = informers.informer::<VolumeAttributesClass>(Scope::All);

@@ -1,8 +1,8 @@
-//! Binds PersistentVolumeClaims to PersistentVolumes, and says what becomes of volumes whose claims are gone.
+//! Binds PersistentVolumeClaims to PersistentVolumes, and releases or deletes volumes whose claims are gone.
 //!
-//! Follows upstream's `pkg/controller/volume/persistentvolume`: a binding is written to the volume first, then to the claim, so that what a
-//! crash has left half-done is finished by the next pass. There are no plugins in the tree: whatever provisions or deletes the storage of a
-//! volume does so by watching claims and volumes, as CSI's provisioner does.
+//! Follows upstream's `pkg/controller/volume/persistentvolume`: a binding is written to the volume first, then to the
+//! claim, so that the next pass completes a binding that a crash interrupted. There are no in-tree plugins: external
+//! provisioners, such as CSI's, provision and delete the storage of volumes by watching claims and volumes.
 
 mod claim;
 mod volume;
@@ -26,7 +26,7 @@ const CLAIMS: &str = "persistentvolume-binder-claims";
 const VOLUMES: &str = "persistentvolume-binder-volumes";
 const COMPONENT: &str = "persistentvolume-controller";
 const WORKERS: usize = 4;
-/// How soon a key runs again whose objects had changed since they were read.
+/// The first and the longest pause before a key runs again whose objects had changed since they were read.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(60));
 
 struct Context {
@@ -34,16 +34,16 @@ struct Context {
     events: EventRecorder,
     claims: Lister<PersistentVolumeClaim>,
     volumes: Lister<PersistentVolume>,
-    /// Volumes that are for no claim, by class.
+    /// Volumes without a claimRef, by class.
     free_volumes: Index<PersistentVolume, String>,
     /// Volumes by the claim that they are reserved for or bound to.
     volumes_by_claim: Index<PersistentVolume, ObjectKey>,
     classes: Lister<StorageClass>,
-    /// Pods that have no node yet, by the claims that they refer to.
+    /// Pods without a node, by the claims that they refer to.
     waiting_pods: Index<Pod, ObjectKey>,
-    /// What reconciles of claims wrote.
+    /// Writes by reconciles of claims.
     of_claims: ConsistencyStore,
-    /// What reconciles of volumes wrote.
+    /// Writes by reconciles of volumes.
     of_volumes: ConsistencyStore,
 }
 
@@ -59,10 +59,10 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// A write that was not made, since the object has changed or is gone: the key runs again.
+/// A write was refused because the object has changed or is gone: the key runs again.
 struct Outdated;
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let claims = informers.informer::<PersistentVolumeClaim>(Scope::All);
@@ -74,9 +74,9 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
     });
     // Claims that wait for a volume, by class.
     let pending = claims.add_index(|claim| is_pending(claim).then(|| class_of_claim(claim).to_owned()));
-    // Volumes by the claim that they are for.
+    // Volumes by the claim in their claimRef.
     let by_claim = volumes.add_index(crate::volumes::claim_key);
-    // Those that are for none, by class.
+    // Volumes without a claimRef, by class.
     let free = volumes.add_index(|volume| {
         let is_free = volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
         is_free.then(|| class_of_volume(volume).to_owned())
@@ -113,14 +113,14 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
             }
         })
         .watches(&classes, {
-            // A class that has become the default is for claims that name none.
+            // A class that has become the default applies to claims that name no class.
             move |class: &StorageClass| {
                 let named = class.metadata.name.as_deref().map(|name| keys_of(&pending, name)).unwrap_or_default();
                 named.into_iter().chain(keys_of(&pending, "")).collect()
             }
         })
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
-            // The claim says for whom it waits, but only while it does.
+            // A pending claim reports the Pod that it waits for.
             let claims = change.object().map(crate::volumes::claims_of_pod).unwrap_or_default();
             let waits = |key: &ObjectKey| known.find(key).ok().flatten().is_some_and(|claim| is_pending(&claim));
             claims.into_iter().filter(waits).collect()
@@ -159,7 +159,7 @@ impl Context {
         outdated("volume", api.replace(name, &PostParams::default(), volume).await)
     }
 
-    /// Sets the phase of a volume, unless it is so.
+    /// Sets the phase of a volume, unless the volume has it.
     async fn set_phase(
         &self,
         volume: &PersistentVolume,

@@ -1,7 +1,7 @@
-//! Makes the claims that Pods describe in their generic ephemeral volumes, owned by the Pods.
+//! Creates the claims of Pods' generic ephemeral volumes, owned by the Pods.
 //!
-//! Follows upstream's `pkg/controller/volume/ephemeral`. A claim of that name that belongs to somebody else is left alone, and an Event says
-//! so.
+//! Follows upstream's `pkg/controller/volume/ephemeral`. A claim of that name with another owner is left alone, and
+//! reported by an Event.
 
 use crate::dependents;
 use crate::refusal::{self, Refused};
@@ -42,7 +42,7 @@ pub(crate) fn claim_name(pod: &Pod, volume: &str) -> String {
     format!("{}-{volume}", pod.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Puts the loop into a manager.
+/// Adds the loop to a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (pods, claims) =
@@ -114,7 +114,7 @@ async fn ensure(cx: &Context, pod_key: &ObjectKey, pod: &Pod, key: ObjectKey, vo
     let claims = Api::<PersistentVolumeClaim>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
     match claims.create(&PostParams::default(), &claim).await {
         Ok(_) => Ok(()),
-        // The cache is behind: the event of the claim's deletion, if it is somebody else's, wakes the Pod again.
+        // The cache lags behind. If the claim is somebody else's, the event of its deletion wakes the Pod again.
         Err(error) if refusal::exists_already(&error) => {
             let found = claims.get_opt(key.name()).await.map_err(Refused::to(format!("read the claim {key}")))?;
             let is_ours = found.is_none_or(|found| dependents::is_controlled_by(&found, pod.metadata.uid.as_deref()));

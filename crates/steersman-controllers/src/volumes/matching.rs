@@ -1,4 +1,4 @@
-//! Which volume fits a claim. Nothing here asks the server.
+//! Decides which volume fits a claim. Sends no requests.
 //!
 //! Follows upstream's `component-helpers/storage/volume` and the binder's `checkVolumeSatisfyClaim`: sizes, classes, modes and selectors.
 
@@ -16,7 +16,7 @@ const DEFAULT_MODE: &str = "Filesystem";
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Choice {
     Any,
-    /// The claim waits for its first Pod: what is not reserved for it is the scheduler's to choose.
+    /// The claim waits for its first consumer: unreserved volumes are the scheduler's choice.
     ReservedOnly,
 }
 
@@ -29,7 +29,8 @@ pub(super) fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeCla
         && (uid.is_empty() || Some(uid) == claim.metadata.uid.as_deref())
 }
 
-/// The volume to bind to a claim: one that is reserved for it, otherwise the smallest that fits, of those with the fewest access modes.
+/// The volume to bind to a claim: a reserved one, otherwise, among the fitting ones with the fewest access modes, the
+/// smallest.
 pub(super) fn find<'a>(
     claim: &PersistentVolumeClaim,
     volumes: &'a [Arc<PersistentVolume>],
@@ -37,7 +38,7 @@ pub(super) fn find<'a>(
 ) -> Option<&'a Arc<PersistentVolume>> {
     let selector = claim.spec.as_ref().and_then(|spec| spec.selector.clone());
     let selector = selector.map(Selector::try_from);
-    // A selector that cannot be read matches nothing.
+    // An invalid selector matches nothing.
     let selector = selector.transpose().ok()?;
     let fitting = volumes.iter().filter(|volume| {
         let is_free = volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
@@ -69,7 +70,7 @@ pub(super) fn find<'a>(
     })
 }
 
-/// Why a volume that a claim names cannot be bound to it, in upstream's words.
+/// Why a volume that a claim names cannot be bound to it, with upstream's text.
 pub(super) fn fault(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<String> {
     let fault = if volume.metadata.deletion_timestamp.is_some() {
         let name = volume.metadata.name.as_deref().unwrap_or_default();

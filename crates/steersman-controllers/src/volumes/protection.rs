@@ -1,9 +1,9 @@
 //! Keeps claims while Pods use them, and volumes while claims are bound to them.
 //!
-//! Follows upstream's pvc- and pv-protection controllers. The finalizers are mostly set by the admission plugin
-//! StorageObjectInUseProtection; an object without one gets it here. Before a claim is let go, the Pods of its namespace are listed anew,
-//! since the cache may lack the one that has just begun to use it. One list serves all claims that were being deleted before it began:
-//! no Pod begins to use one of those.
+//! Follows upstream's pvc- and pv-protection controllers. The finalizers are usually set by the admission plugin
+//! StorageObjectInUseProtection; an object without one gets it here. Before a claim is released, the Pods of its
+//! namespace are listed again, since the cache may lack a Pod that has just started to use it. One list serves all
+//! claims that were being deleted before it began: no Pod starts to use one of those.
 
 use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
@@ -24,7 +24,7 @@ use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope, finalizer
 
 const OF_CLAIMS: &str = "kubernetes.io/pvc-protection";
 const OF_VOLUMES: &str = "kubernetes.io/pv-protection";
-/// Pods that a page of the list holds that is made before a claim goes.
+/// The page size of that list.
 const PAGE: u32 = 500;
 
 struct Claims {
@@ -33,7 +33,8 @@ struct Claims {
     by_claim: Index<Pod, ObjectKey>,
     /// Claims that are being deleted, by namespace.
     deleting: Index<PersistentVolumeClaim, String>,
-    /// The uids of those that no Pod used in a list that began later. Bounded by the claims that are being deleted.
+    /// The uids of claims that no Pod used in a list that began after their deletion. Bounded by the claims that are
+    /// being deleted.
     unused: Mutex<HashMap<ObjectKey, String>>,
 }
 
@@ -42,7 +43,7 @@ struct Volumes {
     volumes: Lister<PersistentVolume>,
 }
 
-/// Puts the loop that protects claims into a manager.
+/// Adds the loop that protects claims to a manager.
 pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let informers = manager.informers();
     let (pods, claims) =
@@ -62,14 +63,14 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
         .when(needs_work(OF_CLAIMS))
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
             let Some(pod) = change.object() else { return Vec::new() };
-            // Most namespaces have no claim that waits: then nothing else is looked at.
+            // Most namespaces have no claim that is being deleted, and then nothing else is checked.
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             if deleting.count(namespace).is_ok_and(|n| n == 0) {
                 return Vec::new();
             }
             let may_release = matches!(change, Change::Deleted(_)) || pods::is_terminal(pod) || is_shut_down(pod);
             let mut claims = if may_release { claims_of_pod(pod) } else { Vec::new() };
-            // Another one of the name, whose end was not seen.
+            // The Pod replaced another of the same name, whose deletion was missed.
             if let Change::Updated { old, .. } = change
                 && let Some(old) = old.object().filter(|old| old.metadata.uid != pod.metadata.uid)
             {
@@ -81,7 +82,7 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
     manager.controller(controller)
 }
 
-/// Puts the loop that protects volumes into a manager.
+/// Adds the loop that protects volumes to a manager.
 pub(crate) fn add_for_volumes(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let volumes = manager.informers().informer::<PersistentVolume>(Scope::All);
     let context = Volumes { client, volumes: volumes.lister() };
@@ -90,7 +91,7 @@ pub(crate) fn add_for_volumes(manager: Manager, Parts { client, .. }: Parts<'_>)
     manager.controller(controller)
 }
 
-/// Whether an object lacks the finalizer, or waits for its end with it.
+/// Whether an object lacks the finalizer and is not being deleted, or has it and is being deleted.
 pub(super) fn needs_work<K: Resource>(finalizer: &'static str) -> impl Fn(&Change<'_, K>) -> bool {
     move |change| {
         let Some(object) = change.object() else { return false };
@@ -114,7 +115,8 @@ async fn protect_volume(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
     keep(&api, &*volume, OF_VOLUMES, future::ok(is_bound)).await
 }
 
-/// Gives an object its finalizer, and takes it off one that is being deleted and is not used. Whether it is used is asked of no other.
+/// Adds the finalizer to an object, or removes it if the object is being deleted and not in use. `is_used` is awaited
+/// only in the latter case.
 pub(super) async fn keep<K>(
     api: &Api<K>,
     object: &K,
@@ -132,7 +134,7 @@ where
     Ok(Action::AwaitChange)
 }
 
-/// Whether a Pod with a node uses a claim: by the cache, and if none does there, by the server.
+/// Whether a Pod with a node uses a claim: by the cache, and if none is found there, by the server.
 async fn is_used(cx: &Claims, key: &ObjectKey, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
     if cx.by_claim.get(key)?.iter().any(|pod| uses(pod, claim)) {
         return Ok(true);
@@ -146,7 +148,7 @@ async fn is_used(cx: &Claims, key: &ObjectKey, claim: &PersistentVolumeClaim) ->
     Ok(!is_unused())
 }
 
-/// The claims of a namespace that are being deleted and that no Pod uses on the server, with their uids.
+/// The claims of a namespace that are being deleted and that no Pod on the server uses, with their uids.
 async fn list_unused(cx: &Claims, namespace: &str) -> Result<HashMap<ObjectKey, String>, Error> {
     let deleting = cx.deleting.get(namespace)?;
     let mut unused: HashMap<ObjectKey, Arc<PersistentVolumeClaim>> =
@@ -186,13 +188,13 @@ fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     })
 }
 
-/// Whether the node is done with a Pod: only finalizers hold it.
+/// Whether the node is done with a Pod, so that only finalizers hold it.
 fn is_shut_down(pod: &Pod) -> bool {
     pods::is_terminating(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
-/// Replaces an object with one that has a finalizer, or does not: the loops' accounts may update it and not patch it. If it has changed
-/// since it was read, an event follows.
+/// Replaces an object with or without a finalizer: the loops' accounts may update it and not patch it. If it has
+/// changed since it was read, an event follows.
 async fn with_finalizer<K>(api: &Api<K>, object: &K, finalizer: &str, is_wanted: bool) -> Result<(), Refused>
 where
     K: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()> + Serialize,

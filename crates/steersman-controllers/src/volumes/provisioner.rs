@@ -1,8 +1,9 @@
-//! A provisioner for simulated nodes: its volumes are objects, and nothing is behind them.
+//! A provisioner for simulated nodes: its volumes are objects without storage.
 //!
-//! Works as CSI's external provisioner does: a claim whose annotation names it gets a volume that is reserved for it, once a node was chosen if
-//! its class waits for that; a volume of its own that was released is deleted if its reclaim policy says so. The class is made at the start
-//! unless there is one of that name. It is marked as the default class only if no other class is.
+//! Works like CSI's external provisioner: a claim whose annotation names it gets a volume that is reserved for it,
+//! after a node was selected if the class waits for that. A released volume of its own is deleted if its reclaim policy
+//! says so. The storage class is created at the start unless one of that name exists. It is marked as the default class
+//! only if no other class is.
 
 use crate::refusal::{self, Error, Refused};
 use crate::volumes::{PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER, annotation, class_of_claim, volume_name};
@@ -23,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The name of the provisioner, in classes and annotations.
 pub(crate) const PROVISIONER: &str = "simulate.steersman.dev/provisioner";
-/// The class that is made.
+/// The name of the created class.
 pub(crate) const CLASS: &str = "simulated";
-/// By either of these a class is the default one.
+/// The annotations of a default class.
 const MARKS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-/// How long until a class that could not be made is tried again, and how long at most.
+/// The first and the longest pause before the creation of the class is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 struct Claims {
@@ -43,7 +44,7 @@ struct Volumes {
     volumes: Lister<PersistentVolume>,
 }
 
-/// Puts the provisioner into a manager; the client may do what it takes.
+/// Adds the provisioner to a manager. The client needs the permissions for it.
 pub(crate) fn add(manager: Manager, client: Client) -> Manager {
     let informers = manager.informers();
     let claims = informers.informer::<PersistentVolumeClaim>(Scope::All);
@@ -66,14 +67,14 @@ pub(crate) fn add(manager: Manager, client: Client) -> Manager {
         },
     );
     let make_class = move |stop: CancellationToken| async move {
-        // A request that is cut off has made the class or not; the next start sees which.
+        // A cancelled request has created the class or not; the next start checks that.
         stop.run_until_cancelled(make_class(&client)).await;
         Ok::<(), Infallible>(())
     };
     manager.controller(making).controller(deleting).run_leading("simulated-class", make_class)
 }
 
-/// Makes the class, however often that takes: without it nobody has volumes, and everything else goes on.
+/// Creates the class, with retries: without it no claim gets a volume, but everything else works.
 async fn make_class(client: &Client) {
     let mut wait = RETRY.0;
     while let Err(refused) = try_make_class(client).await {
@@ -84,10 +85,10 @@ async fn make_class(client: &Client) {
     }
 }
 
-/// Makes the class, unless there is one of its name.
+/// Creates the class, unless one of its name exists.
 async fn try_make_class(client: &Client) -> Result<(), Refused> {
     let classes = Api::<StorageClass>::all(client.clone());
-    // Looked for first: a webhook may refuse what would turn out to be there.
+    // Listed first, because a webhook may refuse to create what exists already.
     let known = classes.list(&ListParams::default()).await.map_err(Refused::to("list the storage classes"))?.items;
     if known.iter().any(|class| class.metadata.name.as_deref() == Some(CLASS)) {
         return Ok(());
@@ -99,7 +100,7 @@ async fn try_make_class(client: &Client) -> Result<(), Refused> {
     }
 }
 
-/// The class beside those that there are.
+/// The class to create beside the existing ones.
 fn class(known: &[StorageClass]) -> StorageClass {
     let is_default = |class: &StorageClass| {
         MARKS.into_iter().any(|mark| annotation(&class.metadata.annotations, mark) == Some("true"))
@@ -154,7 +155,7 @@ async fn provision(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
     Ok(Action::AwaitChange)
 }
 
-/// The volume for a claim, named by its uid, so that a second attempt makes no second one.
+/// The volume for a claim, named by the claim's uid, so that a second attempt does not create a second one.
 fn volume_for(claim: &PersistentVolumeClaim, class: &StorageClass) -> PersistentVolume {
     let spec = claim.spec.clone().unwrap_or_default();
     let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
@@ -189,7 +190,7 @@ fn volume_for(claim: &PersistentVolumeClaim, class: &StorageClass) -> Persistent
     }
 }
 
-/// Deletes a volume of its own that was released.
+/// Deletes a released volume of this provisioner.
 async fn delete(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
     let Some(volume) = cx.volumes.find(&key)? else { return Ok(Action::AwaitChange) };
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());

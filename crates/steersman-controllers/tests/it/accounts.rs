@@ -1,4 +1,4 @@
-//! What every namespace is given: the account `default` and the certificate of the cluster's authority.
+//! Objects that every namespace gets: the account `default` and the certificate of the cluster's authority.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams};

@@ -1,4 +1,5 @@
-//! HorizontalPodAutoscalers, on a whole control plane. An autoscaler looks every fifteen seconds, so one test has them all.
+//! HorizontalPodAutoscalers, on a whole control plane. Each is evaluated every fifteen seconds, so one test has them
+//! all.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Loops};
 
-/// Pods with metrics, as a metrics server serves them.
+/// The metrics of Pods, as a metrics server serves them.
 const METRICS: &str = "
 kind: CustomResourceDefinition
 apiVersion: apiextensions.k8s.io/v1
@@ -41,7 +42,7 @@ async fn target(plane: &ControlPlane, name: &str, replicas: i32, metric: &str) {
 
 const CPU: &str = "{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}";
 
-/// A Pod that runs, requests a whole processor and uses so much of it.
+/// A running Pod that requests a whole processor and has this usage.
 async fn pod(plane: &ControlPlane, app: &str, n: usize, usage: &str) {
     let labels = format!("{{app: {app}}}");
     plane

@@ -1,4 +1,4 @@
-//! CronJobs at their times, on a whole control plane whose clock passes when nothing else can happen.
+//! CronJobs at their scheduled times, on a whole control plane with paused time.
 
 use crate::moved;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -21,7 +21,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-/// The name of the Job for a time.
+/// The name of the Job for a scheduled time.
 fn name_at(cron_job: &str, time: &str) -> String {
     format!("{cron_job}-{}", time.parse::<jiff::Timestamp>().unwrap().as_second() / 60)
 }
@@ -73,9 +73,9 @@ async fn a_new_schedule_does_not_make_up_for_times_that_have_passed() {
     create(&plane, "c", json!({"schedule": "0 6 * * *"})).await;
     create(&plane, "clock", json!({"schedule": "0 4 * * *"})).await;
     plane.until(&key(&name_at("clock", "2026-03-01T04:00:00Z")), |_: &Job| true).await;
-    // Three in the morning has passed since the CronJob was created.
+    // Three in the morning has passed since the CronJob was created, so that time must not count.
     merge(&plane, "c", json!({"spec": {"schedule": "0 3,5 * * *"}})).await;
-    // Nor does it when something else happens to it.
+    // Neither must it count after another change of the CronJob.
     merge(&plane, "c", json!({"metadata": {"annotations": {"a": "b"}}})).await;
     plane.until(&key(&name_at("c", "2026-03-01T05:00:00Z")), |_: &Job| true).await;
     assert!(!names(&plane).await.contains(&name_at("c", "2026-03-01T03:00:00Z")));
@@ -93,7 +93,7 @@ async fn what_is_suspended_or_has_no_schedule_starts_nothing() {
     assert_eq!(names(&plane).await, [clock]);
     let note = until_event(&plane, "never", "InvalidSchedule").await;
     assert_eq!(note, "invalid schedule: 0 0 31 2 * : time difference between two schedules is less than 1 second");
-    // Resumed, the last time that has passed counts.
+    // After resuming, the last time that has passed counts.
     merge(&plane, "susp", json!({"spec": {"suspend": false}})).await;
     plane.until(&key(&name_at("susp", "2026-03-01T01:00:00Z")), |_: &Job| true).await;
     assert!(until_event(&plane, "susp", "SuccessfulCreate").await.starts_with("Created job susp-"));

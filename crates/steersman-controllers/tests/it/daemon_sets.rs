@@ -26,7 +26,7 @@ fn d() -> ObjectKey {
     ObjectKey::namespaced("default", "d")
 }
 
-/// A control plane with Nodes that have the label, and no taint.
+/// A control plane with Nodes that have the label, and no taints.
 async fn start(nodes: &[&str]) -> ControlPlane {
     let plane = ControlPlane::start_with(Loops::only(["daemonset"])).await;
     for node in nodes {
@@ -50,7 +50,7 @@ async fn patch(plane: &ControlPlane, patch: Value) {
     sets.patch("d", &PatchParams::default(), &Patch::Merge(patch)).await.expect("the set is changed");
 }
 
-/// The Node that a Pod is meant for.
+/// The Node that a Pod is assigned to.
 fn target(pod: &Pod) -> String {
     let affinity =
         pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()).and_then(|affinity| affinity.node_affinity.as_ref());
@@ -60,7 +60,7 @@ fn target(pod: &Pod) -> String {
     fields[0].values.clone().unwrap_or_default().concat()
 }
 
-/// Binds all Pods that are not, and makes all ready that are not over.
+/// Binds all unbound Pods, and marks all as ready that have not terminated.
 async fn ready(plane: &ControlPlane) {
     for pod in pods(plane).list(&ListParams::default()).await.expect("pods are listed").items {
         let name = pod.metadata.name.clone().unwrap_or_default();
@@ -81,7 +81,7 @@ async fn ready(plane: &ControlPlane) {
     }
 }
 
-/// Waits until Pods of these images are on these Nodes, and no others.
+/// Waits until exactly these Nodes have Pods, with these images.
 async fn until_on(plane: &ControlPlane, wanted: &[(&str, &str)]) {
     let found = async || {
         let list = pods(plane).list(&ListParams::default().labels("app=d")).await.expect("pods are listed");
@@ -163,7 +163,7 @@ async fn a_new_template_replaces_one_pod_after_the_other_and_makes_a_revision() 
         .await
         .expect("a revision is named by the label");
 
-    // With a limit of none, only what is in use is left.
+    // With a limit of 0, only revisions in use are left.
     patch(&plane, json!({"spec": {"revisionHistoryLimit": 0}})).await;
     let name =
         list.iter().find(|one| one.revision == Some(1)).and_then(|one| one.metadata.name.clone()).expect("a name");

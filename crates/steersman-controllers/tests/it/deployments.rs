@@ -44,7 +44,7 @@ fn progress(deployment: &Deployment) -> Option<&str> {
     progressing.reason.as_deref()
 }
 
-/// As `kubectl rollout status` sees it.
+/// The criterion of `kubectl rollout status`.
 fn is_done(deployment: &Deployment) -> bool {
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.replicas;
@@ -52,7 +52,7 @@ fn is_done(deployment: &Deployment) -> bool {
         && [status.replicas, status.updated_replicas, status.available_replicas].iter().all(|count| *count == wanted)
 }
 
-/// Makes every Pod ready that comes, until the rollout is over.
+/// Marks every new Pod as ready, until the rollout is complete.
 async fn roll_out(plane: &ControlPlane) -> Deployment {
     let deployments = Api::<Deployment>::namespaced(plane.client(), "default");
     let rollout = async {
@@ -74,7 +74,7 @@ async fn roll_out(plane: &ControlPlane) -> Deployment {
     tokio::time::timeout(std::time::Duration::from_secs(30), rollout).await.expect("the rollout ends")
 }
 
-/// What each revision wants.
+/// The replicas of each revision.
 async fn revisions(plane: &ControlPlane) -> BTreeMap<String, Option<i32>> {
     let sets = Api::<ReplicaSet>::namespaced(plane.client(), "default");
     let sets = sets.list(&ListParams::default()).await.expect("sets are listed");
@@ -163,7 +163,7 @@ async fn a_name_that_is_taken_by_another_template_is_given_way_to() {
     let sets = Api::<ReplicaSet>::namespaced(plane.client(), "default");
     let name = sets.list(&ListParams::default()).await.unwrap().items[0].metadata.name.clone().expect("a name");
     let plane = plane.with_loops(Loops::none()).await;
-    // Somebody else's, of the same name.
+    // Another Deployment of the same name.
     Api::<Deployment>::namespaced(plane.client(), "default")
         .delete("web", &kube::api::DeleteParams::default())
         .await

@@ -50,7 +50,7 @@ async fn pods(plane: &ControlPlane, owner: Option<&str>, app: &str, n: usize) {
     }
 }
 
-/// Current, desired, expected and allowed.
+/// The current, desired, expected and allowed numbers of Pods.
 fn counts(budget: &PodDisruptionBudget) -> Option<[i32; 4]> {
     let status = budget.status.as_ref()?;
     status.observed_generation?;
@@ -132,7 +132,7 @@ async fn pods_that_two_budgets_select_say_so_once() {
     let counted =
         |healthy| move |budget: &PodDisruptionBudget| counts(budget).is_some_and(|counts| counts[0] == healthy);
     let api = Api::<Pod>::namespaced(plane.client(), "default");
-    // Each time, both budgets look at all their Pods again.
+    // Each change makes both budgets recount all their Pods.
     for (n_ready, ready) in [(2, "False"), (3, "True"), (2, "False")] {
         let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
         api.patch_status("web0", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Owners of Pods in a namespace that is being deleted, and that something keeps from going.
+//! Owners of Pods in a namespace that is being deleted and held by a finalizer.
 
 use crate::moved;
 use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
@@ -61,7 +61,7 @@ where
     api.patch("x", &PatchParams::default(), &Patch::Merge(change)).await.expect("it is changed");
 }
 
-/// How many Pods the owners have tried to create within minutes, if their namespace is deleted and they want some only then.
+/// How many Pods the owners try to create within minutes, if they are scaled up only after their namespace was deleted.
 async fn n_created_when_it_ends_after(wait: Duration) -> usize {
     let plane = moved::plane(Loops::only(LOOPS)).await;
     plane.apply(OWNERS).await;
@@ -92,8 +92,8 @@ async fn nothing_is_created_where_the_cache_shows_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_refusal_ends_the_attempt_where_it_does_not() {
-    // Within the second, the namespace may be another one than the cache shows.
+    // Within the same second, the namespace may be a new one that the cache does not show yet.
     let n_created = n_created_when_it_ends_after(Duration::ZERO).await;
-    // Each owner comes back once or twice, with its new generation and its status.
+    // Each owner is reconciled once or twice more, for its new generation and its status.
     assert!((4..=12).contains(&n_created), "{n_created}");
 }

@@ -39,7 +39,7 @@ async fn slices(plane: &ControlPlane) -> Vec<EndpointSlice> {
     slices.list(&of_web).await.unwrap().items
 }
 
-/// Waits until the slices of the Service are as wanted.
+/// Waits until the slices of the Service satisfy `is_wanted`.
 async fn until(plane: &ControlPlane, is_wanted: impl Fn(&[EndpointSlice]) -> bool) -> Vec<EndpointSlice> {
     let wait = async {
         loop {

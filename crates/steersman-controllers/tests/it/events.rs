@@ -1,4 +1,4 @@
-//! Waiting for Events, which have names of their own.
+//! Waits for Events, whose names are generated.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Event;
@@ -7,10 +7,10 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use std::time::Duration;
 use steersman_testkit::ControlPlane;
 
-/// How long is waited. Where time is paused, that costs nothing.
+/// The timeout. It costs nothing where time is paused.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The first Event about the object of a name with this reason in the namespace `default`.
+/// The first Event in the namespace `default` about the object with this name, and with this reason.
 pub(crate) async fn until(plane: &ControlPlane, of: &str, reason: &str) -> Event {
     let is_it =
         |event: &Event| event.involved_object.name.as_deref() == Some(of) && event.reason.as_deref() == Some(reason);
@@ -23,7 +23,7 @@ pub(crate) async fn until(plane: &ControlPlane, of: &str, reason: &str) -> Event
             }
             let version = list.metadata.resource_version.unwrap_or_default();
             let mut changes = api.watch(&WatchParams::default(), &version).await.expect("events are watched").boxed();
-            // A watch that ends is begun anew.
+            // A watch that ends is started again.
             while let Ok(Some(change)) = changes.try_next().await {
                 match change {
                     WatchEvent::Added(event) | WatchEvent::Modified(event) if is_it(&event) => return event,

@@ -1,4 +1,4 @@
-//! What goes with its owner and what stays, on a whole control plane.
+//! Objects that are deleted with their owner, and objects that stay, on a whole control plane.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -202,7 +202,7 @@ async fn custom_resources_own_and_are_owned_from_the_start_of_their_definition()
     api.delete("first", &DeleteParams::default()).await.unwrap();
     gone(&plane, "list").await;
 
-    // A dependent of a kind that has no strategic merge patch.
+    // A dependent of a kind that does not support strategic merge patches.
     let (left, right) = (create(&plane, "left", &[]).await, create(&plane, "right", &[]).await);
     let mut cart = kube::core::DynamicObject::new("second", &resource);
     cart.metadata.owner_references = Some(vec![left.owner_ref(&()).unwrap(), blocking(&right)]);

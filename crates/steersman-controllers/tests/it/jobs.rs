@@ -29,7 +29,7 @@ async fn pods_of(plane: &ControlPlane, job: &str) -> Vec<Pod> {
     pods(plane).list(&selected).await.unwrap().items
 }
 
-/// Brings Pods that have not ended to their end.
+/// Sets the phase of Pods that have not finished.
 pub(crate) async fn end(plane: &ControlPlane, job: &str, n: usize, phase: &str) {
     let is_running = |pod: &&Pod| pod.status.as_ref().is_none_or(|status| status.phase.as_deref() == Some("Pending"));
     let all = pods_of(plane, job).await;
@@ -101,7 +101,7 @@ async fn whatever_requests_fail_every_pod_is_counted_once() {
     let plane = moved::plane(Loops::only(["job"])).await;
     create(&plane, "j", json!({"completions": 12, "parallelism": 4, "backoffLimit": 99})).await;
     let is_write = |method: &Method, path: &str| {
-        // Not those of the test, which writes the status of Pods.
+        // The status writes of Pods are the test's own.
         let is_about_pods = path.contains("/pods") && !path.ends_with("/status");
         *method != Method::GET && (path.contains("/jobs/j/status") || is_about_pods)
     };
@@ -135,7 +135,7 @@ async fn a_failed_pod_is_replaced_after_ten_seconds_and_then_after_twenty() {
         pods_of(&plane, "j").await.iter().map(|pod| pod.creation_timestamp().unwrap().0.as_second()).collect();
     created.sort_unstable();
     let waits: Vec<i64> = created.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // Without a kubelet, a Pod counts as having finished when it was created.
+    // Without a kubelet, the time of its creation counts as the time at which a Pod finished.
     assert!(waits.iter().zip([10, 20, 40]).all(|(wait, want)| (want..want + 3).contains(wait)), "{waits:?}");
     plane.stop().await;
 }
@@ -150,7 +150,7 @@ async fn a_deadline_ends_the_job_and_its_time_to_live_deletes_it() {
     assert_eq!(finished.reason.as_deref(), Some("DeadlineExceeded"));
     let finished = finished.last_transition_time.unwrap().0;
     assert!((3600..3602).contains(&finished.duration_since(since).as_secs()));
-    // Nothing here collects what the Job owned: it waits for its dependents.
+    // No garbage collector runs here, so the Job keeps waiting for its dependents.
     let key = ObjectKey::namespaced("default", "j");
     let job = plane.until(&key, |job: &Job| job.metadata.deletion_timestamp.is_some()).await;
     let deleted = job.metadata.deletion_timestamp.unwrap().0;

@@ -1,4 +1,5 @@
-//! Tokens in Secrets over the years: the server notes their use and refuses what is marked, the loop cleans up what nobody uses.
+//! Token Secrets over the years: the server records their use and refuses invalid ones, and the loop deletes unused
+//! ones.
 
 use http::Request;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -24,7 +25,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-/// The code of a request with the token.
+/// The status code of a request with the token.
 async fn code(plane: &ControlPlane, token: &str) -> u16 {
     let request = Request::get("/api").header("authorization", format!("Bearer {token}")).body(Body::empty()).unwrap();
     plane.service().oneshot(request).await.unwrap().status().as_u16()
@@ -60,7 +61,7 @@ async fn a_token_in_use_stays_and_one_that_nobody_uses_is_refused_and_goes() {
     plane.until(&key("idle"), |secret: &Secret| secret.labels().get(INVALID_SINCE) == Some(&today)).await;
     assert_eq!((code(&plane, &used).await, code(&plane, &idle).await), (200, 401));
 
-    // The use that was refused counts as one, so it takes a year from here.
+    // The refused request counts as a use, so another year has to pass from here.
     let plane = plane.with_loops(Loops::none()).await;
     plane.until(&key("idle"), |secret: &Secret| secret.labels().contains_key(LAST_USED)).await;
     DAY.fetch_add(400, Ordering::SeqCst);

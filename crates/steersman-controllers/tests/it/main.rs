@@ -1,4 +1,4 @@
-//! Namespaces that end, on a whole control plane.
+//! Namespaces that are deleted, on a whole control plane.
 
 #[cfg(test)]
 mod accounts;

@@ -1,4 +1,4 @@
-//! Control planes whose clock goes with the time of tokio: under `start_paused` an hour passes when nothing else can happen.
+//! Control planes whose clock follows tokio's: under `start_paused`, an hour passes at once when no task can run.
 
 use jiff::{SignedDuration, Timestamp};
 use std::cell::Cell;
@@ -20,7 +20,7 @@ fn now() -> Timestamp {
     begin + SignedDuration::try_from(elapsed).unwrap()
 }
 
-/// A control plane at [`BEGIN`] that waits for a day of its time.
+/// A control plane that starts at [`BEGIN`], with a timeout of a day.
 pub(crate) async fn plane(loops: Loops) -> ControlPlane {
     BEGUN.set(Some(Instant::now()));
     let options = Options { clock: now, loops, patience: Duration::from_secs(86_400), ..Options::default() };

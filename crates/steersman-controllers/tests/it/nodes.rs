@@ -1,4 +1,4 @@
-//! Nodes that are not ready, that fall silent, that are tainted, and their Pods.
+//! Nodes that are not ready, send no heartbeats or are tainted, and their Pods.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -22,13 +22,13 @@ impl Nodes {
         Nodes { plane: ControlPlane::try_start(options).await.unwrap() }
     }
 
-    /// Makes a Node that says these conditions.
+    /// Creates a Node with these conditions.
     async fn node(&self, name: &str, conditions: &[(&str, &str)]) {
         self.plane.apply(&format!("{{kind: Node, apiVersion: v1, metadata: {{name: {name}}}}}")).await;
         self.beat(name, conditions, 0).await;
     }
 
-    /// The heartbeat of a Node, so many seconds after the first.
+    /// Sends a heartbeat of a Node, this many seconds after the first.
     async fn beat(&self, name: &str, conditions: &[(&str, &str)], secs: i64) {
         let time = Timestamp::from_second(1_700_000_000 + secs).unwrap().to_string();
         let conditions: Vec<Value> = conditions
@@ -47,7 +47,7 @@ impl Nodes {
         self.plane.until(&ObjectKey::cluster(name), |node: &Node| taints(node) == want).await
     }
 
-    /// Makes a Pod on a Node, with tolerations, which says that it is ready.
+    /// Creates a ready Pod on a Node, with tolerations.
     async fn pod(&self, name: &str, node: &str, tolerations: Value) {
         let pod = json!({
             "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
@@ -63,7 +63,7 @@ impl Nodes {
         self.plane.until(&ObjectKey::namespaced("default", name), condition).await
     }
 
-    /// The Events of an object, once there are so many.
+    /// The Events of an object, once there are this many.
     async fn events(&self, name: &str, n_wanted: usize) -> Vec<String> {
         let events = Api::<Event>::namespaced(self.plane.client(), "default");
         let begin = Instant::now();
@@ -140,7 +140,7 @@ async fn a_node_that_falls_silent_is_unknown_after_fifty_seconds_and_its_pods_ar
     nodes.node("a", &[("Ready", "True")]).await;
     nodes.pod("p", "a", json!([])).await;
     let begin = Instant::now();
-    // The other one renews its Lease, with a clock that is far behind.
+    // The other Node renews its Lease, with a clock that is far behind.
     for secs in 1..6 {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let time = format!("2020-01-01T00:00:{secs:02}.000000Z");
@@ -222,7 +222,7 @@ async fn pods_are_evicted_by_taints_that_they_do_not_tolerate_for_longer() {
     assert_eq!(condition(&strict, "DisruptionTarget"), Some(("True", "DeletionByTaintManager")));
     assert_eq!(strict.metadata.deletion_grace_period_seconds, Some(30));
     assert!(begin.elapsed() < Duration::from_secs(50));
-    // The node has to be heard of, or it would be tainted for its silence.
+    // The Node has to send heartbeats, or it would be tainted as unreachable.
     for secs in 1..15 {
         tokio::time::sleep(Duration::from_secs(10)).await;
         nodes.beat("a", &[("Ready", "True")], secs).await;

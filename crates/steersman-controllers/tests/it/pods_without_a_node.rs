@@ -1,4 +1,4 @@
-//! Pods that only the Pod garbage collector ends, on a whole control plane.
+//! Pods that only the Pod garbage collector deletes, on a whole control plane.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -9,7 +9,7 @@ use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Loops, Options};
 
 async fn start() -> (ControlPlane, Api<Pod>) {
-    // Longer than the quarantine of a node that is missed, where time is paused.
+    // Longer than the quarantine of a missing node, where time is paused.
     let patience = Duration::from_secs(300);
     let options = Options { loops: Loops::only(["podgc"]), patience, ..Options::default() };
     let plane = ControlPlane::try_start(options).await.unwrap();

@@ -36,7 +36,7 @@ pub(crate) async fn mark(plane: &ControlPlane, name: &str, status: &Value) {
     let patch = Patch::Merge(json!({"status": status}));
     match pods(plane).patch_status(name, &PatchParams::default(), &patch).await {
         Ok(_) => {}
-        // It has been deleted meanwhile.
+        // The Pod has been deleted meanwhile.
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         Err(error) => panic!("the status of {name} cannot be written: {error}"),
     }
@@ -72,8 +72,8 @@ async fn a_replica_set_makes_and_adopts_as_many_pods_as_it_wants() {
     let adopted = pods(&plane).get("free").await.expect("it is there");
     assert_eq!(adopted.metadata.owner_references.expect("it has an owner")[0].kind, "ReplicaSet");
 
-    // One that comes later is adopted too, and another goes in its place.
-    // It may be the one that goes, so it is watched before it is there.
+    // A later one is adopted too, and a surplus Pod is deleted. That may be the new one, so the watch starts before it
+    // is created.
     let later = ObjectKey::namespaced("default", "later");
     let is_adopted = plane.until(&later, |pod: &Pod| pod.metadata.owner_references.is_some());
     let pod = free.replace("name: free", "name: later");
@@ -165,7 +165,7 @@ async fn a_status_that_says_what_is_true_is_not_written_again() {
     let sets = Api::<ReplicaSet>::namespaced(plane.client(), "default");
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
     let patched = sets.patch("x", &PatchParams::default(), &patch).await.expect("it is annotated");
-    // Something that is done after the annotation was seen.
+    // These changes are processed after the annotation.
     scale(&plane, 4).await;
     plane.until(&x(), |set: &ReplicaSet| replicas(set) == Some(4)).await;
     scale(&plane, 4).await;

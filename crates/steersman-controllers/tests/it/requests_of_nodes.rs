@@ -1,4 +1,4 @@
-//! What happens while requests of simulated nodes are under way: the nodes here have clients whose answers can be held back.
+//! Events during requests of simulated nodes: the nodes here have clients whose answers can be held back.
 
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -13,10 +13,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
-/// Says which requests are selected, by method and path.
+/// Selects requests by method and path.
 type Selects = fn(&Method, &str) -> bool;
 
-/// What becomes of the requests that are selected, once they are carried out.
+/// The treatment of selected requests, after they were carried out.
 #[derive(Clone)]
 enum Treatment {
     /// Their answers are held back until this is true.
@@ -24,11 +24,11 @@ enum Treatment {
     Panic,
 }
 
-/// A plane with one simulated node.
+/// A control plane with one simulated node.
 struct Simulated {
     plane: ControlPlane,
     lets_go: watch::Sender<bool>,
-    /// How many requests were selected and have been carried out.
+    /// The number of selected requests that have been carried out.
     n_selected: watch::Receiver<usize>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<Result<(), ManagerError>>,
@@ -54,14 +54,14 @@ fn client(service: ApiService, selects: Selects, treatment: Treatment, n_selecte
 }
 
 impl Simulated {
-    /// Holds back the answers to requests of nodes that are selected, or panics instead.
+    /// Holds back the answers to the node's selected requests, or panics instead.
     async fn start(selects: Selects, panics: bool) -> Simulated {
         let plane = ControlPlane::start().await;
         plane.apply("{kind: ServiceAccount, apiVersion: v1, metadata: {name: default, namespace: default}}").await;
         let (lets_go, held) = watch::channel(false);
         let (selected, n_selected) = watch::channel(0);
         let treatment = if panics { Treatment::Panic } else { Treatment::Hold(held) };
-        // A service for each user, made before the plane is given away.
+        // One service for each user, created before the plane is moved.
         let node = plane.service_as(User::authenticated("system:node:node-1", ["system:nodes".to_owned()]));
         let controller = plane.service_as(User::master("controller"));
         let client_of = move |identity: Identity| match identity.user.as_str() {
@@ -74,7 +74,7 @@ impl Simulated {
         Simulated { plane, lets_go, n_selected, stop, running }
     }
 
-    /// Waits until a request was selected, and so is under way.
+    /// Waits until a request was selected and its answer is held back.
     async fn until_held(&mut self) {
         self.n_selected.wait_for(|n| *n > 0).await.unwrap();
     }
@@ -121,7 +121,7 @@ async fn a_status_that_is_written_over_while_the_node_writes_it_is_written_again
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     let pods = Api::<Pod>::namespaced(nodes.plane.client(), "default");
     pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(unready)).await.unwrap();
-    // The node has heard of what comes after that too.
+    // By now the node's informer has delivered the change, since it has delivered a later one.
     nodes.run("other", json!({})).await;
     nodes.until_ready("other").await;
     nodes.lets_go.send_replace(true);
@@ -137,7 +137,7 @@ async fn a_node_that_is_said_to_be_unready_while_it_posts_its_status_posts_it_ag
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
     let api = Api::<Node>::all(nodes.plane.client());
     api.patch_status("node-1", &PatchParams::default(), &Patch::Strategic(unready)).await.unwrap();
-    // The node has heard of what comes after that too.
+    // By now the node's informer has delivered the change, since it has delivered a later one.
     nodes.run("other", json!({})).await;
     nodes.until_ready("other").await;
     nodes.lets_go.send_replace(true);
@@ -157,7 +157,7 @@ async fn what_a_pod_refers_to_is_known_although_the_answer_came_while_the_node_w
     let away = |value: Option<&str>| {
         Patch::Merge(json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": value}}}))
     };
-    // Another node, which is there, shows what this task has come to.
+    // When this other node, which is not away, is ready, the task has processed the change before.
     let other = "{kind: Node, apiVersion: v1, metadata: {name: other, labels: {simulate.steersman.dev/node: 'true'}}}";
     api.patch("node-1", &PatchParams::default(), &away(Some("true"))).await.unwrap();
     nodes.plane.apply(other).await;

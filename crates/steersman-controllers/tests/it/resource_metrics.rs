@@ -1,4 +1,4 @@
-//! What Pods on simulated nodes use, and autoscalers that go by it, on a whole control plane whose clock passes when nothing else can happen.
+//! The usage of Pods on simulated nodes, and autoscalers that follow it, on a whole control plane with paused time.
 
 use crate::moved;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -20,7 +20,7 @@ async fn start(loops: Loops) -> ControlPlane {
     plane
 }
 
-/// The answer, or the message of the refusal.
+/// The answer, or the message of the error.
 async fn get(plane: &ControlPlane, path: &str) -> Result<Value, String> {
     let request = http::Request::get(format!("{GROUP}/{path}")).body(Vec::new()).unwrap();
     plane.client().request(request).await.map_err(|error| match error {
@@ -29,7 +29,7 @@ async fn get(plane: &ControlPlane, path: &str) -> Result<Value, String> {
     })
 }
 
-/// Asks every second until the answer is so.
+/// Polls every second until the answer satisfies `is_so`.
 async fn until(
     plane: &ControlPlane,
     path: &str,
@@ -76,7 +76,7 @@ spec:
         .await;
     let key = ObjectKey::namespaced("default", "p");
     plane.until(&key, is_running).await;
-    // Nothing is known of a container that has only begun.
+    // A container that has only just started has no measurements.
     let refused = get(&plane, "namespaces/default/pods/p").await;
     assert_eq!(refused, Err("podmetrics.metrics.k8s.io \"default/p\" not found".to_owned()));
 
@@ -93,7 +93,7 @@ spec:
     assert_eq!(nodes["items"][0]["usage"], json!({"cpu": "500m", "memory": "128Mi"}));
     assert_eq!(nodes["items"][1]["usage"], json!({"cpu": "0", "memory": "0"}));
 
-    // Nobody hears of a node that is away, nor of its Pods.
+    // A node that is away reports nothing, for itself and for its Pods.
     let away = json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": "true"}}});
     Api::<Node>::all(plane.client()).patch("node-1", &PatchParams::default(), &Patch::Merge(away)).await.unwrap();
     until(&plane, "namespaces/default/pods/p", Result::is_err).await.unwrap_err();
@@ -126,9 +126,9 @@ spec: {schedulerName: nobody, containers: [{name: c, image: i}]}
         )
         .await;
     let found = until(&plane, "namespaces/default/pods/ends", Result::is_ok).await.unwrap();
-    // Without a word containers use what a program does that has nothing to do.
+    // Without any settings, containers use as much as an idle program.
     assert_eq!(found["containers"], json!([{"name": "c", "usage": {"cpu": "1m", "memory": "10Mi"}}]));
-    // A Stage says something else of what runs already.
+    // A Stage changes the usage of running containers.
     let stage = "{kind: Stage, apiVersion: simulate.steersman.dev/v1alpha1, metadata: {name: busy}, spec: {usage: {cpu: 1500m}}}";
     plane.apply(stage).await;
     let is_busy = |found: &Result<Value, String>| found.as_ref().unwrap()["containers"][0]["usage"]["cpu"] == "1500m";
@@ -189,7 +189,7 @@ spec:
         conditions.into_iter().any(|one| one.type_ == "ScalingActive" && one.status == "True")
     };
     plane.until(&key, is_active).await;
-    // Four fifths of the request against a target of a half: each look makes more of them.
+    // Usage of four fifths of the request with a target of a half: each evaluation adds replicas.
     plane.until(&key, has_ready(2)).await;
     plane.until(&key, has_ready(5)).await;
     let calm =

@@ -67,7 +67,7 @@ async fn what_admission_has_added_up_is_what_the_loop_counts() {
     let added_up = all_used(&plane).await;
     assert_eq!(added_up[0]["requests.cpu"], "3600m");
     assert_eq!((&*added_up[1]["pods"], &*added_up[2]["pods"]), ("1", "1"));
-    // A status that knows nothing is counted anew from what is there.
+    // An empty status is recomputed from the existing objects.
     let quotas = Api::<ResourceQuota>::namespaced(plane.client(), "shop");
     for name in ["q", "best", "ends"] {
         let nothing = json!({"status": {"hard": null, "used": null}});

@@ -1,4 +1,4 @@
-//! Pods that get nodes, or do not, on a whole control plane with Nodes that nobody runs.
+//! Pods that get nodes or do not, on a whole control plane with Nodes without kubelets.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodCondition};
@@ -26,7 +26,7 @@ impl World {
         World::on(ControlPlane::start().await, Timestamp::now)
     }
 
-    /// The scheduler of a control plane, with a clock of its own.
+    /// Runs the scheduler on a control plane, with its own clock.
     fn on(plane: ControlPlane, clock: fn() -> Timestamp) -> World {
         let manager = Manager::new(plane.client_as(User::authenticated(ControlLoop::READER, []))).name("scheduler");
         let manager = Scheduler::add(manager, plane.client_as(User::authenticated(Scheduler::USER, [])), clock);
@@ -41,14 +41,14 @@ impl World {
         self.plane.stop().await;
     }
 
-    /// Applies a node with so many cores.
+    /// Applies a node with this many cores.
     async fn node(&self, name: &str, cpu: &str) {
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         });
         self.plane.apply(&node.to_string()).await;
-        // A node that is new is tainted until it is ready, which nobody here says.
+        // A new node is tainted until it is ready, which no kubelet reports here.
         let nodes = Api::<Node>::all(self.plane.client());
         let untainted = json!({"spec": {"taints": null}});
         nodes.patch(name, &PatchParams::default(), &Patch::Merge(untainted)).await.unwrap();
@@ -86,7 +86,7 @@ impl World {
     }
 }
 
-/// The time of a clock that stands.
+/// A fixed time.
 fn noon() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }

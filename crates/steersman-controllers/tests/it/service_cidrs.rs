@@ -1,4 +1,4 @@
-//! Ranges of addresses that become ready and end, on a whole control plane.
+//! Service address ranges that become ready and are deleted, on a whole control plane.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -11,7 +11,7 @@ const RANGE: &str =
     "{kind: ServiceCIDR, apiVersion: networking.k8s.io/v1, metadata: {name: more}, spec: {cidrs: [198.51.100.0/24]}}";
 const SERVICE: &str = "{kind: Service, apiVersion: v1, metadata: {name: s, namespace: default}, spec: {clusterIP: 198.51.100.7, ports: [{port: 80}]}}";
 
-/// Status and message of the condition `Ready`.
+/// The status and the message of the condition `Ready`.
 fn ready(range: &ServiceCIDR) -> Option<(&str, &str)> {
     let conditions = range.status.as_ref()?.conditions.as_ref()?;
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;

@@ -1,4 +1,4 @@
-//! Nodes that are simulated, and the life of Pods on them, on a whole control plane.
+//! Simulated nodes and the life of Pods on them, on a whole control plane.
 
 use futures::StreamExt;
 use http::Method;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Fault, Loops};
 
-/// A plane with so many nodes and nothing else.
+/// A control plane with this number of simulated nodes and nothing else.
 pub(crate) async fn start(n_nodes: usize) -> ControlPlane {
     let plane = ControlPlane::start_with(Loops::none().nodes(n_nodes)).await;
     plane.apply("{kind: ServiceAccount, apiVersion: v1, metadata: {name: default, namespace: default}}").await;
@@ -34,7 +34,7 @@ pub(crate) fn pod_key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-/// A Pod on `node-1` with one container; `annotations` and `spec` are added to.
+/// A Pod on `node-1` with one container; `annotations` and `spec` are merged in.
 async fn run(plane: &ControlPlane, name: &str, annotations: Value, spec: Value) {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -68,7 +68,7 @@ pub(crate) fn container(pod: &Pod) -> ContainerStatus {
     status(pod).container_statuses.unwrap_or_default().into_iter().next().unwrap_or_default()
 }
 
-/// Why the container waits.
+/// The reason why the container waits.
 pub(crate) fn waits_for(pod: &Pod) -> Option<String> {
     container(pod).state?.waiting?.reason
 }
@@ -149,7 +149,7 @@ async fn events_have_the_words_of_a_kubelet() {
     let wanted = ["Pulling", "Pulled", "Created", "Started"];
     let events = loop {
         let mut events = events_of(&plane, "p").await;
-        // They are sent at the same time.
+        // The Events are sent concurrently.
         events.sort_by_key(|(reason, _)| wanted.iter().position(|one| one == reason));
         if events.len() >= wanted.len() {
             break events;
@@ -260,7 +260,7 @@ async fn a_node_that_goes_away_lets_nothing_happen_until_it_is_back() {
     go_away(&plane, Some("true")).await;
     until_unheard_of(&plane, "before").await;
     run(&plane, "p", json!({}), json!({})).await;
-    // A Pod that came later runs elsewhere meanwhile.
+    // By the time that a later Pod runs on another node, the change has been processed.
     run(&plane, "q", json!({}), json!({"nodeName": "node-2"})).await;
     plane.until(&pod_key("q"), is_ready).await;
     let pod = Api::<Pod>::namespaced(plane.client(), "default").get("p").await.unwrap();
@@ -359,7 +359,7 @@ fn resize_condition(pod: &Pod, type_: &str) -> Option<PodCondition> {
     status(pod).conditions.unwrap_or_default().into_iter().find(|one| one.type_ == type_)
 }
 
-/// What a container has of the processors: what it was given, and what is in force.
+/// The CPU requests of a container: the allocated ones, and those in force.
 fn cpu(pod: &Pod) -> (String, String) {
     let container = container(pod);
     let given = container.allocated_resources.unwrap_or_default();
@@ -402,7 +402,7 @@ async fn a_pod_that_is_to_have_more_waits_until_the_node_has_it() {
     let pod = plane.until(&pod_key("p"), |pod: &Pod| !is_at_it(pod)).await;
     assert_eq!(cpu(&pod), ("1500m".to_owned(), "1500m".to_owned()));
     assert!(is_ready(&pod) && container(&pod).restart_count == 0);
-    // What it has now is taken: there is room for half a processor besides.
+    // The new requests count: the node has only half a CPU left.
     run(&plane, "r", json!({}), with_cpu("600m")).await;
     plane.until(&pod_key("r"), |pod| status(pod).reason.as_deref() == Some("OutOfcpu")).await;
     plane.stop().await;
@@ -436,13 +436,13 @@ async fn a_node_that_is_away_answers_nobody() {
     plane.stop().await;
 }
 
-/// Lets `node-1` go away, or come back.
+/// Makes `node-1` go away, or come back.
 async fn go_away(plane: &ControlPlane, value: Option<&str>) {
     let away = json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": value}}});
     Api::<Node>::all(plane.client()).patch("node-1", &PatchParams::default(), &Patch::Merge(away)).await.unwrap();
 }
 
-/// Waits until the node of a Pod is not heard of any more, as whoever asks for the Pod's log is told.
+/// Waits until the server reports, in its answer for the Pod's log, that it cannot reach the Pod's node.
 async fn until_unheard_of(plane: &ControlPlane, name: &str) {
     let pods = Api::<Pod>::namespaced(plane.client(), "default");
     let params = kube::api::LogParams::default();
@@ -471,7 +471,7 @@ async fn logs_say_what_would_run_and_what_does_not() {
     assert!(error.contains("previous terminated container \"c\" in pod \"p\" not found"), "{error}");
     run(&plane, "q", json!({"simulate.steersman.dev/delay": "1h"}), json!({})).await;
     plane.until(&pod_key("q"), |pod| waits_for(pod).is_some()).await;
-    // The agent hears of the Pod on its own.
+    // The agent learns of the Pod independently of this client.
     let error = loop {
         match pods.logs("q", &log(false)).await {
             Err(error) => break error.to_string(),
@@ -482,7 +482,7 @@ async fn logs_say_what_would_run_and_what_does_not() {
     plane.stop().await;
 }
 
-/// The nodes hear of what they have written when others do, or later.
+/// The nodes' informers deliver the nodes' own writes no earlier than those of others.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_sees_that_a_pod_runs_can_read_its_log() {
     let plane = start(1).await;
@@ -513,7 +513,7 @@ async fn whoever_sees_that_a_pod_runs_can_read_its_log() {
     plane.stop().await;
 }
 
-/// So many Pods make it likely that one of their logs is asked for too soon.
+/// Enough Pods to make it likely that a log is requested too early.
 const N_LOGS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Stages, which say what Pods on simulated nodes do and which of the nodes are away, on a whole control plane.
+//! Stages, which set the behavior of Pods on simulated nodes and which nodes are away, on a whole control plane.
 
 use crate::simulated_nodes::{container, is_ready, phase, pod_key, start, waits_for};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Loops};
 
-/// A plane with so many nodes, where Stages can be written.
+/// A control plane with this number of nodes, once Stages are served.
 async fn start_with_stages(n_nodes: usize) -> ControlPlane {
     let plane = start(n_nodes).await;
     until_served(&plane).await;
@@ -104,7 +104,7 @@ async fn readiness_goes_and_comes_with_a_stage_its_changes_and_its_deletion() {
     plane.until(&pod_key("p"), is_ready).await;
     apply(&plane, "of-a-container", of_a_container).await;
     plane.until(&pod_key("p"), |pod| !is_ready(pod)).await;
-    // The weight decides, not the time at which they came.
+    // The weight decides, not the time of creation.
     apply(&plane, "ready", json!({"weight": 1, "neverReady": false})).await;
     let pod = plane.until(&pod_key("p"), is_ready).await;
     assert_eq!(container(&pod).restart_count, 0);
@@ -138,7 +138,7 @@ async fn a_node_that_a_stage_lets_go_away_is_not_heard_of_until_the_stage_is_del
     let plane = start_with_stages(2).await;
     let hostname = json!({"matchLabels": {"kubernetes.io/hostname": "node-1"}});
     apply(&plane, "away", json!({"nodeSelector": hostname, "goesAway": true})).await;
-    // Which it knows when a Stage that came later holds already.
+    // The Stage is known to be in force once a Stage that was created later is.
     let marker = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "marker"},
         "spec": {"nodeName": "node-2", "containers": [{"name": "c", "image": "nginx"}]}});
     plane.apply(&marker.to_string()).await;

@@ -39,7 +39,7 @@ async fn patch(plane: &ControlPlane, patch: Value) {
     sets.patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.expect("the set is changed");
 }
 
-/// Waits until a Pod is there and not being deleted, and returns it.
+/// Waits until a Pod exists and is not being deleted, and returns it.
 async fn there(plane: &ControlPlane, name: &str) -> Pod {
     plane.until(&key(name), |pod: &Pod| pod.metadata.deletion_timestamp.is_none()).await
 }
@@ -112,7 +112,7 @@ async fn pods_come_one_after_the_other_and_go_from_the_last() {
     )
     .await;
 
-    // One that failed is made again under its name.
+    // A failed Pod is created again under its name.
     let failed = pods(&plane).get("web-0").await.expect("it is there").metadata.uid;
     mark(&plane, "web-0", &json!({"phase": "Failed"})).await;
     plane.until(&key("web-0"), |pod: &Pod| pod.metadata.uid != failed).await;
@@ -159,7 +159,7 @@ async fn an_update_goes_from_the_last_and_back_again_by_its_revision() {
     let after = until_status(&plane, json!({"updatedReplicas": 2, "currentReplicas": 2, "readyReplicas": 2})).await;
     assert_eq!(after.status.expect("a status").current_revision, during.update_revision);
 
-    // The template of before is the revision of before, with a new number.
+    // The earlier template gets its earlier revision, with a new number.
     patch(&plane, json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:1"}]}}}})).await;
     let back = until_status(&plane, json!({"updateRevision": first, "observedGeneration": 3})).await;
     assert_eq!(back.status.expect("a status").current_revision, during.update_revision);
@@ -196,7 +196,7 @@ async fn claims_are_made_first_and_owned_as_the_policy_says() {
     plane.until_gone::<Pod>(&key("web-1")).await;
     plane.until(&key("data-web-1"), |claim: &PersistentVolumeClaim| owner_of(claim) == ["Pod web-1"]).await;
 
-    // The Pod comes back when the claim of the one before is gone, and not before.
+    // The Pod is created again only after the claim of the previous one is gone.
     patch(&plane, json!({"spec": {"replicas": 2}})).await;
     until_status(&plane, json!({"observedGeneration": 3})).await;
     assert_eq!(names(&plane, "app=web").await, ["web-0"]);
@@ -237,7 +237,7 @@ async fn what_is_refused_is_an_event_and_an_orphan_of_the_right_name_is_adopted(
     let adopted = plane.until(&key("web-0"), |pod: &Pod| pod.metadata.owner_references.is_some()).await;
     assert_eq!(adopted.metadata.owner_references.expect("an owner")[0].kind, "StatefulSet");
     mark_ready(&plane, "web-0").await;
-    // Then it gets the label that says which Pod it is.
+    // Then it gets the label with its own name.
     plane
         .until(&key("web-0"), |pod: &Pod| {
             pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("statefulset.kubernetes.io/pod-name"))

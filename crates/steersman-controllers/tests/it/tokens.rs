@@ -63,7 +63,7 @@ async fn a_kubelets_request_is_approved_if_its_requestor_may_make_nodes() {
     let message = "Auto approving kubelet client certificate after SubjectAccessReview.";
     assert_eq!(condition.message.as_deref(), Some(message));
 
-    // Somebody else gets no further, until a role allows it.
+    // Another user's request is not approved, until a role allows it.
     let binding = |name: &str, role: &str| {
         format!(
             "{{kind: ClusterRoleBinding, apiVersion: rbac.authorization.k8s.io/v1, metadata: {{name: {name}}}, \

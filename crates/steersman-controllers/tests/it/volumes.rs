@@ -1,4 +1,4 @@
-//! Claims and volumes that find each other, keep each other, and part, on a whole control plane.
+//! Claims and volumes: binding, protection and release, on a whole control plane.
 
 use http::Method;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
@@ -125,7 +125,7 @@ async fn a_class_of_attributes_outlives_its_deletion_until_nothing_names_it() {
     let plane = plane.with_loops(Loops::only(["volumeattributesclass-protection"])).await;
     plane.apply(&class.replace("NAME", "new")).await;
     plane.until(&ObjectKey::cluster("new"), is_protected).await;
-    // Deleted last, so that the others have been looked at when it is gone.
+    // Deleted last: when it is gone, the others have been reconciled.
     classes.delete("unused", &DeleteParams::default()).await.unwrap();
     plane.until_gone::<VolumeAttributesClass>(&unused).await;
     assert!(is_protected(&classes.get("gold").await.unwrap()) && is_protected(&classes.get("silver").await.unwrap()));

@@ -89,14 +89,14 @@ const BINDING_VERSION: Version = Version {
     ..Version::V1
 };
 
-/// How far what is granted reaches.
+/// The scope of the granted permissions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Reach {
     Cluster,
     Namespace,
 }
 
-/// A role without rules has null, as upstream shows it.
+/// A role without rules has null, as upstream returns it.
 fn default_role(role: &mut Value) {
     let is_empty = |rules: Option<&Value>| rules.and_then(Value::as_array).is_none_or(Vec::is_empty);
     if let Some(role) = role.as_object_mut()
@@ -201,7 +201,7 @@ fn binding_update(request: &Request<'_>, reach: Reach, faults: &mut Vec<Error>) 
     let role = new.field("roleRef");
     if role.value != old.field("roleRef").value {
         let text = |field: &str| role.field(field).text();
-        // As upstream prints it.
+        // The value as upstream prints it.
         let value = json!({"APIGroup": text("apiGroup"), "Kind": text("kind"), "Name": text("name")});
         faults.push(Error::invalid(&role.path, value, "cannot change roleRef"));
     }

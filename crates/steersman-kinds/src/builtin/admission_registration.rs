@@ -1,5 +1,4 @@
-//! The kinds that register webhooks and policies for admission: how they are checked, expressions included. Webhooks are not called yet,
-//! which every writer of a configuration that would act is told.
+//! The kinds that register webhooks and policies for admission: defaults and validation, including that of expressions.
 
 pub mod initializer;
 pub mod policy;

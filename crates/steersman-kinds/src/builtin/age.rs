@@ -1,12 +1,12 @@
-//! Spans of time as people read them in tables: `5m`, `3h4m`, `2d`.
+//! Durations as tables print them: `5m`, `3h4m`, `2d`.
 //!
-//! Two units at most, and the second only while it says something, as client-go's `duration` prints them.
+//! At most two units, and the second only while it matters, as client-go's `duration` prints them.
 
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::time as times;
 
-/// What stands where there is no time.
+/// The text for an absent time.
 const UNKNOWN: &str = "<unknown>";
 
 /// The time since an RFC 3339 timestamp, as kubectl prints ages; `<unknown>` without a timestamp.
@@ -17,13 +17,13 @@ pub fn since(time: &Value, now: Timestamp) -> String {
     }
 }
 
-/// A number of seconds as people read it.
+/// A number of seconds as tables print it.
 pub fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
     const YEAR: i64 = 365 * DAY;
-    // A clock that is a second ahead of ours is not worth a word.
+    // A clock that is one second ahead is tolerated.
     match seconds {
         ..-1 => "<invalid>".to_owned(),
         -1..0 => "0s".to_owned(),

@@ -1,5 +1,5 @@
-//! APIService: which server answers for a version of a group. `crate::upkeep::api_services` makes those of this server's own
-//! groups and says what there is to know about others.
+//! APIService: the server that answers for a version of a group. `crate::upkeep::api_services` creates the APIServices
+//! of this server's own groups, and updates the status of the others.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
@@ -60,7 +60,7 @@ pub const KIND: Kind = Kind {
     ..Kind::CLUSTER
 };
 
-/// What this server answers for is available.
+/// The server's own APIServices are always available.
 fn prepare_create(service: &mut Value) {
     if at(service, &["spec", "service"]).is_some() {
         return;
@@ -99,7 +99,7 @@ fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     connection(&spec, faults);
 }
 
-/// Of a spec: how another server is reached and known.
+/// Validates how another server is reached and verified.
 fn connection(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let (reference, bundle) = (spec.field("service"), spec.field("caBundle"));
     let unchecked = spec.field("insecureSkipTLSVerify");

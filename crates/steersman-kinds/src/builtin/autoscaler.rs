@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler: how many pods, by how much they have to do. Stored as v2; v1 knows the processor only.
+//! HorizontalPodAutoscaler: scales a workload by its load. Stored as v2; v1 only has the CPU metric.
 
 use crate::builtin::kind::{Column, Conversion, Kind, RULES, Version};
 use crate::builtin::pod::defaults::unless_set;
@@ -60,7 +60,7 @@ const COLUMNS: &[Column] = &[
     Column::AGE,
 ];
 
-/// The share of what they ask for that pods are to use of the processor, in percent.
+/// The default CPU utilization, as a percentage of the request.
 const UTILIZATION: i64 = 80;
 
 fn default_v2(scaler: &mut Value) {
@@ -68,7 +68,7 @@ fn default_v2(scaler: &mut Value) {
     unless_set(spec, "minReplicas", 1);
     unless_set(spec, "metrics", json!([convert::processor(UTILIZATION)]));
     let Some(behavior) = spec.get_mut("behavior").and_then(Value::as_object_mut) else { return };
-    // A behavior that says something of one direction has the defaults of the other too.
+    // A behavior that configures one direction gets the defaults of the other too.
     for direction in ["scaleUp", "scaleDown"] {
         unless_set(behavior, direction, json!({}));
         let Some(rules) = behavior.get_mut(direction).and_then(Value::as_object_mut) else { continue };

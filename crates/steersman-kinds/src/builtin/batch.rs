@@ -1,4 +1,4 @@
-//! Jobs, which end, and CronJobs, which begin them by the clock.
+//! Jobs, which run to completion, and CronJobs, which create them on a schedule.
 
 pub mod cron_job;
 pub mod job;

@@ -1,4 +1,4 @@
-//! Binding: gives a pod its node, once. It is sent to the pod it names and never kept.
+//! Binding: assigns a pod to a node, once. It is sent to the pod that it names and never stored.
 
 use crate::builtin::kind::{Kind, Version};
 use crate::catalog::{Handling, Verb};

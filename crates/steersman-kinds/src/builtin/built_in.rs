@@ -1,4 +1,4 @@
-//! The one strategy of all built-in kinds: the stages of a write, with what is particular taken from the kind's row.
+//! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
 use crate::builtin::kind::{Kind, NewStatus, Request};
 use crate::catalog::{Handling, Resource, Version};
@@ -13,8 +13,8 @@ use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
 use steersman_schema::{Definitions, Schema};
 
-/// A kind of the table at work.
-pub struct BuiltIn {
+/// The strategy of a kind of the table.
+pub(crate) struct BuiltIn {
     kind: &'static Kind,
 }
 
@@ -27,14 +27,14 @@ impl BuiltIn {
         Definitions::builtin().schema(self.kind.internal_definition())
     }
 
-    /// Writes what the kind's form always shows, such as an empty `status`.
+    /// Adds the fields that the kind always has, such as an empty `status`.
     fn complete(&self, value: &mut Value) {
         if let Some(schema) = self.internal_schema() {
             decode::normalize(schema, value);
         }
     }
 
-    /// The object in a version of the same form.
+    /// The object in another version of the same form.
     fn renamed(&self, mut object: Value, version: &str) -> Value {
         set_at(&mut object, &["apiVersion"], Value::from(format!("{}/{version}", self.kind.group)));
         object
@@ -69,7 +69,7 @@ impl Strategy for BuiltIn {
         Ok(decode::built_in(&version.schema, body, budget)?)
     }
 
-    /// The defaults of a kind are a few small values for each object within it, so what was decoded within the budget at most doubles.
+    /// The defaults of a kind are a few small values for each object within it, so the decoded object at most doubles.
     fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
         budget.check()?;
         (self.kind.version(&version.name).default)(value);
@@ -115,7 +115,7 @@ impl Strategy for BuiltIn {
         if version.has_status && self.kind.new_status == NewStatus::Empty {
             set_at(value, &["status"], Value::Object(Default::default()));
         }
-        // Kinds that count none keep what the client says, as upstream does.
+        // Kinds without a generation keep the client's value, as upstream.
         if !self.kind.generation.is_empty() {
             set_at(value, &["metadata", "generation"], Value::from(1));
         }
@@ -228,8 +228,8 @@ impl Strategy for BuiltIn {
     }
 }
 
-/// Makes what is at a path what it was before.
-pub fn carry(new: &mut Value, old: &Value, path: &[&str]) {
+/// Restores the old value at a path.
+pub(crate) fn carry(new: &mut Value, old: &Value, path: &[&str]) {
     match at(old, path) {
         Some(before) => {
             set_at(new, path, before.clone());
@@ -238,7 +238,7 @@ pub fn carry(new: &mut Value, old: &Value, path: &[&str]) {
             remove_at(new, path);
         }
     }
-    // A parent that only held what was taken away goes with it, as it would not have been written.
+    // A parent that only contained the removed value is removed too, as if it had not been written.
     if let [parent @ .., _] = path
         && !parent.is_empty()
         && at(new, parent).is_some()

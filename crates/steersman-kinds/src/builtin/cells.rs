@@ -1,4 +1,4 @@
-//! Cells that many tables have.
+//! Table cells that many kinds have.
 
 use crate::builtin::age;
 use jiff::Timestamp;
@@ -12,13 +12,13 @@ pub fn name(object: &Value) -> Value {
     text(object, &["metadata", "name"])
 }
 
-/// How long ago the object was created.
-pub fn age(object: &Value, now: Timestamp) -> Value {
+/// The age of the object.
+pub(crate) fn age(object: &Value, now: Timestamp) -> Value {
     Value::from(age::since(at(object, &["metadata", "creationTimestamp"]).unwrap_or(&Value::Null), now))
 }
 
-/// The text at a path, empty where there is none.
-pub fn text(object: &Value, path: &[&str]) -> Value {
+/// The string at a path, empty where there is none.
+pub(crate) fn text(object: &Value, path: &[&str]) -> Value {
     Value::from(at(object, path).and_then(Value::as_str).unwrap_or_default())
 }
 
@@ -27,16 +27,16 @@ pub fn number(object: &Value, path: &[&str]) -> i64 {
     at(object, path).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// The first few of some texts, joined by commas, with the number of those that are left out.
-pub fn some_of(texts: &[String], shown_max: usize) -> String {
+/// The first few of a list of strings, joined by commas, with the number of those that are left out.
+pub(crate) fn some_of(texts: &[String], shown_max: usize) -> String {
     match texts.len().checked_sub(shown_max) {
         None | Some(0) => texts.join(","),
         Some(more) => format!("{} + {more} more...", texts[..shown_max].join(",")),
     }
 }
 
-/// How many entries the maps and lists at some paths have together.
-pub fn count(object: &Value, paths: &[&[&str]]) -> Value {
+/// The total number of entries of the maps and lists at some paths.
+pub(crate) fn count(object: &Value, paths: &[&[&str]]) -> Value {
     let entries = |path: &&[&str]| match at(object, path) {
         Some(Value::Array(items)) => items.len(),
         Some(Value::Object(fields)) => fields.len(),

@@ -1,5 +1,5 @@
-//! CertificateSigningRequest: somebody asks for a certificate, somebody else approves, a signer makes it. Who may approve and
-//! sign is the admission plugins' to say (`crate::admission::certificates`); signers are control loops.
+//! CertificateSigningRequest: a user requests a certificate, another approves, and a signer issues it. The admission
+//! plugins decide who may approve and sign (`crate::admission::certificates`); signers are control loops.
 
 use crate::builtin::age;
 use crate::builtin::cells::{self, NONE};
@@ -112,7 +112,7 @@ pub const KIND: Kind = Kind {
     ..Kind::CLUSTER
 };
 
-/// Why a text is no request for a certificate.
+/// Why a text is not a certificate request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("PEM block type must be CERTIFICATE REQUEST")]
@@ -123,7 +123,7 @@ pub enum RequestError {
     Signature,
 }
 
-/// Through what a request is changed.
+/// The endpoint of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Endpoint {
     Approval,
@@ -131,7 +131,7 @@ enum Endpoint {
     Status,
 }
 
-/// What is tolerated because the stored object has it already.
+/// Violations that are accepted because the stored object already has them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rules {
     has_both_decisions: bool,
@@ -145,11 +145,11 @@ struct Rules {
 
 // === reading ===
 
-/// Calls `read` with the request inside an object, whose signature has been verified.
+/// Calls `read` with the certificate request in an object, after verifying its signature.
 ///
 /// # Errors
-/// When there is none.
-pub fn with_request<T>(
+/// When there is no valid request.
+pub(crate) fn with_request<T>(
     object: &Value,
     read: impl FnOnce(&X509CertificationRequest<'_>) -> T,
 ) -> Result<T, RequestError> {
@@ -165,7 +165,7 @@ pub fn with_request<T>(
     Ok(read(&request))
 }
 
-/// Why bytes are no certificates; none at all is fine.
+/// The error of a text that is not a list of certificates; an empty text is valid.
 fn certificate_fault(text: &str) -> Option<String> {
     let pem = match STANDARD.decode(text) {
         Ok(pem) if pem.is_empty() => return None,
@@ -207,12 +207,12 @@ fn set_creator(object: &mut Value, user: &User) {
     }
 }
 
-/// The spec of a request is for good.
+/// The spec is immutable.
 fn carry_spec(new: &mut Value, old: &Value) {
     set_at(new, &["spec"], at(old, &["spec"]).cloned().unwrap_or_default());
 }
 
-/// The decisions are made through `/approval`. If their number differs, that is a fault.
+/// Decisions are made through `/approval`. Validation reports a different number of them.
 fn carry_decisions(new: &mut Value, old: &Value) {
     for kind in [APPROVED, DENIED] {
         let before: Vec<Value> = conditions_of(old, kind).into_iter().cloned().collect();
@@ -308,8 +308,8 @@ fn validate_usages(usages: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: it must be a domain and a path below it.
-pub fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
+/// The string must be a domain and a path below it.
+pub(crate) fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
     if signer.is_empty() {
         return faults.push(signer.required(""));
     }
@@ -331,7 +331,7 @@ pub fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a part of a signer's name: the first of its labels that is none is a fault.
+/// Validates a part of a signer's name, and reports its first invalid label.
 fn validate_labels(signer: &Place<'_>, part: &str, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
     let wrong = part.split('.').map(|label| (label, check(label))).find(|(_, found)| !found.is_empty());
     for fault in wrong.iter().flat_map(|(_, found)| found) {

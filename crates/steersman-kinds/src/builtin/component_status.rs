@@ -1,4 +1,4 @@
-//! ComponentStatus: whether a part of the control plane is well. Deprecated, and never kept.
+//! ComponentStatus: whether a part of the control plane is healthy. Deprecated, and never stored.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, Version};

@@ -1,4 +1,4 @@
-//! ConfigMap: data by key, at most a mebibyte of it, which may be declared immutable.
+//! ConfigMap: data by key, at most one mebibyte, which may be declared immutable.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, Request, Version};
@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Value, name};
 
-/// The bound on all of the data of one object, here and in a Secret.
-pub const BYTES_MAX: usize = 1024 * 1024;
+/// The limit of the data of one object, here and in a Secret.
+pub(crate) const BYTES_MAX: usize = 1024 * 1024;
 
 pub const KIND: Kind = Kind {
     kind: "ConfigMap",
@@ -53,8 +53,8 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     validate(&object, faults);
 }
 
-/// If the object was immutable, it must stay so, and the named fields as they are.
-pub fn frozen(object: &Place<'_>, old: &Value, fields: &[&str], faults: &mut Vec<Error>) {
+/// An immutable object must stay so, and the named fields must not change.
+pub(crate) fn frozen(object: &Place<'_>, old: &Value, fields: &[&str], faults: &mut Vec<Error>) {
     const WHY: &str = "field is immutable when `immutable` is set";
     if old.get("immutable") != Some(&Value::Bool(true)) {
         return;
@@ -67,13 +67,13 @@ pub fn frozen(object: &Place<'_>, old: &Value, fields: &[&str], faults: &mut Vec
     faults.extend(changed.map(|field| object.field(field).forbidden(WHY)));
 }
 
-/// What is wrong with a key of data.
-pub fn key_faults(key: &str) -> Vec<String> {
+/// The errors of a key of data.
+pub(crate) fn key_faults(key: &str) -> Vec<String> {
     name::config_key(key)
 }
 
-/// How many bytes a base64 text stands for.
-pub fn decoded_len(base64: &str) -> usize {
+/// The decoded length of a base64 text.
+pub(crate) fn decoded_len(base64: &str) -> usize {
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=').count();
     (base64.len() / 4 * 3).saturating_sub(padding)
 }

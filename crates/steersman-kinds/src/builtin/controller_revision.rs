@@ -1,4 +1,4 @@
-//! ControllerRevision: what a controller's template was once, to go back to.
+//! ControllerRevision: a former state of a controller's template, for rollbacks.
 
 use crate::builtin::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, Request, Version};

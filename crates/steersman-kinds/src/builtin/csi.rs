@@ -1,4 +1,4 @@
-//! The kinds that drivers of the Container Storage Interface are configured and found by.
+//! The kinds that configure and locate drivers of the Container Storage Interface.
 
 use crate::builtin::place::Place;
 use crate::builtin::rules;
@@ -11,8 +11,8 @@ pub mod node;
 
 const NAME_LENGTH_MAX: usize = 63;
 
-/// Of text: it must be the name of a driver, whose capital letters count as small ones.
-pub fn driver_name(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// The string must be the name of a driver; its case is ignored.
+pub(crate) fn driver_name(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         return rules::required(place, faults);
     }

@@ -11,7 +11,7 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, str_at};
 
-/// Counts the changes of the template, for controllers of long ago.
+/// The number of changes of the template, for very old controllers.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub const KIND: Kind = Kind {
@@ -44,7 +44,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     completed_for_owners: |set| {
-        // Upstream's conversion writes the annotation where it is not.
+        // Upstream's conversion adds the annotation where it is missing.
         let is_there = str_at(set, &["metadata", "annotations", TEMPLATE_GENERATION]).is_some();
         let mut completed = (!is_there).then(|| set.clone())?;
         set_template_generation(&mut completed, 0);

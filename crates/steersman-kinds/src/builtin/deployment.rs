@@ -1,4 +1,4 @@
-//! Deployment: pods from a template, so many of them, replaced step by step when the template changes.
+//! Deployment: a number of pods from a template, replaced step by step when the template changes.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;

@@ -1,5 +1,5 @@
-//! The kinds of resource.k8s.io: what devices nodes have, and what devices pods claim. Expressions that select devices are stored
-//! as they are; whether they compile is not checked.
+//! The kinds of resource.k8s.io: the devices of nodes, and the claims of pods to devices. Expressions that select
+//! devices are stored unchanged; whether they compile is not checked.
 
 pub mod claim;
 pub mod claim_template;
@@ -25,7 +25,7 @@ const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 const POOL_LENGTH_MAX: usize = 253;
 const IDENTIFIER_LENGTH_MAX: usize = 32;
 
-/// Of a list: it must not be too long, and each item is checked. A list that is too long is not looked into.
+/// A list must not be too long, and each item is validated. The items of a list that is too long are not.
 fn each<'a>(
     list: &Place<'a>,
     most: usize,
@@ -39,7 +39,7 @@ fn each<'a>(
     list.items().for_each(|item| check(&item, faults));
 }
 
-/// As [`each`], where no two items may have the same key.
+/// Like [`each`], where no two items may have the same key.
 fn each_once<'a>(
     list: &Place<'a>,
     most: usize,
@@ -60,23 +60,23 @@ fn each_once<'a>(
     }
 }
 
-/// The key of items that are told apart by their names.
+/// The key of items that have unique names.
 fn name_of(item: &Place<'_>) -> Value {
     item.field("name").text().into()
 }
 
-/// The key of items that are texts.
+/// The key of items that are unique strings.
 fn itself(item: &Place<'_>) -> Value {
     item.value.clone()
 }
 
-/// Of text: it must be a label of DNS. An absent one is printed as empty.
+/// The string must be a DNS label. The error prints an absent field as empty.
 fn label(place: &Place<'_>, faults: &mut Vec<Error>) {
     let wrong = name::dns1123_label(place.text()).into_iter();
     faults.extend(wrong.map(|fault| Error::invalid(&place.path, place.text(), fault)));
 }
 
-/// Of a list of selectors of devices.
+/// The rules of a list of device selectors.
 fn selectors(list: &Place<'_>, faults: &mut Vec<Error>) {
     each(list, SELECTORS_MAX, faults, |selector, faults| {
         let cel = selector.field("cel");
@@ -89,7 +89,7 @@ fn selectors(list: &Place<'_>, faults: &mut Vec<Error>) {
     });
 }
 
-/// Of one configuration of a driver.
+/// The rules of one configuration of a driver.
 fn configuration(config: &Place<'_>, faults: &mut Vec<Error>) {
     let opaque = config.field("opaque");
     if opaque.is_absent() {
@@ -99,7 +99,7 @@ fn configuration(config: &Place<'_>, faults: &mut Vec<Error>) {
     json_object(&opaque.field("parameters"), faults);
 }
 
-/// It must be an object, and not too large.
+/// The value must be an object, and not too large.
 fn json_object(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_absent() {
         faults.push(place.required(""));
@@ -110,7 +110,7 @@ fn json_object(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: it must be the name of a pool, which may have parts.
+/// The string must be the name of a pool, which may have several parts.
 fn pool_name(pool: &Place<'_>, faults: &mut Vec<Error>) {
     if pool.is_empty() {
         return rules::required(pool, faults);
@@ -124,7 +124,7 @@ fn pool_name(pool: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// The faults of the name of an attribute or a capacity: an identifier, with or without the domain of a driver.
+/// The errors of the name of an attribute or a capacity: an identifier, with or without the domain of a driver.
 fn qualified(text: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
     match text.split('/').collect::<Vec<&str>>().as_slice() {
         [identifier] => c_identifier(identifier, place, faults),
@@ -139,12 +139,12 @@ fn qualified(text: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
                 false => c_identifier(identifier, place, faults),
             }
         }
-        // Upstream lets these pass.
+        // Upstream accepts these.
         _ => {}
     }
 }
 
-/// Of text: it must be a name with a domain.
+/// The string must be a name with a domain.
 fn fully_qualified(place: &Place<'_>, faults: &mut Vec<Error>) {
     qualified(place.text(), place, faults);
     if !place.text().contains('/') {
@@ -163,7 +163,7 @@ fn c_identifier(text: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a device, or of the result of an allocation: the conditions that a pod waits for before it is bound.
+/// The rules of the conditions that a pod waits for before it is bound, in a device or in an allocation result.
 fn binding_conditions(place: &Place<'_>, faults: &mut Vec<Error>) {
     const CONDITIONS_MAX: usize = 4;
     let (conditions, failures) = (place.field("bindingConditions"), place.field("bindingFailureConditions"));

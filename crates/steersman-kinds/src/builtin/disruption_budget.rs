@@ -1,4 +1,4 @@
-//! PodDisruptionBudget: how many pods must stay when others are sent away.
+//! PodDisruptionBudget: the number of pods that must stay available during evictions.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
@@ -41,8 +41,8 @@ pub const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// Whether a budget is about a pod.
-pub fn is_about(budget: &Value, pod: &Value) -> bool {
+/// Whether a budget selects a pod.
+pub(crate) fn is_about(budget: &Value, pod: &Value) -> bool {
     let Some(selector) = at(budget, &["spec", "selector"]).and_then(selector::parse) else { return false };
     selector::matches(&selector, at(pod, &["metadata", "labels"]).unwrap_or(&Value::Null))
 }

@@ -1,4 +1,4 @@
-//! EndpointSlice: some of the addresses behind a Service, all of one family.
+//! EndpointSlice: some of the addresses of a Service, all of one family.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
@@ -17,7 +17,7 @@ const ENDPOINTS_MAX: usize = 1000;
 const HINTS_MAX: usize = 8;
 const PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
-/// The most ports and addresses that a table shows.
+/// The maximum number of ports and addresses in a table.
 const SHOWN_MAX: usize = 3;
 
 pub const KIND: Kind = Kind {

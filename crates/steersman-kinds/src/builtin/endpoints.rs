@@ -1,4 +1,4 @@
-//! Endpoints: the addresses behind a Service, in the old form. EndpointSlices have replaced it, so every answer warns.
+//! Endpoints: the addresses of a Service, in the old form. EndpointSlices have replaced it, so every answer warns.
 
 use crate::builtin::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, RULES, Version};
@@ -11,7 +11,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
 
-/// The most addresses that a table shows.
+/// The maximum number of addresses in a table.
 const SHOWN_MAX: usize = 3;
 
 pub const KIND: Kind = Kind {
@@ -31,7 +31,7 @@ pub const KIND: Kind = Kind {
     validate_create: |request, faults| validate(&Place::root(request.new).field("subsets"), faults),
     validate_update: |request, faults| {
         let (subsets, old) = (Place::root(request.new).field("subsets"), Place::root(request.old).field("subsets"));
-        // What was stored under older rules may stay as it is.
+        // An unchanged list that was stored under older rules is accepted.
         if subsets.value != old.value {
             validate(&subsets, faults);
         }

@@ -1,4 +1,5 @@
-//! Event: what happened to an object. Two groups show the same things under different names; the core form is stored.
+//! Event: a report about an object. Two groups have the same objects with different field names; the core form is
+//! stored.
 
 use crate::builtin::kind::{Column, Conversion, Field, Kind, RULES, Version};
 use crate::strategy::Rules;
@@ -7,8 +8,8 @@ mod cells;
 mod convert;
 mod validate;
 
-/// Events as the core group shows them.
-pub const CORE: Kind = Kind {
+/// Events of the core group.
+pub(crate) const CORE: Kind = Kind {
     versions: &[Version {
         definition: DEFINITION,
         columns: COLUMNS,
@@ -33,8 +34,8 @@ pub const CORE: Kind = Kind {
     ..EVENT
 };
 
-/// Events as `events.k8s.io` shows them.
-pub const EVENTS: Kind = Kind {
+/// Events of `events.k8s.io`.
+pub(crate) const EVENTS: Kind = Kind {
     group: "events.k8s.io",
     versions: &[Version {
         definition: "io.k8s.api.events.v1.Event",

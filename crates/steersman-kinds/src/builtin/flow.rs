@@ -1,4 +1,4 @@
-//! The kinds that say how requests are queued when there are many: flow schemas and priority levels.
+//! The kinds of API priority and fairness: flow schemas and priority levels.
 
 use crate::builtin::place::Place;
 use crate::builtin::rules;
@@ -11,7 +11,7 @@ pub mod schema;
 
 pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
-/// What a writer of the status leaves alone.
+/// The reset fields of `/status`.
 const STATUS_LEAVES: &[&[&str]] = &[
     &["spec"],
     &["metadata", "annotations"],
@@ -20,7 +20,7 @@ const STATUS_LEAVES: &[&[&str]] = &[
     &["metadata", "ownerReferences"],
 ];
 
-/// Of an object: the conditions of its status have types, each once.
+/// The conditions of the status must have unique types.
 fn conditions(object: &Place<'_>, faults: &mut Vec<Error>) {
     let mut types = BTreeSet::new();
     for condition in object.at(&["status", "conditions"]).items() {

@@ -1,4 +1,4 @@
-//! Ingress: which service answers for which host and path.
+//! Ingress: the services for hosts and paths.
 
 use crate::builtin::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, Request, Version};
@@ -42,7 +42,7 @@ pub const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// How the class of an ingress was told before it had a field.
+/// The annotation that named the class of an ingress before the field existed.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
@@ -72,7 +72,7 @@ fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A name, of which the first part may be a star.
+/// A host name, whose first label may be a star.
 fn host(host: &Place<'_>, faults: &mut Vec<Error>) {
     if host.is_empty() {
         return;

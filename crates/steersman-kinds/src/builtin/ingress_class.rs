@@ -1,4 +1,4 @@
-//! IngressClass: which controller implements the ingresses of a class.
+//! IngressClass: the controller that implements the ingresses of a class.
 
 use crate::builtin::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, Request, Version};

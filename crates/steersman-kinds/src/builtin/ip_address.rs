@@ -1,5 +1,5 @@
-//! IPAddress: an address of the service range that is taken, and by what. The server keeps one for each address of a Service;
-//! one that somebody makes by hand is given to no Service.
+//! IPAddress: an allocated address of the service range, and its parent. The server keeps one for each address of a
+//! Service; an address of one created by hand is not allocated to any Service.
 
 use crate::builtin::cells::{self, NONE};
 use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
@@ -39,7 +39,7 @@ pub const KIND: Kind = Kind {
     ..Kind::CLUSTER
 };
 
-/// The name is the address, written as every program writes it.
+/// The name must be the address in its canonical form.
 fn name_faults(text: &str) -> Vec<String> {
     let value = Value::from(text);
     let mut faults = Vec::new();

@@ -1,6 +1,7 @@
-//! What a built-in kind is, as a row of data: its names, its versions, and the functions that are particular about it.
+//! A built-in kind as a row of data: its names, its versions, and the functions that only this kind needs.
 //!
-//! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
+//! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what
+//! differs.
 
 use crate::builtin::built_in::BuiltIn;
 use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};
@@ -13,8 +14,8 @@ use steersman_machinery::{GroupResource, GroupVersionKind, Value, field, name};
 use steersman_schema::json_path::JsonPath;
 use steersman_schema::{Edition, Schema};
 
-/// What most kinds allow.
-pub const RULES: Rules = Rules {
+/// The rules of most kinds.
+pub(crate) const RULES: Rules = Rules {
     creates_on_update: false,
     updates_unconditionally: true,
     propagation: Propagation::Background,
@@ -27,75 +28,77 @@ pub const RULES: Rules = Rules {
 };
 
 /// One built-in kind of one group.
-pub struct Kind {
-    pub group: &'static str,
-    pub kind: &'static str,
-    pub plural: &'static str,
-    pub singular: &'static str,
-    pub short_names: &'static [&'static str],
-    pub categories: &'static [&'static str],
-    pub scope: ResourceScope,
-    pub verbs: &'static [Verb],
-    /// Whether its objects are kept, or only answered.
-    pub handling: Handling,
-    /// The preferred one first.
-    pub versions: &'static [Version],
+pub(crate) struct Kind {
+    pub(crate) group: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) singular: &'static str,
+    pub(crate) short_names: &'static [&'static str],
+    pub(crate) categories: &'static [&'static str],
+    pub(crate) scope: ResourceScope,
+    pub(crate) verbs: &'static [Verb],
+    /// Whether its objects are stored, or only answered.
+    pub(crate) handling: Handling,
+    /// The versions, the preferred one first.
+    pub(crate) versions: &'static [Version],
     /// Versions of the same form as the first one, which are served where `--runtime-config` asks for them.
-    pub aliases: &'static [Alias],
-    /// The definition of the form that is stored and in which the functions below see the object; empty: that of the
-    /// first version.
-    pub internal: &'static str,
-    /// The group in which its objects are stored, if that is another one's view of the same things.
-    pub stored_in_group: Option<&'static str>,
-    /// The parts of an object whose changes count as a new generation; empty: the kind has no generation.
-    pub generation: &'static [&'static [&'static str]],
-    /// The fields that writers of the main endpoint never own; empty: the status, where there is one.
-    pub main_leaves: &'static [&'static [&'static str]],
-    /// What a writer of the status never comes to own, and what his write leaves alone.
-    pub status_leaves: &'static [&'static [&'static str]],
-    /// What a writer of another stored subresource never comes to own, and what his write leaves alone.
-    pub other_leaves: &'static [&'static [&'static str]],
-    /// Where the status of a new object comes from.
-    pub new_status: NewStatus,
-    pub rules: Rules,
-    pub name_faults: fn(&str) -> Vec<String>,
-    /// The object with what its writer comes to own beside what was sent; `None` if there is nothing.
-    pub completed_for_owners: fn(&Value) -> Option<Value>,
+    pub(crate) aliases: &'static [Alias],
+    /// The definition of the internal form, in which objects are stored and passed to the functions below; empty: the
+    /// definition of the first version.
+    pub(crate) internal: &'static str,
+    /// The group in which its objects are stored, where that is another group (`events.k8s.io`).
+    pub(crate) stored_in_group: Option<&'static str>,
+    /// The fields whose changes raise the generation; empty: the kind has no generation.
+    pub(crate) generation: &'static [&'static [&'static str]],
+    /// The reset fields of the main endpoint; empty: the status, where there is one.
+    pub(crate) main_leaves: &'static [&'static [&'static str]],
+    /// The reset fields of `/status`, which such a write does not change either.
+    pub(crate) status_leaves: &'static [&'static [&'static str]],
+    /// The reset fields of another stored subresource, which such a write does not change either.
+    pub(crate) other_leaves: &'static [&'static [&'static str]],
+    /// Whether a client may give the status of a new object.
+    pub(crate) new_status: NewStatus,
+    pub(crate) rules: Rules,
+    pub(crate) name_faults: fn(&str) -> Vec<String>,
+    /// The object with further fields that its writer owns besides those that were sent; `None` if there are none.
+    pub(crate) completed_for_owners: fn(&Value) -> Option<Value>,
     /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
-    pub prepare_create: fn(&mut Value),
-    /// Carries over from the old object what an update of the main endpoint must not touch. The status has been carried over.
-    pub prepare_update: fn(&mut Value, &Value),
-    /// Carries over what an update of `/status` must not touch, beside `status_leaves`.
-    pub prepare_status: fn(&mut Value, &Value),
-    /// Carries over what an update through another subresource must not touch, beside `other_leaves`.
-    pub prepare_other: fn(&mut Value, &Value),
-    /// Sets what a new object says about the user who creates it.
-    pub set_creator: fn(&mut Value, &User),
+    pub(crate) prepare_create: fn(&mut Value),
+    /// Copies from the old object the fields that an update of the main endpoint must not change. The status is already
+    /// copied.
+    pub(crate) prepare_update: fn(&mut Value, &Value),
+    /// Copies from the old object the fields that an update of `/status` must not change, besides `status_leaves`.
+    pub(crate) prepare_status: fn(&mut Value, &Value),
+    /// Copies from the old object the fields that an update through another subresource must not change, besides
+    /// `other_leaves`.
+    pub(crate) prepare_other: fn(&mut Value, &Value),
+    /// Records in a new object the user who creates it.
+    pub(crate) set_creator: fn(&mut Value, &User),
     /// Sets the times that the client left out; the old object is null for a new one.
-    pub set_times: fn(&mut Value, &Value, &str),
-    /// Carries over what an update through `/resize` must not touch.
-    pub prepare_resize: fn(&mut Value, &Value),
-    /// Marks an object whose deletion is asked for, beyond the marks in its metadata.
-    pub prepare_delete: fn(&mut Value),
-    pub validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
-    /// Through the main endpoint.
-    pub validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
-    /// What a writer should know of an object that is not refused.
-    pub warnings: fn(&Value) -> Vec<String>,
-    /// Through `/status`.
-    pub validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
-    /// Through `/resize`.
-    pub validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
-    /// Through another stored subresource; `None`: as through the main endpoint.
-    pub validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
+    pub(crate) set_times: fn(&mut Value, &Value, &str),
+    /// Copies from the old object the fields that an update through `/resize` must not change.
+    pub(crate) prepare_resize: fn(&mut Value, &Value),
+    /// Changes an object whose deletion is requested, beyond its metadata.
+    pub(crate) prepare_delete: fn(&mut Value),
+    pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Validates an update through the main endpoint.
+    pub(crate) validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// The warnings for the writer of a valid object.
+    pub(crate) warnings: fn(&Value) -> Vec<String>,
+    /// Validates an update through `/status`.
+    pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Validates an update through `/resize`.
+    pub(crate) validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Validates an update through another stored subresource; `None`: as through the main endpoint.
+    pub(crate) validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
 }
 
-/// Where the status of a new object comes from.
+/// Whether a client may give the status of a new object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NewStatus {
     /// It is empty: a status sent by the client is dropped.
     Empty,
-    /// The client says it.
+    /// The client gives it.
     Given,
 }
 
@@ -106,41 +109,41 @@ pub struct Version {
     pub definition: &'static str,
     pub has_status: bool,
     /// The warning that every request gets; empty: none.
-    pub deprecation: &'static str,
-    pub scale: Option<&'static Scale>,
-    pub subresources: &'static [Subresource],
-    pub columns: &'static [Column],
-    pub cells: fn(&Value, Timestamp) -> Vec<Value>,
-    /// The paths that the cells are made of, as [`Projection::of`](crate::projection::Projection::of) reads them; empty:
-    /// everything.
-    pub cells_read: &'static [&'static str],
-    pub fields: &'static [Field],
-    /// Fills in what the client left out.
-    pub default: fn(&mut Value),
-    /// To and from the internal form, where that is another one.
-    pub conversion: Option<&'static Conversion>,
+    pub(crate) deprecation: &'static str,
+    pub(crate) scale: Option<&'static Scale>,
+    pub(crate) subresources: &'static [Subresource],
+    pub(crate) columns: &'static [Column],
+    pub(crate) cells: fn(&Value, Timestamp) -> Vec<Value>,
+    /// The paths from which the cells are computed, as [`Projection::of`](crate::projection::Projection::of) reads
+    /// them; empty: the whole object.
+    pub(crate) cells_read: &'static [&'static str],
+    pub(crate) fields: &'static [Field],
+    /// Sets the defaults of fields that the client left out.
+    pub(crate) default: fn(&mut Value),
+    /// The conversion to and from the internal form, where the version has another form.
+    pub(crate) conversion: Option<&'static Conversion>,
 }
 
-/// A version of a kind that differs from the first one in its name only.
-pub struct Alias {
-    pub name: &'static str,
+/// A version of a kind that differs from the first one only in its name.
+pub(crate) struct Alias {
+    pub(crate) name: &'static str,
     /// The schema crate's name of the definition.
     pub definition: &'static str,
     /// The warning that every request gets; empty: none.
     pub deprecation: &'static str,
 }
 
-/// What a rule about a write can see, in the internal form.
-pub struct Request<'a> {
-    pub new: &'a Value,
+/// The objects that validation of a write sees, in the internal form.
+pub(crate) struct Request<'a> {
+    pub(crate) new: &'a Value,
     /// Null for a new object.
     pub old: &'a Value,
 }
 
-/// How a version and the internal form become each other.
-pub struct Conversion {
-    pub to_internal: fn(Value) -> Value,
-    pub from_internal: fn(Value) -> Value,
+/// How objects are converted between a version and the internal form.
+pub(crate) struct Conversion {
+    pub(crate) to_internal: fn(Value) -> Value,
+    pub(crate) from_internal: fn(Value) -> Value,
     /// The `apiVersion` of the internal form.
     pub internal_api_version: &'static str,
 }
@@ -155,15 +158,15 @@ pub struct Subresource {
     pub handling: Handling,
 }
 
-/// Where `/scale` finds its numbers, as simple JSON paths.
-pub struct Scale {
-    pub spec: &'static str,
-    pub status: &'static str,
-    pub selector: ScaleSelector,
+/// The simple JSON paths of the fields that `/scale` reads and writes.
+pub(crate) struct Scale {
+    pub(crate) spec: &'static str,
+    pub(crate) status: &'static str,
+    pub(crate) selector: ScaleSelector,
 }
 
-/// What selects the replicas.
-pub enum ScaleSelector {
+/// The field that selects the replicas.
+pub(crate) enum ScaleSelector {
     /// A map of labels.
     Labels(&'static str),
     /// A `LabelSelector`.
@@ -190,8 +193,8 @@ pub struct Field {
 // === impl Kind ===
 
 impl Kind {
-    /// What most kinds with namespaces are.
-    pub const NAMESPACED: Kind = Kind {
+    /// The defaults of a namespaced kind.
+    pub(crate) const NAMESPACED: Kind = Kind {
         group: "",
         kind: "",
         plural: "",
@@ -228,8 +231,8 @@ impl Kind {
         validate_other: None,
         warnings: |_| Vec::new(),
     };
-    /// What most kinds without namespaces are.
-    pub const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
+    /// The defaults of a cluster-scoped kind.
+    pub(crate) const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
 
     /// The kind as a resource of a catalog.
     pub fn resource(&'static self, config: &RuntimeConfig) -> Resource {
@@ -262,19 +265,19 @@ impl Kind {
         }
     }
 
-    /// Its versions, served or not.
-    pub fn subjects(&'static self) -> impl Iterator<Item = Subject<'static>> {
+    /// The versions of the kind, served or not.
+    pub(crate) fn subjects(&'static self) -> impl Iterator<Item = Subject<'static>> {
         let names = self.versions.iter().map(|version| version.name).chain(self.aliases.iter().map(|alias| alias.name));
         names.map(|version| Subject { group: self.group, version, resource: self.plural })
     }
 
-    /// Whether a version is named as another one and has the form of the first.
-    pub fn is_alias(&self, version: &str) -> bool {
+    /// Whether a version differs from the first one only in its name.
+    pub(crate) fn is_alias(&self, version: &str) -> bool {
         self.aliases.iter().any(|alias| alias.name == version)
     }
 
-    /// The row of a version; that of the first for one of the same form.
-    pub fn version(&self, name: &str) -> &Version {
+    /// The row of a version; for an alias, the row of the first version.
+    pub(crate) fn version(&self, name: &str) -> &Version {
         self.versions.iter().find(|version| version.name == name).unwrap_or(&self.versions[0])
     }
 
@@ -287,8 +290,8 @@ impl Kind {
 // === impl Version ===
 
 impl Version {
-    /// What most versions are.
-    pub const V1: Version = Version {
+    /// The defaults of a version.
+    pub(crate) const V1: Version = Version {
         name: "v1",
         definition: "",
         has_status: false,
@@ -307,7 +310,7 @@ impl Version {
         self.named(edition, self.name, self.definition, self.deprecation)
     }
 
-    /// The version under a name, with a definition and a warning.
+    /// The version as the catalog has it, with this name, definition and deprecation warning.
     fn named(&self, edition: Edition, name: &str, definition: &str, deprecation: &str) -> catalog::Version {
         let subresource = |row: &Subresource| catalog::Subresource {
             name: row.name.into(),
@@ -340,11 +343,11 @@ impl Version {
 // === impl Subresource ===
 
 impl Subresource {
-    /// What may be sent through a proxy.
-    pub const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
+    /// The verbs of a proxy subresource.
+    pub(crate) const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
 
-    /// A proxy to what an object of the core group stands for.
-    pub const fn proxy(kind: &'static str) -> Subresource {
+    /// A proxy to the endpoint that an object of the core group represents.
+    pub(crate) const fn proxy(kind: &'static str) -> Subresource {
         let verbs = Subresource::PROXY_VERBS;
         Subresource { name: "proxy", group: "", version: "v1", kind, verbs, handling: Handling::Stream }
     }
@@ -361,8 +364,8 @@ impl Column {
         description: "The name, unique among the objects of this kind in its namespace.",
         priority: 0,
     };
-    /// How long ago the object was created.
-    pub const AGE: Column = Column::text("Age", "The time since the object was created.");
+    /// The age of the object.
+    pub(crate) const AGE: Column = Column::text("Age", "The time since the object was created.");
 
     /// A column of text.
     pub const fn text(name: &'static str, description: &'static str) -> Column {
@@ -379,8 +382,8 @@ impl Column {
         Column { name, kind: "integer", format: "", description, priority: 0 }
     }
 
-    /// A column of truths.
-    pub const fn boolean(name: &'static str, description: &'static str) -> Column {
+    /// A boolean column.
+    pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Column {
         Column { name, kind: "boolean", format: "", description, priority: 0 }
     }
 
@@ -418,13 +421,13 @@ impl Field {
         Field { name, path, otherwise: None, absent: "" }
     }
 
-    /// What an object without the field counts as having.
-    pub const fn or(self, absent: &'static str) -> Field {
+    /// Sets the value of an object without the field.
+    pub(crate) const fn or(self, absent: &'static str) -> Field {
         Field { absent, ..self }
     }
 
-    /// Where else to look in an object that has nothing there.
-    pub const fn or_at(self, path: &'static str) -> Field {
+    /// Sets the path that is read where the first one is absent or empty.
+    pub(crate) const fn or_at(self, path: &'static str) -> Field {
         Field { otherwise: Some(path), ..self }
     }
 

@@ -35,7 +35,7 @@ pub const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// Coordinated election is off upstream by default: its fields are dropped, unless they are there already.
+/// Coordinated leader election is off upstream by default: its fields are dropped, unless the old object has them.
 fn drop_coordination(lease: &mut Value, old: &Value) {
     for field in ["strategy", "preferredHolder"] {
         if at(old, &["spec", field]).is_none_or(Value::is_null) {

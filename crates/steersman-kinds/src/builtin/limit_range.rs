@@ -1,5 +1,5 @@
-//! LimitRange: the least and the most that containers, pods and claims of a namespace may ask for, and what containers get
-//! that ask for nothing.
+//! LimitRange: the minimum and maximum resources of containers, pods and claims of a namespace, and the defaults of
+//! containers.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, Version};
@@ -24,7 +24,7 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     prepare_create: |range| {
-        // One without a name gets one that nothing else has.
+        // A LimitRange without a name gets its uid as its name.
         let is_named = str_at(range, &["metadata", "name"]).is_some_and(|name| !name.is_empty());
         if let (false, Some(uid)) = (is_named, at(range, &["metadata", "uid"]).cloned()) {
             set_at(range, &["metadata", "name"], uid);
@@ -38,14 +38,14 @@ pub const KIND: Kind = Kind {
 fn default(range: &mut Value) {
     let limits = range.pointer_mut("/spec/limits").and_then(Value::as_array_mut).into_iter().flatten();
     for limit in limits.filter(|limit| str_at(limit, &["type"]) == Some("Container")) {
-        // In this order: what is limited by default is asked for by default.
+        // In this order: default limits are also default requests.
         fill(limit, "default", "max");
         fill(limit, "defaultRequest", "default");
         fill(limit, "defaultRequest", "min");
     }
 }
 
-/// Adds the amounts of a map that another one does not have.
+/// Adds the amounts of a map that another map lacks.
 fn fill(limit: &mut Value, filled: &str, source: &str) {
     let Some(amounts) = at(limit, &[source]).and_then(Value::as_object).filter(|amounts| !amounts.is_empty()) else {
         return;
@@ -99,7 +99,7 @@ fn type_name(kind: &Place<'_>, faults: &mut Vec<Error>) {
     faults.extend(wrong.into_iter().map(|fault| kind.invalid(fault)));
 }
 
-/// The amounts of a resource must be in order: least, asked for, limited, most.
+/// The amounts of a resource must be in order: min, default request, default limit, max.
 fn contradictions(limit: &Place<'_>, faults: &mut Vec<Error>) {
     let is_of_pods = limit.field("type").text() == "Pod";
     let fields = ["min", "defaultRequest", "default", "max"];
@@ -113,7 +113,7 @@ fn contradictions(limit: &Place<'_>, faults: &mut Vec<Error>) {
             Some((place, quantity))
         };
         let (least, asked, limited, most) = (amount("min"), amount("defaultRequest"), amount("default"), amount("max"));
-        // Where the fault is, whose value it shows, and the two amounts with their names.
+        // The field of the error, the value that it shows, and the two amounts with their names.
         let orders = [
             ("min", &least, &least, "min value", &most, "max value"),
             ("defaultRequest", &asked, &least, "min value", &asked, "default request value"),

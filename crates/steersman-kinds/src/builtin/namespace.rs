@@ -1,4 +1,5 @@
-//! Namespace: a room for names. It goes when its finalizers of the spec are gone, which only `/finalize` takes away.
+//! Namespace: a scope for names. It is deleted when the finalizers of its spec are gone, which only `/finalize`
+//! removes.
 
 use crate::builtin::built_in::carry;
 use crate::builtin::cells;
@@ -12,9 +13,9 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{object_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
-/// The finalizer that stands for everything in the namespace.
+/// The finalizer for all content of the namespace.
 const FINALIZER: &str = "kubernetes";
-/// The label by which selectors find a namespace of a certain name.
+/// The label with the name of the namespace, for selectors.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub const KIND: Kind = Kind {
@@ -44,7 +45,7 @@ pub const KIND: Kind = Kind {
     name_faults: name::dns1123_label,
     prepare_create,
     prepare_update: |new, old| carry(new, old, &["spec", "finalizers"]),
-    // Whoever finalizes leaves the status alone: kube-controller-manager sends none.
+    // `/finalize` does not change the status: kube-controller-manager sends none.
     other_leaves: &[&["status"]],
     prepare_delete: |object| {
         set_at(object, &["status", "phase"], json!("Terminating"));
@@ -55,7 +56,7 @@ pub const KIND: Kind = Kind {
     ..Kind::CLUSTER
 };
 
-/// Labels it with its own name, whatever the client says. One without a name yet gets the label when it has one.
+/// Sets the label with the namespace's name, whatever the client sends. Without a name yet, the label is set later.
 fn label(object: &mut Value) {
     let Some(name) = str_at(object, &["metadata", "name"]).filter(|name| !name.is_empty()).map(Value::from) else {
         return;

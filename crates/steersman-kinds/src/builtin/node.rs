@@ -1,4 +1,4 @@
-//! Node: a machine that runs pods, as its agent reports it.
+//! Node: a machine that runs pods, as its kubelet reports it.
 
 use crate::builtin::cells::{self, NONE};
 use crate::builtin::kind::{Column, Field, Kind, NewStatus, Subresource, Version};
@@ -33,7 +33,7 @@ pub const KIND: Kind = Kind {
         ],
         cells,
         default: |node| {
-            // The first of its ranges of addresses is told twice. Where the two differ `podCIDR` counts, which older clients write.
+            // The first pod CIDR is in two fields. Where they differ, `podCIDR` wins, because older clients write it.
             let Some(spec) = object_at(node, &["spec"]) else { return };
             let first =
                 spec.get("podCIDR").filter(|range| range.as_str().is_some_and(|text| !text.is_empty())).cloned();
@@ -51,7 +51,7 @@ pub const KIND: Kind = Kind {
         fields: &[Field::new("spec.unschedulable", ".spec.unschedulable").or("false")],
         ..Version::V1
     }],
-    // An agent announces its node together with what it is.
+    // A kubelet creates its node together with the status.
     new_status: NewStatus::Given,
     validate_create: validate::creation,
     validate_update: validate::update,

@@ -1,4 +1,4 @@
-//! PersistentVolume: room that there is.
+//! PersistentVolume: provisioned storage.
 
 use crate::builtin::csi::driver_name;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
@@ -40,7 +40,7 @@ pub const KIND: Kind = Kind {
     }],
     prepare_create: |volume| {
         set_at(volume, &["status", "phase"], Value::from("Pending"));
-        // The time of creation is that of the first phase.
+        // The first phase begins at the creation.
         let created = at(volume, &["metadata", "creationTimestamp"]).cloned();
         if let Some(created) = created {
             set_at(volume, &["status", "lastPhaseTransitionTime"], created);
@@ -64,7 +64,7 @@ fn default(volume: &mut Value) {
     }
 }
 
-/// The fields of the spec that are no source.
+/// The fields of the spec that are not a volume source.
 const PLAIN: [&str; 10] = [
     "accessModes",
     "capacity",
@@ -78,7 +78,8 @@ const PLAIN: [&str; 10] = [
     "volumeName",
 ];
 
-/// The sources in the order in which they are looked at, each with the name by which upstream blames it. `flexVolume` is never one too many.
+/// The volume sources in the order in which they are checked, each with the name in upstream's errors. `flexVolume`
+/// never counts as one too many.
 const SOURCES: [(&str, &str); 22] = [
     ("hostPath", "hostPath"),
     ("gcePersistentDisk", "gcePersistentDisk"),
@@ -152,7 +153,7 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// The class of attributes, which only CSI volumes have.
+/// Validates the volume attributes class, which only CSI volumes have.
 fn attributes(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let (class, csi) = (spec.field("volumeAttributesClassName"), spec.field("csi"));
     if class.is_absent() {
@@ -168,8 +169,8 @@ fn attributes(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a spec that stands within another object: it is of a CSI volume, and nothing claims it.
-pub fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates an inline spec in another object: it must be a CSI volume, and must not be claimed.
+pub(crate) fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
     const INLINE: &str = "in the context of inline volumes";
     for name in ["capacity", "claimRef", "nodeAffinity", "storageClassName"] {
         let place = spec.field(name);
@@ -221,7 +222,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         let path = spec.field("persistentvolumesource");
         faults.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
     }
-    // Upstream leaves `spec` out of this path, and of the next but one.
+    // Upstream omits `spec` from this path, and from the next but one.
     let mode = Place { path: Path::new("volumeMode"), ..spec.field("volumeMode") };
     rules::immutable(&mode, &old.field("volumeMode"), faults);
     let class = spec.field("volumeAttributesClassName");
@@ -234,8 +235,8 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// `RWO,RWX`: how a volume can be used, of the spec or the status.
-pub fn access_modes(object: &Value, part: &str) -> String {
+/// `RWO,RWX`: the access modes of the spec or the status.
+pub(crate) fn access_modes(object: &Value, part: &str) -> String {
     let modes = at(object, &[part, "accessModes"]).and_then(Value::as_array).into_iter().flatten();
     let has: Vec<&str> = modes.filter_map(Value::as_str).collect();
     let short =

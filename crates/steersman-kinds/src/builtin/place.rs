@@ -1,9 +1,9 @@
-//! A value with its place in the object, so that a rule can look around and a fault can say where.
+//! A value with its path in the object, so that a rule can read nearby values and report errors.
 
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 
-/// A value somewhere in an object; null where there is none.
+/// A value in an object; null where there is none.
 #[derive(Clone, Debug)]
 pub struct Place<'a> {
     pub path: Path,
@@ -16,47 +16,47 @@ impl<'a> Place<'a> {
         Place { path: Path::root(), value }
     }
 
-    /// A field of the object here.
-    pub fn field(&self, name: &str) -> Place<'a> {
+    /// A field of this object.
+    pub(crate) fn field(&self, name: &str) -> Place<'a> {
         Place { path: self.path.child(name), value: self.value.get(name).unwrap_or(&Value::Null) }
     }
 
-    /// A field of a field.
-    pub fn at(&self, names: &[&str]) -> Place<'a> {
+    /// The value at a path of fields.
+    pub(crate) fn at(&self, names: &[&str]) -> Place<'a> {
         names.iter().fold(self.clone(), |place, name| place.field(name))
     }
 
-    /// The value of a key of the map here.
-    pub fn key(&self, key: &str) -> Place<'a> {
+    /// The value of a key of this map.
+    pub(crate) fn key(&self, key: &str) -> Place<'a> {
         Place { path: self.path.key(key), value: self.value.get(key).unwrap_or(&Value::Null) }
     }
 
-    /// The items of the list here.
-    pub fn items(&self) -> impl Iterator<Item = Place<'a>> + use<'a> {
+    /// The items of this list.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Place<'a>> + use<'a> {
         let path = self.path.clone();
         let items = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
         items.iter().enumerate().map(move |(index, value)| Place { path: path.index(index), value })
     }
 
-    /// The keys of the object here, each with its value.
-    pub fn entries(&self) -> impl Iterator<Item = (&'a str, Place<'a>)> + use<'a> {
+    /// The keys of this object, each with its value.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, Place<'a>)> + use<'a> {
         let path = self.path.clone();
         let entries = self.value.as_object().into_iter().flatten();
         entries.map(move |(key, value)| (key.as_str(), Place { path: path.key(key), value }))
     }
 
-    /// Nothing is here.
-    pub fn is_absent(&self) -> bool {
+    /// Whether the value is absent.
+    pub(crate) fn is_absent(&self) -> bool {
         self.value.is_null()
     }
 
-    /// Something is here, be it empty.
-    pub fn is_present(&self) -> bool {
+    /// Whether the value is present, even if it is empty.
+    pub(crate) fn is_present(&self) -> bool {
         !self.value.is_null()
     }
 
-    /// Nothing is here, or an empty text, list or object.
-    pub fn is_empty(&self) -> bool {
+    /// Whether the value is absent, or an empty string, list or object.
+    pub(crate) fn is_empty(&self) -> bool {
         match self.value {
             Value::Null => true,
             Value::String(text) => text.is_empty(),
@@ -66,18 +66,18 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The text here, empty where there is none.
-    pub fn text(&self) -> &'a str {
+    /// The string, empty if there is none.
+    pub(crate) fn text(&self) -> &'a str {
         self.value.as_str().unwrap_or_default()
     }
 
-    /// The whole number here.
-    pub fn number(&self) -> Option<i64> {
+    /// The integer, if it is one.
+    pub(crate) fn number(&self) -> Option<i64> {
         self.value.as_i64()
     }
 
-    /// The boolean here; false if there is none.
-    pub fn flag(&self) -> bool {
+    /// The boolean; false if there is none.
+    pub(crate) fn flag(&self) -> bool {
         self.value.as_bool().unwrap_or(false)
     }
 

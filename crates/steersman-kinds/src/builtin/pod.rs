@@ -1,4 +1,4 @@
-//! Pod: containers that run together on one node. Its spec is also part of every kind that makes pods.
+//! Pod: containers that run together on one node. Its spec is also part of every kind that creates pods.
 
 use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
 use crate::catalog::{Handling, Verb};
@@ -27,7 +27,7 @@ mod volume;
 mod volume_source;
 mod warnings;
 
-/// What begins as HTTP and becomes a stream in both directions.
+/// The verbs of endpoints that upgrade to a bidirectional stream.
 const UPGRADES: &[Verb] = &[Verb::Create, Verb::Get];
 
 const fn stream(name: &'static str, kind: &'static str, verbs: &'static [Verb]) -> Subresource {
@@ -127,8 +127,8 @@ pub const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// Whether a pod says that it is ready.
-pub fn is_ready(pod: &Value) -> bool {
+/// Whether the `Ready` condition of a pod is true.
+pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array);
     conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
 }
@@ -140,7 +140,7 @@ fn prepare_create(pod: &mut Value) {
     tell_gated(pod);
 }
 
-/// A pod with gates says from the first that no node is looked for.
+/// Sets the condition of a pod with scheduling gates, which is not scheduled.
 fn tell_gated(pod: &mut Value) {
     let has_gates =
         at(pod, &["spec", "schedulingGates"]).and_then(Value::as_array).is_some_and(|gates| !gates.is_empty());

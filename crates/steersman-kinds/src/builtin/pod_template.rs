@@ -1,4 +1,4 @@
-//! PodTemplate: a template of pods kept for itself.
+//! PodTemplate: a pod template as an object of its own.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Version};

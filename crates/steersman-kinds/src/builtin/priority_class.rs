@@ -1,4 +1,4 @@
-//! PriorityClass: a name for how much pods matter. What pods get from it is the admission plugin `Priority`'s to say.
+//! PriorityClass: a named priority of pods. The admission plugin `Priority` applies it to pods.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
@@ -11,11 +11,11 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::at;
 
-/// What is above is for the cluster's own parts.
+/// Higher values are reserved for system classes.
 const VALUE_MAX: i64 = 1_000_000_000;
 
-/// The classes that every cluster has, for the parts of the cluster itself: name, value and description.
-pub const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
+/// The system classes, which every cluster has: name, value and description.
+pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-cluster-critical",
         2_000_000_000,
@@ -71,7 +71,7 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of(&class.field("preemptionPolicy"), &["Never", "PreemptLowerPriority"], faults);
 }
 
-/// Whether it is one of the classes that every cluster has, as it has to be.
+/// Checks that the class is a system class, with the right value.
 fn known_system_class(class: &Place<'_>) -> Result<(), String> {
     let name = class.at(&["metadata", "name"]).text();
     let Some((_, value, _)) = SYSTEM_CLASSES.iter().find(|(known, ..)| *known == name) else {

@@ -1,4 +1,4 @@
-//! ReplicaSet: so many pods of one template.
+//! ReplicaSet: a number of pods from one template.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;

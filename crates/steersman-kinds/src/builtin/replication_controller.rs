@@ -1,4 +1,4 @@
-//! ReplicationController: so many pods of one template, as before ReplicaSets.
+//! ReplicationController: the predecessor of ReplicaSet, which keeps a number of pods of a template running.
 
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
@@ -47,7 +47,7 @@ pub const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// Selector and labels are those of the template where there are none.
+/// Selector and labels default to the labels of the template.
 fn default(object: &mut Value) {
     let labels = at(object, &["spec", "template", "metadata", "labels"]).filter(|labels| is_filled(labels)).cloned();
     for path in [&["spec", "selector"][..], &["metadata", "labels"]] {

@@ -1,7 +1,8 @@
-//! NodeMetrics and PodMetrics: what nodes and containers use. Never kept; served where somebody knows of it (`crate::resource_metrics`).
+//! NodeMetrics and PodMetrics: the usage of nodes and containers. Never stored; served where a source of metrics is set
+//! (`crate::resource_metrics`).
 //!
-//! Names, verbs and columns are those of metrics-server. Its resources have no singular, from which clients conclude that
-//! `podmetrics` and `nodemetrics` are other names of them.
+//! Names, verbs and columns are those of metrics-server. Its resources have no singular name, so clients accept
+//! `podmetrics` and `nodemetrics` as other names.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, Version};
@@ -55,7 +56,7 @@ const COLUMNS: [Column; 4] = [
     Column::text("Window", "Over how long it was measured.").formatted("duration"),
 ];
 
-/// The row of an object, with the sum of what its parts use.
+/// The row of an object, with the total usage of its parts.
 fn cells(object: &Value, parts: &[Value]) -> Vec<Value> {
     let sum = |resource: &str| {
         let texts = parts.iter().filter_map(|part| str_at(part, &["usage", resource]));

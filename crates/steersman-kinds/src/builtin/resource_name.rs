@@ -1,4 +1,4 @@
-//! Names of resources that are asked for, limited and counted: `cpu`, `requests.storage`, `example.com/gpu`.
+//! Names of resources that are requested, limited and counted: `cpu`, `requests.storage`, `example.com/gpu`.
 
 use crate::builtin::place::Place;
 use steersman_machinery::field::Error;
@@ -6,7 +6,7 @@ use steersman_machinery::name;
 
 pub use steersman_machinery::resource_name::{is_extended, is_huge_page, is_native};
 
-/// What a quota counts under a name of its own: the objects of a kind.
+/// Quota resources that count the objects of a kind, without the prefix `count/`.
 const COUNTED: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -18,7 +18,7 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
     "services.nodeports",
 ];
-/// What a quota adds up, and containers, claims and nodes ask for or have.
+/// Quota resources that sum quantities of containers, claims and nodes.
 const SUMMED: [&str; 10] = [
     "cpu",
     "ephemeral-storage",
@@ -32,8 +32,8 @@ const SUMMED: [&str; 10] = [
     "requests.storage",
 ];
 
-/// The name of a resource that containers have.
-pub fn of_container(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+/// The name of a resource of containers.
+pub(crate) fn of_container(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
     let wrong = name::qualified(resource);
     let is_name = wrong.is_empty();
     faults.extend(wrong.into_iter().map(|fault| Error::invalid(&place.path, resource, fault)));
@@ -60,34 +60,34 @@ pub fn of_anything(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
     faults.extend(wrong.into_iter().map(|fault| Error::invalid(&place.path, resource, fault)));
 }
 
-/// The name of a resource that a quota holds.
-pub fn of_quota(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+/// The name of a resource of quotas.
+pub(crate) fn of_quota(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
     of_anything(resource, place, faults);
     if !resource.contains('/') && !is_of_quota(resource) {
         faults.push(Error::invalid(&place.path, resource, "must be a standard resource for quota"));
     }
 }
 
-/// What Kubernetes gives a meaning to, for containers or for quotas.
+/// Whether Kubernetes defines the resource, for containers or for quotas.
 fn is_standard(resource: &str) -> bool {
     is_of_quota(resource) || resource == "storage"
 }
 
-/// What Kubernetes gives a meaning to in quotas.
-pub fn is_of_quota(resource: &str) -> bool {
+/// Whether Kubernetes defines the resource for quotas.
+pub(crate) fn is_of_quota(resource: &str) -> bool {
     COUNTED.contains(&resource)
         || SUMMED.contains(&resource)
         || is_huge_page(resource)
         || resource.starts_with("requests.hugepages-")
 }
 
-/// What there are only whole numbers of.
-pub fn is_whole(resource: &str) -> bool {
+/// Whether only whole numbers of the resource are valid.
+pub(crate) fn is_whole(resource: &str) -> bool {
     COUNTED.contains(&resource) || is_extended(resource)
 }
 
-/// What there is only as a whole cannot be promised twice.
-pub fn can_be_overcommitted(resource: &str) -> bool {
+/// Whether the limit may exceed the request.
+pub(crate) fn can_be_overcommitted(resource: &str) -> bool {
     is_native(resource) && !is_huge_page(resource)
 }
 

@@ -1,5 +1,5 @@
-//! ResourceQuota: how much a namespace may hold. Its status says what is held; admission adds to it, and a controller
-//! counts anew.
+//! ResourceQuota: limits the resources of a namespace. Its status has the usage; admission adds to it, and a controller
+//! recalculates it.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
@@ -65,7 +65,7 @@ fn selector(selector: &Place<'_>, hard: &Place<'_>, faults: &mut Vec<Error>) {
     let expressions = selector.field("matchExpressions");
     let mut named = BTreeSet::new();
     for expression in expressions.items() {
-        // Upstream names the list, not its item.
+        // Upstream names the list instead of its item.
         let field = |name: &str| Place { path: expressions.path.child(name), ..expression.field(name) };
         let (scope, operator, values) = (field("scopeName"), field("operator"), field("values"));
         if !is_scope(scope.text()) {
@@ -97,7 +97,7 @@ fn selector(selector: &Place<'_>, hard: &Place<'_>, faults: &mut Vec<Error>) {
     );
 }
 
-/// One for every two scopes that nothing can be in at once.
+/// One item for every two scopes that exclude each other.
 fn conflicts<'a>(named: &'a BTreeSet<&str>) -> impl Iterator<Item = ()> + 'a {
     let pairs = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
     pairs.into_iter().filter(|pair| pair.iter().all(|scope| named.contains(scope))).map(|_| ())
@@ -116,7 +116,8 @@ fn is_scope(scope: &str) -> bool {
     SCOPES.contains(&scope)
 }
 
-/// Whether objects in a scope can use a resource; of names that a quota only counts nothing is known.
+/// Whether objects in a scope can use a resource; true for resources that are not quota resources, about which nothing
+/// is known.
 fn applies(scope: &str, resource: &str) -> bool {
     const OF_PODS: [&str; 7] =
         ["cpu", "limits.cpu", "limits.memory", "memory", "pods", "requests.cpu", "requests.memory"];
@@ -131,7 +132,7 @@ fn applies(scope: &str, resource: &str) -> bool {
         }
 }
 
-/// Names of resources with amounts of them.
+/// Validates the names and amounts of resources.
 fn amounts(amounts: &Place<'_>, faults: &mut Vec<Error>) {
     for (resource, amount) in amounts.entries() {
         resource_name::of_quota(resource, &amount, faults);

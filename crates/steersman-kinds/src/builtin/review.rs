@@ -1,9 +1,9 @@
-//! The reviews: kinds whose objects are answers to questions and are never kept.
+//! The reviews: kinds whose objects are answered and never stored.
 
 use crate::builtin::kind::{Kind, Version};
 use crate::catalog::{Handling, Verb};
 
-/// What all reviews are.
+/// The common properties of reviews.
 const REVIEW: Kind = Kind { verbs: &[Verb::Create], handling: Handling::Virtual, ..Kind::CLUSTER };
 
 pub const SELF_SUBJECT: Kind = Kind {

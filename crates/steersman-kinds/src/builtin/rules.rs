@@ -1,4 +1,4 @@
-//! Rules that many kinds share, in upstream's words. Each looks at a place and adds what is wrong to the faults.
+//! Validation rules that many kinds share, in upstream's words. Each checks a place and appends its validation errors.
 
 use crate::builtin::place::Place;
 use ipnet::IpNet;
@@ -17,27 +17,27 @@ pub const IMMUTABLE: &str = "field is immutable";
 const PORT: &str = "must be between 1 and 65535, inclusive";
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-/// Text must be one of the given words. An absent field counts as the empty word.
-pub fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
+/// The string must be one of the given words. An absent field counts as the empty string.
+pub(crate) fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if !words.contains(&place.text()) {
         faults.push(Error::not_supported(&place.path, place.text(), words));
     }
 }
 
-/// As [`one_of`], where the field may be absent.
-pub fn one_of_if_present(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
+/// Like [`one_of`], where the field may be absent.
+pub(crate) fn one_of_if_present(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if place.is_present() {
         one_of(place, words, faults);
     }
 }
 
-/// Of text: whatever a check of names finds.
-pub fn named(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+/// The string must pass a check of names.
+pub(crate) fn named(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
     faults.extend(check(place.text()).into_iter().map(|fault| place.invalid(fault)));
 }
 
-/// As [`named`], where the field must not be empty.
-pub fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+/// Like [`named`], where the field must not be empty.
+pub(crate) fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         faults.push(place.required(""));
     } else {
@@ -45,8 +45,8 @@ pub fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: 
     }
 }
 
-/// It must not be empty.
-pub fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// The field must not be empty.
+pub(crate) fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         faults.push(place.required(""));
     }
@@ -59,8 +59,8 @@ pub fn not_negative(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a quantity: it must not be below zero.
-pub fn not_negative_quantity(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// A quantity must not be negative.
+pub(crate) fn not_negative_quantity(place: &Place<'_>, faults: &mut Vec<Error>) {
     if Quantity::parse(place.text()).is_ok_and(Quantity::is_negative) {
         faults.push(place.invalid(NOT_NEGATIVE));
     }
@@ -87,23 +87,23 @@ pub fn port(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a number: it must be a port of a service that the server is to call.
-pub fn service_port(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// A number must be the port of a service that the server calls.
+pub(crate) fn service_port(place: &Place<'_>, faults: &mut Vec<Error>) {
     if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
         faults.push(place.invalid(format!("port is not valid: {PORT}")));
     }
 }
 
-/// A number must be a port, a text the name of a port.
-pub fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// A number must be a port, a string the name of a port.
+pub(crate) fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
     match place.value {
         Value::String(name) => faults.extend(port_name(name).into_iter().map(|fault| place.invalid(fault))),
         _ => port(place, faults),
     }
 }
 
-/// The faults of a port's name.
-pub fn port_name(name: &str) -> Vec<String> {
+/// The errors of a port's name.
+pub(crate) fn port_name(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 15 {
         faults.push("must be no more than 15 characters".to_owned());
@@ -123,8 +123,8 @@ pub fn port_name(name: &str) -> Vec<String> {
     faults
 }
 
-/// Of text: it must be an address, written in a way that every program reads alike.
-pub fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// A string must be an IP address, in a notation that every program reads alike.
+pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     match sloppy_ip(place.text()) {
         None => faults.push(place.invalid(IP)),
         Some(_) if place.text().parse::<IpAddr>().is_err() => faults.push(place.invalid("must not have leading 0s")),
@@ -135,8 +135,8 @@ pub fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: if it is an address, it must be one that other machines can reach.
-pub fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// A string that is an IP address must be one that other machines can reach.
+pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(address) = sloppy_ip(place.text()) else {
         return faults.push(place.invalid("must be a valid IP address"));
     };
@@ -158,8 +158,8 @@ pub fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: it must be a range of addresses, written in a way that every program reads alike, and in the one form that is usual.
-pub fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// A string must be a CIDR, in a notation that every program reads alike and in its canonical form.
+pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     let n_before = faults.len();
     legacy_cidr(place, faults);
     if let Some(range) = sloppy_cidr(place.text()).filter(|range| range.to_string() != place.text())
@@ -169,8 +169,9 @@ pub fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// As [`cidr`], but in any form that can be read, as upstream wants it of fields that are older than the rule of one form.
-pub fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// Like [`cidr`], but in any form that can be parsed, as upstream allows it in fields that are older than the rule
+/// about the canonical form.
+pub(crate) fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(range) = sloppy_cidr(place.text()) else {
         return faults.push(place.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
     };
@@ -187,15 +188,15 @@ pub fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A range of addresses, its address read as [`sloppy_ip`] does.
-pub fn sloppy_cidr(text: &str) -> Option<IpNet> {
+/// A CIDR whose address is parsed like [`sloppy_ip`].
+pub(crate) fn sloppy_cidr(text: &str) -> Option<IpNet> {
     let (address, bits) = text.split_once('/')?;
     let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
     IpNet::new(sloppy_ip(address)?, bits.parse().ok().filter(|_| is_number)?).ok()
 }
 
-/// An address, with leading zeros in its numbers ignored, as old versions of Kubernetes read it.
-pub fn sloppy_ip(text: &str) -> Option<IpAddr> {
+/// An IP address, with leading zeros in its numbers ignored, as old versions of Kubernetes parse it.
+pub(crate) fn sloppy_ip(text: &str) -> Option<IpAddr> {
     let strict = text.parse::<IpAddr>().ok();
     strict.or_else(|| {
         let without_zeros = |part: &str| match part.trim_start_matches('0') {
@@ -207,8 +208,8 @@ pub fn sloppy_ip(text: &str) -> Option<IpAddr> {
     })
 }
 
-/// Of a list or a map: it must not have more than so many items. Whether that is so.
-pub fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> bool {
+/// A list or a map must not have more items than this. Returns whether it has not.
+pub(crate) fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> bool {
     let items = place.value.as_array().map(Vec::len).or(place.value.as_object().map(|fields| fields.len()));
     let n_items = items.unwrap_or(0);
     if n_items > items_max {
@@ -217,8 +218,8 @@ pub fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> 
     n_items <= items_max
 }
 
-/// Of text: it must be a domain and a path, as in `acme.io/foo`.
-pub fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// A string must be a domain and a path, such as `acme.io/foo`.
+pub(crate) fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         return faults.push(place.required(""));
     }
@@ -251,8 +252,8 @@ pub fn annotations(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a list of conditions, as most kinds have them in their status.
-pub fn conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
+/// The rules of a list of conditions, as most kinds have them in their status.
+pub(crate) fn conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
     const REASON_LENGTH_MAX: usize = 1024;
     const MESSAGE_LENGTH_MAX: usize = 32 * 1024;
     let mut types = BTreeSet::new();
@@ -289,8 +290,8 @@ fn is_reason(text: &str) -> bool {
         && text.bytes().last().is_some_and(is_word)
 }
 
-/// It must be as it was.
-pub fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+/// The value must not change.
+pub(crate) fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     if new.value != old.value {
         faults.push(new.invalid(IMMUTABLE));
     }
@@ -311,8 +312,8 @@ pub fn local_path(place: &Place<'_>, faults: &mut Vec<Error>) {
     no_backsteps(place, faults);
 }
 
-/// The faults of an environment variable's name, which may hold anything printable but `=`.
-pub fn variable_name(name: &str) -> Vec<String> {
+/// The errors of an environment variable's name, which may hold anything printable but `=`.
+pub(crate) fn variable_name(name: &str) -> Vec<String> {
     if name.is_empty() {
         return vec!["environment variable name must be non-empty".to_owned()];
     }
@@ -323,8 +324,8 @@ pub fn variable_name(name: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// The faults of a percentage.
-pub fn percentage(text: &str) -> Vec<String> {
+/// The errors of a percentage.
+pub(crate) fn percentage(text: &str) -> Vec<String> {
     static FORM: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("^[0-9]+%$").expect("invariant: a constant that the tests compile"));
     if FORM.is_match(text) {

@@ -1,4 +1,4 @@
-//! RuntimeClass: what runs the containers of pods that name the class. What pods get from it is admission's to add.
+//! RuntimeClass: the runtime of the containers of pods that name the class. Admission adds its settings to pods.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
@@ -41,7 +41,7 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
     rules::required_name(&class.field("handler"), name::dns1123_label, faults);
     let overhead = class.at(&["overhead", "podFixed"]);
     if overhead.is_present() {
-        // Checked as the limits of a container, whose place in a path they take.
+        // Validated like the limits of a container, including the path.
         let limits = json!({ "limits": overhead.value });
         resources::validate(&Place { path: Path::new("overhead"), value: &limits }, faults);
     }

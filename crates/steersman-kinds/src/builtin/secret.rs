@@ -1,4 +1,4 @@
-//! Secret: bytes by key, with types that demand certain keys. `stringData` is for writing only and becomes `data`.
+//! Secret: bytes by key, with types that require certain keys. `stringData` is write-only and becomes `data`.
 
 use crate::builtin::cells;
 use crate::builtin::config_map::{BYTES_MAX, decoded_len, frozen, key_faults};
@@ -69,7 +69,7 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
     validate_type(object, &data, faults);
 }
 
-/// A type promises its readers certain keys.
+/// Validates the keys that a type requires.
 fn validate_type(object: &Place<'_>, data: &Place<'_>, faults: &mut Vec<Error>) {
     let mut required = |keys: &[&str]| {
         faults.extend(keys.iter().map(|key| data.key(key)).filter(Place::is_absent).map(|place| place.required("")));
@@ -81,7 +81,7 @@ fn validate_type(object: &Place<'_>, data: &Place<'_>, faults: &mut Vec<Error>) 
         }
         "kubernetes.io/dockercfg" => json_at(data, ".dockercfg", faults),
         "kubernetes.io/dockerconfigjson" => json_at(data, ".dockerconfigjson", faults),
-        // One of the two is enough: a token may stand for a user, a user may need no password.
+        // One of the two is enough: a token may replace a user name, and a user may need no password.
         "kubernetes.io/basic-auth" if data.key("username").is_absent() && data.key("password").is_absent() => {
             required(&["username", "password"]);
         }

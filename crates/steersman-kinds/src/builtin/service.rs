@@ -1,5 +1,5 @@
-//! Service: one address for many pods. The registry allocates addresses and node ports, between the preparation of an object and its being
-//! stored.
+//! Service: one address for many pods. [`Allocator`] allocates addresses and node ports; the registry calls it between
+//! the preparation of an object and its storage.
 
 use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
 use crate::builtin::pod::defaults::unless_set;
@@ -87,7 +87,7 @@ fn default(service: &mut Value) {
     }
 }
 
-/// The default `ipMode` of a load balancer's address is `VIP`.
+/// Sets the default `ipMode` of a load balancer's address, `VIP`.
 fn address_modes(service: &mut Value) {
     let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
     for address in ingress.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -97,7 +97,7 @@ fn address_modes(service: &mut Value) {
     }
 }
 
-/// Whether it can be reached from outside the cluster.
+/// Whether the Service can be reached from outside the cluster.
 fn is_external(service: &Value) -> bool {
     match kind(service) {
         "LoadBalancer" | "NodePort" => true,
@@ -106,23 +106,23 @@ fn is_external(service: &Value) -> bool {
     }
 }
 
-/// Whether it can be reached from inside the cluster by something that is its own.
+/// Whether the Service has its own address inside the cluster.
 fn is_internal(service: &Value) -> bool {
     matches!(kind(service), "ClusterIP" | "LoadBalancer" | "NodePort")
 }
 
-/// Whether somebody gives it a load balancer.
+/// Whether the Service gets a load balancer.
 fn is_balanced(service: &Value) -> bool {
     kind(service) == "LoadBalancer"
 }
 
-/// Whether it has, or is to get, an address of its own.
-pub fn needs_address(service: &Value) -> bool {
+/// Whether the Service needs a cluster IP.
+fn needs_address(service: &Value) -> bool {
     kind(service) != "ExternalName" && str_at(service, &["spec", "clusterIP"]) != Some("None")
 }
 
-/// Whether its ports have, or are to get, ports of the nodes.
-pub fn needs_node_ports(service: &Value) -> bool {
+/// Whether the Service needs node ports.
+fn needs_node_ports(service: &Value) -> bool {
     match kind(service) {
         "NodePort" => true,
         "LoadBalancer" => service["spec"]["allocateLoadBalancerNodePorts"] != json!(false),
@@ -135,8 +135,8 @@ pub fn needs_health_port(service: &Value) -> bool {
     is_balanced(service) && str_at(service, &["spec", "externalTrafficPolicy"]) == Some("Local")
 }
 
-/// How it is reached.
-pub fn kind(service: &Value) -> &str {
+/// The type of the Service.
+fn kind(service: &Value) -> &str {
     str_at(service, &["spec", "type"]).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! ServiceAccount: a name that pods and other processes act under.
+//! ServiceAccount: an identity for pods and other processes.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Subresource, Version};

@@ -1,4 +1,5 @@
-//! ServiceCIDR: a range of addresses for Services. The server gives out those of its own one, `kubernetes`, alone.
+//! ServiceCIDR: a range of addresses for Services. The server only makes its own one, `kubernetes`, ready; a control
+//! loop does so for others.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
@@ -51,7 +52,7 @@ fn validate(ranges: &Place<'_>, faults: &mut Vec<Error>) {
     all.iter().for_each(|range| rules::cidr(range, faults));
 }
 
-/// A range stays; one of the other family may be added.
+/// Existing ranges must not change; one of the other family may be added.
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let ranges = |object| Place::root(object).at(&["spec", "cidrs"]);
     let (new, old) = (ranges(request.new), ranges(request.old));

@@ -1,4 +1,4 @@
-//! StatefulSet: pods with names and volumes of their own, made and unmade in order.
+//! StatefulSet: pods with stable names and volumes, created and deleted in order.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
@@ -111,7 +111,7 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// The selector and the template of a set as its pods will be: with a volume for each claim.
+/// The selector and the template of a set as for its pods: with a volume for each claim.
 fn with_claims(spec: &Place<'_>) -> Value {
     let mut template = spec.field("template").value.clone();
     let claims = spec.field("volumeClaimTemplates");
@@ -122,7 +122,7 @@ fn with_claims(spec: &Place<'_>) -> Value {
             *volumes = json!([]);
         }
         if let Some(volumes) = volumes.as_array_mut() {
-            // A volume of the name of a claim gives way to it.
+            // A volume with the name of a claim is replaced by it.
             for name in names {
                 volumes.retain(|volume| volume["name"].as_str() != Some(name));
                 volumes.push(json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
@@ -132,7 +132,7 @@ fn with_claims(spec: &Place<'_>) -> Value {
     json!({"selector": spec.field("selector").value, "template": template})
 }
 
-/// What may change in a set that exists.
+/// The fields that may be changed in an existing set.
 const CHANGEABLE: [&str; 7] = [
     "replicas",
     "ordinals",

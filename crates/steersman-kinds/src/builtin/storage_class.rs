@@ -1,4 +1,4 @@
-//! StorageClass: which provisioner makes the volumes of a class, and with which parameters.
+//! StorageClass: the provisioner of the volumes of a class, and its parameters.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
@@ -54,7 +54,7 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], faults);
 }
 
-/// Terms select different nodes, and each key of a term has values.
+/// Terms must differ, and each key of a term needs values.
 fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
     // Upstream's set of seen terms begins with the empty one, so it reports a term without keys as a duplicate.
     let mut seen = BTreeSet::from([BTreeMap::new()]);
@@ -82,8 +82,8 @@ fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: it must be the name of what makes volumes.
-pub fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
+/// The string must be the name of a provisioner.
+pub(crate) fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
     if provisioner.is_empty() {
         faults.push(provisioner.required(""));
         return;
@@ -92,8 +92,8 @@ pub fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
     faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&provisioner.path, &*lower, fault)));
 }
 
-/// Of a map: it must not be too large for what makes volumes.
-pub fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
+/// The parameters must not be too large.
+pub(crate) fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
     if parameters.entries().count() > PARAMETERS_MAX {
         return faults.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
     }

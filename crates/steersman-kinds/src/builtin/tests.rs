@@ -1,4 +1,4 @@
-//! Golden tables over all kinds: a short manifest in, the object out, as a real server answered.
+//! Golden tables for all kinds: short manifests, and the objects that a real server returned for them.
 
 use super::*;
 use crate::catalog::Version;
@@ -36,7 +36,7 @@ impl Subject {
         value
     }
 
-    /// The object a body becomes, and its faults.
+    /// The created object, and its validation errors.
     fn create(&self, body: Value) -> (Value, Vec<field::Error>) {
         let mut value = self.strategy().internal(self.version(), self.read(body));
         self.strategy().prepare_create(self.version(), &mut value);
@@ -56,7 +56,7 @@ impl Subject {
         assert_faults(self.create(body).1, want);
     }
 
-    /// What the object becomes by a change, and the faults.
+    /// The object after a change, and the validation errors.
     fn update(&self, endpoint: Endpoint, old: &Value, change: impl FnOnce(&mut Value)) -> (Value, Vec<field::Error>) {
         let mut body = old.clone();
         change(&mut body);
@@ -67,7 +67,7 @@ impl Subject {
     }
 }
 
-/// Upstream gives faults in any order.
+/// Upstream returns errors in any order.
 #[track_caller]
 fn assert_faults(faults: Vec<field::Error>, want: &[&str]) {
     let mut texts: Vec<String> = faults.iter().map(ToString::to_string).collect();

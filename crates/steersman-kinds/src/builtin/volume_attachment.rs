@@ -1,4 +1,4 @@
-//! VolumeAttachment: a volume that is to be attached to a node.
+//! VolumeAttachment: a volume to be attached to a node.
 
 use crate::builtin::csi::driver_name;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};

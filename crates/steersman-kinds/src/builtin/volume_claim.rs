@@ -67,7 +67,7 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     selector::validate(&spec.field("selector"), faults);
     let room = spec.at(&["resources", "requests"]).key("storage");
     match Quantity::parse(room.text()) {
-        // Upstream leaves `requests` out of this path.
+        // Upstream omits `requests` from this path.
         Err(_) if room.is_absent() => faults.push(Error::required(&spec.field("resources").path.key("storage"), "")),
         Err(_) => {}
         Ok(amount) if Quantity::parse("0").is_ok_and(|zero| amount <= zero) => {
@@ -89,7 +89,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     validate(&spec, faults);
     let is_bound = str_at(request.old, &["status", "phase"]) == Some("Bound");
     let mut allowed = spec.value.clone();
-    // A claim that has a volume may ask for more room, one without takes the volume that is given to it.
+    // A claim that is bound may request more storage; an unbound one may be given a volume.
     if is_bound {
         restore(&mut allowed, old.value, &["resources", "requests"]);
         restore(&mut allowed, old.value, &["volumeAttributesClassName"]);
@@ -97,7 +97,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     if old.field("volumeName").is_empty() {
         restore(&mut allowed, old.value, &["volumeName"]);
     }
-    // One that said nothing about its class may be given the default one later.
+    // A claim without a class may be given the default one later.
     if old.value.get("storageClassName").is_none() {
         restore(&mut allowed, old.value, &["storageClassName"]);
     }
@@ -108,9 +108,9 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
     let path = ["resources", "requests"];
     let (room, before) = (spec.at(&path).key("storage"), old.at(&path).key("storage"));
-    // A larger volume than was asked for is no fault; asking for less than one has is.
+    // The request may be smaller than before, but not smaller than the volume's capacity.
     let floor = str_at(request.old, &["status", "capacity", "storage"]).unwrap_or("0");
-    // One that is not said any more asks for nothing.
+    // A removed request counts as zero.
     let wanted = if room.is_absent() { "0" } else { room.text() };
     let amounts = [wanted, before.text(), floor].map(Quantity::parse);
     if let [Ok(room_now), Ok(room_before), Ok(floor)] = amounts
@@ -120,7 +120,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         let storage = spec.at(&path).field("storage");
         faults.push(storage.forbidden("field can not be less than status.capacity"));
     }
-    // A class that is in force can be changed, and not taken away.
+    // A class that is in effect can be changed, but not removed.
     let (class, current) = (spec.field("volumeAttributesClassName"), "currentVolumeAttributesClassName");
     if class.is_empty()
         && class.value != old.field("volumeAttributesClassName").value

@@ -1,4 +1,5 @@
-//! What the kinds that make pods from a template share: their selector must select what they make, which restarts always.
+//! The rules that kinds with a pod template share: their selector must match the template, and pods that are kept
+//! running must always restart.
 
 use crate::builtin::place::Place;
 use crate::builtin::{cells, pod, selector};
@@ -6,8 +7,8 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::at;
 
-/// The label selector with which a workload finds its pods.
-pub fn validate_selector(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
+/// Validates the label selector with which a workload finds its pods.
+pub(crate) fn validate_selector(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
     let wanted = spec.field("selector");
     if wanted.is_absent() {
         faults.push(wanted.required(""));
@@ -19,12 +20,13 @@ pub fn validate_selector(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) 
     }
 }
 
-/// The template of pods that a controller keeps running: they must be its own and restart always.
-pub fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
+/// Validates the pod template of a controller that keeps pods running: its labels must match the selector, and the pods
+/// restart always.
+pub(crate) fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
     let template = spec.field("template");
     let labels = template.at(&["metadata", "labels"]);
     let is_own = match spec.field("selector").value {
-        // Without a selector nothing is its own.
+        // Without a selector no template matches.
         Value::Null => false,
         _ if !selector::is_valid(&spec.field("selector")) => true,
         wanted => selector::parse(wanted)
@@ -36,11 +38,11 @@ pub fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) 
     validate_running_template(&template, kind, faults);
 }
 
-/// The template of pods that are kept running: they restart always.
-pub fn validate_running_template(template: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
+/// Validates a pod template for pods that are kept running: they restart always.
+pub(crate) fn validate_running_template(template: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
     pod::spec::validate_template(template, faults);
     let policy = template.at(&["spec", "restartPolicy"]);
-    // An unknown policy has been reported already.
+    // An unknown policy is reported already.
     if pod::spec::RESTART_POLICIES[1..].contains(&policy.text()) {
         faults.push(policy.not_supported(&["Always"]));
     }

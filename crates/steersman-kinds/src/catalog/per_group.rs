@@ -1,24 +1,24 @@
-//! What is derived from each group of a catalog, such as its documents, and kept while the group stays the same.
+//! Data derived from each group of a catalog, such as its documents, and kept while the group stays the same.
 
 use crate::catalog::{Catalog, Group};
 use std::sync::Arc;
 
-/// Something made of every group of one catalog.
+/// A value derived from every group of one catalog.
 #[derive(Debug)]
-pub struct PerGroup<T> {
-    /// In the order of the catalog: sorted by name.
+pub(crate) struct PerGroup<T> {
+    /// Sorted by name, like the catalog.
     entries: Vec<(Arc<Group>, Arc<T>)>,
 }
 
 impl<T> PerGroup<T> {
-    /// Makes it of every group of a catalog.
-    pub fn new(catalog: &Catalog, make: impl Fn(&Group) -> T) -> PerGroup<T> {
+    /// Derives a value from every group of a catalog.
+    pub(crate) fn new(catalog: &Catalog, make: impl Fn(&Group) -> T) -> PerGroup<T> {
         PerGroup { entries: catalog.groups().iter().map(|group| (group.clone(), Arc::new(make(group)))).collect() }
     }
 
-    /// Takes over what was made of groups that are the same in the next catalog. Of the others it is made anew, given
-    /// what there was for the group before.
-    pub fn after(&self, catalog: &Catalog, make: impl Fn(&Group, Option<&T>) -> T) -> PerGroup<T> {
+    /// Keeps the values of groups that are the same in the next catalog, and derives the others anew, given the
+    /// previous value of the group.
+    pub(crate) fn after(&self, catalog: &Catalog, make: impl Fn(&Group, Option<&T>) -> T) -> PerGroup<T> {
         let entry = |group: &Arc<Group>| match self.entry(&group.name) {
             Some((same, made)) if Arc::ptr_eq(same, group) => (group.clone(), made.clone()),
             before => (group.clone(), Arc::new(make(group, before.map(|(_, made)| &**made)))),
@@ -26,13 +26,13 @@ impl<T> PerGroup<T> {
         PerGroup { entries: catalog.groups().iter().map(entry).collect() }
     }
 
-    /// What was made of a group.
-    pub fn get(&self, group: &str) -> Option<&T> {
+    /// The value of a group.
+    pub(crate) fn get(&self, group: &str) -> Option<&T> {
         self.entry(group).map(|(_, made)| &**made)
     }
 
-    /// Every group with what was made of it, sorted by the group's name.
-    pub fn iter(&self) -> impl Iterator<Item = (&Group, &T)> {
+    /// Every group with its value, sorted by the group's name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Group, &T)> {
         self.entries.iter().map(|(group, made)| (&**group, &**made))
     }
 

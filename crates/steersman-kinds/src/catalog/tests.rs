@@ -1,11 +1,11 @@
-//! What catalogs share.
+//! Tests of the groups that catalogs share.
 
 use crate::catalog::{Catalog, Change, Resource};
 use crate::crd;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A custom resource, with these versions served.
+/// A custom resource that serves these versions.
 fn custom(group: &str, plural: &str, served: &[&str]) -> Arc<Resource> {
     let versions: Vec<Value> =
         served.iter().map(|name| json!({"name": name, "served": true, "storage": name == &served[0]})).collect();

@@ -1,11 +1,11 @@
-//! The policy for groups under `k8s.io` and `kubernetes.io`: who defines a resource there says who approved it.
+//! The policy for the protected groups `k8s.io` and `kubernetes.io`: a definition there must name its approval.
 
 use crate::crd::text;
 use steersman_machinery::{Value, field};
 
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// What the annotation comes to. Two definitions are in the same state whatever the words.
+/// The state of the approval annotation, whatever its text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Approval {
     Approved,
@@ -37,8 +37,8 @@ pub fn of(definition: &Value) -> Option<(Approval, String)> {
     })
 }
 
-/// The fault of a definition whose approval is missing or unreadable, unless it was so before.
-pub fn fault(new: &Value, old: Option<&Value>) -> Option<field::Error> {
+/// The error of a definition whose approval is missing or invalid, unless the old one is in the same state.
+pub(super) fn fault(new: &Value, old: Option<&Value>) -> Option<field::Error> {
     let (state, reason) = of(new)?;
     if old.and_then(of).is_some_and(|(before, _)| before == state) {
         return None;

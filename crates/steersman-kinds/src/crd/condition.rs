@@ -6,7 +6,7 @@ use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::object_at;
 
-/// What a condition says.
+/// A condition to be set.
 #[derive(Debug)]
 pub struct Condition {
     pub kind: &'static str,
@@ -21,13 +21,13 @@ impl Condition {
     }
 }
 
-/// Whether a condition is there and true.
-pub fn is_true(definition: &Value, kind: &str) -> bool {
+/// Whether a condition is present and true.
+pub(super) fn is_true(definition: &Value, kind: &str) -> bool {
     find(definition, kind).is_some_and(|condition| text(condition, &["status"]) == "True")
 }
 
-/// Whether a condition is there and false; given the status alone.
-pub fn is_false(status: &Value, kind: &str) -> bool {
+/// Whether a condition of a status is present and false.
+pub(super) fn is_false(status: &Value, kind: &str) -> bool {
     let mut conditions = list(status, &["conditions"]).iter();
     conditions.any(|condition| text(condition, &["type"]) == kind && text(condition, &["status"]) == "False")
 }
@@ -37,8 +37,8 @@ pub fn find<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
     list(definition, &["status", "conditions"]).iter().find(|condition| text(condition, &["type"]) == kind)
 }
 
-/// Puts a condition into a status, which keeps the time of the last change if its truth has not changed.
-pub fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
+/// Sets a condition of a status; the time of the last change stays if the condition's status has not changed.
+pub(super) fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
     let Some(status) = object_at(status, &[]) else { return };
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if !conditions.is_array() {
@@ -63,14 +63,14 @@ pub fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
     }
 }
 
-/// Takes a condition out of a status.
-pub fn remove(status: &mut Value, kind: &str) {
+/// Removes a condition from a status.
+pub(super) fn remove(status: &mut Value, kind: &str) {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|condition| text(condition, &["type"]) != kind);
     }
 }
 
-/// A moment as metadata prints it.
-pub fn time(now: Timestamp) -> String {
+/// A time as metadata prints it.
+pub(super) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

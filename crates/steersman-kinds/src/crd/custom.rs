@@ -1,4 +1,4 @@
-//! The resource that a definition defines: its versions compiled, and the strategy of its objects.
+//! The resource of a definition: its compiled versions, and the strategy of its objects.
 
 mod columns;
 mod objects;
@@ -21,7 +21,7 @@ use steersman_machinery::{GroupResource, GroupVersionKind, Value};
 use steersman_schema::json_path::JsonPath;
 use steersman_schema::{Edition, Schema, openapi, structural};
 
-/// Why a definition defines nothing. Definitions that passed validation do not meet this.
+/// Why a definition defines no resource. Valid definitions never cause it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidDefinition {
     /// No version is stored.
@@ -30,7 +30,7 @@ pub enum InvalidDefinition {
         /// The definition.
         name: String,
     },
-    /// A path that cannot be read.
+    /// A path that cannot be parsed.
     #[error("definition {name:?} has a path that cannot be read: {path:?}")]
     Path {
         /// The definition.
@@ -40,25 +40,25 @@ pub enum InvalidDefinition {
     },
 }
 
-/// Whether the objects of a definition can be reached: once it is established, until it is gone.
+/// Whether the objects of a definition are served: from when it is established until it is removed.
 pub fn is_served(definition: &Value) -> bool {
     condition::is_true(definition, "Established")
 }
 
-/// The resource of a definition in the internal form, under the names it has been given.
+/// The resource of a definition in the internal form, under its accepted names.
 ///
 /// # Errors
-/// When the definition does not hold together; one that passed validation does.
+/// When the definition is invalid.
 pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefinition> {
     custom_resources_with(definition, Edition::Kubernetes, &|_| None, None)
 }
 
-/// The same with metadata of an edition, and the schemas of versions that have been compiled already; `known` is asked for each
-/// version by name. `converter` converts between the versions, where a webhook does.
+/// The same with metadata of an edition, and the schemas of versions that have been compiled already: `known` is called
+/// with the name of each version. A conversion webhook is called with `caller`.
 ///
 /// # Errors
-/// When the definition does not hold together; one that passed validation does.
-pub fn custom_resources_with(
+/// When the definition is invalid.
+pub(crate) fn custom_resources_with(
     definition: &Value,
     edition: Edition,
     known: &dyn Fn(&str) -> Option<Arc<Schema>>,
@@ -133,7 +133,7 @@ pub fn custom_resources_with(
     }))
 }
 
-/// The schema of a version. Without one, and where the definition preserves unknown fields, everything stays.
+/// The schema of a version. Without one, and where the definition preserves unknown fields, all fields are kept.
 fn schema(version: &Value, preserves: bool, edition: Edition) -> Arc<Schema> {
     let written = at(version, &["schema", "openAPIV3Schema"]).filter(|schema| schema.is_object());
     let compiled = written.map(structural::compile);
@@ -148,8 +148,8 @@ fn schema(version: &Value, preserves: bool, edition: Edition) -> Arc<Schema> {
     }
 }
 
-/// What can be done, in the order in which discovery lists it for custom resources. While the definition is being deleted
-/// nothing new comes in.
+/// The verbs, in the order in which discovery lists them for custom resources. While the definition is being deleted,
+/// no object can be created.
 fn verbs(is_terminating: bool) -> Vec<Verb> {
     let all = [
         Verb::Delete,
@@ -165,7 +165,7 @@ fn verbs(is_terminating: bool) -> Vec<Verb> {
     all.into_iter().filter(|verb| !is_terminating || !writes.contains(verb)).collect()
 }
 
-/// The warning for users of a version: the definition's words, or where to go instead.
+/// The warning for users of a version: the definition's own, or the version to use instead.
 fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String> {
     if !flag(version, &["deprecated"]) {
         return None;
@@ -188,7 +188,7 @@ fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String
     })
 }
 
-/// The paths of `/scale`; the error is the path that cannot be read.
+/// The paths of `/scale`; the error is the path that cannot be parsed.
 fn scale(version: &Value) -> Result<Option<Scale>, String> {
     let Some(scale) = at(version, &["subresources", "scale"]).filter(|scale| scale.is_object()) else {
         return Ok(None);

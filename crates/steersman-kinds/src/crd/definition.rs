@@ -1,4 +1,4 @@
-//! What is particular about the kind `CustomResourceDefinition`.
+//! The strategy of the kind `CustomResourceDefinition`.
 
 use crate::catalog::Version;
 use crate::crd::{begin_deletion, flag, formats, text, texts, v1beta1, validate, versions};
@@ -135,7 +135,8 @@ fn is_v1beta1(version: &Version) -> bool {
     &*version.name == v1beta1::NAME
 }
 
-/// Adds the storage version to `storedVersions`. A version is removed from there only when no object is stored in it any more.
+/// Adds the storage version to `storedVersions`. A version is removed from there only when no object is stored in it
+/// any more.
 fn note_storage_version(definition: &mut Value) {
     let Some(storage) = versions(definition).iter().find(|version| flag(version, &["storage"])) else { return };
     let name = text(storage, &["name"]).to_owned();

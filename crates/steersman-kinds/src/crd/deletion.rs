@@ -13,22 +13,22 @@ pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// The progress of deleting a definition's instances.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Deletion {
-    /// All are gone; the finalizer is removed.
+    /// All instances are deleted; the finalizer is removed.
     Completed,
-    /// It failed, for this reason, and is retried.
+    /// It failed, for this reason, and will be retried.
     Failed(String),
-    /// They are being deleted.
+    /// The instances are being deleted.
     InProgress,
-    /// There never were any; the finalizer is removed.
+    /// The definition was never established and has no instances; the finalizer is removed.
     NeverEstablished,
     /// Its objects are those of a built-in resource and are kept; the finalizer is removed.
     OverlappingBuiltIn,
-    /// This many remain, held by their own finalizers.
+    /// This many instances remain, held by their own finalizers.
     Remaining(usize),
 }
 
-/// Prepares a definition for its deletion: sets the deletion timestamp, the finalizer and a condition. A definition that is
-/// being deleted already is not changed.
+/// Prepares a definition for its deletion: sets the deletion timestamp, the finalizer and a condition. A definition
+/// that is already being deleted is not changed.
 pub fn begin_deletion(definition: &mut Value, now: Timestamp) {
     let Some(metadata) = object_at(definition, &["metadata"]) else { return };
     if metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {

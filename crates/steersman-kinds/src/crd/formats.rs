@@ -1,4 +1,4 @@
-//! The formats of strings and numbers that schemas may name. Others are taken and mean nothing, which its author should know.
+//! The formats of strings and numbers in schemas. Unknown formats are accepted and ignored, with a warning.
 
 use steersman_machinery::Value;
 
@@ -36,8 +36,8 @@ const KNOWN: [&str; 31] = [
     "uuid5",
 ];
 
-/// The formats in some schemas that nobody checks, each once.
-pub fn unknown<'a>(schemas: impl Iterator<Item = &'a Value>) -> Vec<&'a str> {
+/// The unknown formats in some schemas, each once.
+pub(super) fn unknown<'a>(schemas: impl Iterator<Item = &'a Value>) -> Vec<&'a str> {
     let mut found = Vec::new();
     schemas.for_each(|schema| collect(schema, &mut found));
     found

@@ -1,4 +1,4 @@
-//! The names that definitions claim in their groups, and an index of which definition has which.
+//! The names that definitions claim in their groups, and an index of their owners.
 
 use crate::catalog::Catalog;
 use crate::crd::{text, texts};
@@ -11,9 +11,9 @@ use steersman_machinery::Value;
 pub struct Names {
     /// The group in which they are unique.
     pub group: String,
-    /// As it stands in the path.
+    /// The plural name, as in paths.
     pub plural: String,
-    /// For people.
+    /// The singular name, for people.
     pub singular: String,
     /// Other names for the plural.
     pub short_names: Vec<String>,
@@ -21,17 +21,17 @@ pub struct Names {
     pub kind: String,
     /// The kind of a list.
     pub list_kind: String,
-    /// The groups of resources it belongs to.
+    /// The categories that clients can name instead of the resource.
     pub categories: Vec<String>,
 }
 
 impl Names {
-    /// The names a definition (in the internal form) asks for.
+    /// The names that a definition (in the internal form) asks for.
     pub fn requested(definition: &Value) -> Names {
         Names::at(definition, &["spec", "names"])
     }
 
-    /// The names a definition has been given; others cannot have them.
+    /// The accepted names of a definition, which no other can have.
     pub fn accepted(definition: &Value) -> Names {
         Names::at(definition, &["status", "acceptedNames"])
     }
@@ -68,12 +68,12 @@ impl Names {
         Value::Object(names)
     }
 
-    /// The names of the resource: no other resource of the group may have one of them.
+    /// The resource names: each is unique among the resources of the group.
     fn of_resource(&self) -> impl Iterator<Item = &str> {
         [&self.plural, &self.singular].into_iter().chain(&self.short_names).map(String::as_str)
     }
 
-    /// The kinds: no other resource of the group may have one of them.
+    /// The kinds: each is unique among the resources of the group.
     fn of_kind(&self) -> impl Iterator<Item = &str> {
         [&self.kind, &self.list_kind].into_iter().map(String::as_str)
     }
@@ -81,14 +81,14 @@ impl Names {
 
 /// The names in use in each group: those of built-in kinds, and the accepted names of every definition.
 ///
-/// A lookup costs the same however many definitions there are.
+/// The cost of a lookup does not depend on the number of definitions.
 #[derive(Clone, Debug, Default)]
 pub struct NameIndex {
     groups: HashMap<String, GroupNames>,
 }
 
-/// The names in one group. No two definitions are given the same name, but after a change of what is built in, or in a
-/// store that was written by other rules, several may have one.
+/// The names in one group. Normally a name has one owner, but after a change of the built-in kinds, or in a store
+/// written under other rules, it may have several.
 #[derive(Clone, Debug, Default)]
 struct GroupNames {
     built_in_plurals: BTreeSet<String>,
@@ -99,11 +99,11 @@ struct GroupNames {
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Owner {
     BuiltIn,
-    /// Of this name.
+    /// The definition of this name.
     Definition(Box<str>),
 }
 
-/// The index of a group as one definition sees it: the names of all others.
+/// The names of all other definitions in the group of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Rivals<'a> {
     group: Option<&'a GroupNames>,
@@ -131,12 +131,12 @@ impl NameIndex {
         index
     }
 
-    /// Gives names to a definition.
+    /// Adds the names of a definition.
     pub fn insert(&mut self, definition: &str, names: &Names) {
         self.add(&Owner::Definition(definition.into()), names);
     }
 
-    /// Takes from a definition the names that it was given.
+    /// Removes the names of a definition.
     pub fn remove(&mut self, definition: &str, names: &Names) {
         let owner = Owner::Definition(definition.into());
         let Some(group) = self.groups.get_mut(&names.group) else { return };
@@ -180,22 +180,22 @@ impl GroupNames {
 }
 
 impl Rivals<'_> {
-    /// Whether a built-in resource is served under the plural: a definition of it can never be in force.
-    pub fn is_built_in(&self, plural: &str) -> bool {
+    /// Whether a built-in resource has this plural: then no definition of it is ever accepted.
+    pub(super) fn is_built_in(&self, plural: &str) -> bool {
         self.group.is_some_and(|group| group.built_in_plurals.contains(plural))
     }
 
-    /// Whether a definition can be given a name of a resource, which it may have been given before.
-    pub fn is_resource_free(&self, name: &str, given: &[&str]) -> bool {
+    /// Whether a definition can get this name of a resource; it keeps names in `given`, which it has already.
+    pub(super) fn is_resource_free(&self, name: &str, given: &[&str]) -> bool {
         self.is_free(self.group.and_then(|group| group.resources.get(name)), given.contains(&name))
     }
 
-    /// The same for a kind.
-    pub fn is_kind_free(&self, name: &str, given: &[&str]) -> bool {
+    /// Like [`Rivals::is_resource_free`], for a kind.
+    pub(super) fn is_kind_free(&self, name: &str, given: &[&str]) -> bool {
         self.is_free(self.group.and_then(|group| group.kinds.get(name)), given.contains(&name))
     }
 
-    /// A definition keeps what it has been given, except against a built-in kind.
+    /// A definition keeps its accepted names, except against a built-in kind.
     fn is_free(&self, owners: Option<&Vec<Owner>>, is_given: bool) -> bool {
         owners.into_iter().flatten().all(|owner| match owner {
             Owner::BuiltIn => false,

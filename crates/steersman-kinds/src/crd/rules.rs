@@ -1,11 +1,12 @@
-//! `x-kubernetes-validations`: the rules in CEL that a definition has for its objects.
+//! `x-kubernetes-validations`: the CEL rules of a definition for its objects.
 //!
-//! [`Rules`] are those of one version, compiled from its schema when an object is first written in it, so that definitions
-//! whose objects nobody writes cost nothing, and those without rules next to nothing. [`Rules::judge`] tries them on an
-//! object, [`faults`] finds what is wrong with them in a definition. Texts, order and budgets are kube-apiserver's.
+//! [`Rules`] are those of one version, compiled from its schema when an object is first written in it, so that
+//! definitions whose objects are never written cost nothing, and those without rules next to nothing. [`Rules::judge`]
+//! evaluates them on an object, [`faults`] validates them in a definition. Texts, order and budgets are
+//! kube-apiserver's.
 //!
-//! Rules are tried where the schema has them, and on the way to them nothing is copied: the values of `self` and `oldSelf`
-//! borrow the trees of the object.
+//! Rules are evaluated at their positions in the schema without copying: the values of `self` and `oldSelf` borrow the
+//! trees of the object.
 
 mod compile;
 mod definition;
@@ -34,14 +35,14 @@ impl Rules {
         Rules { schema, compiled: OnceLock::new() }
     }
 
-    /// Whether there is a rule.
-    pub fn exist(&self) -> bool {
+    /// Whether there is any rule.
+    pub(super) fn exist(&self) -> bool {
         self.compiled.get_or_init(|| compiled(&self.schema)).is_some()
     }
 
-    /// Tries the rules on an object whose other faults are known, and adds the faults that they find. Returns what a client
-    /// is warned of: rules that do not hold for values that the update does not change.
-    pub fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
+    /// Evaluates the rules on an object whose other errors are known, and appends their errors. Returns the warnings
+    /// for the client: rules that do not hold for values that the update does not change.
+    pub(super) fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
         let Some(root) = self.compiled.get_or_init(|| compiled(&self.schema)) else { return Vec::new() };
         if faults.iter().any(is_blocking) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
@@ -55,7 +56,7 @@ impl Rules {
     }
 }
 
-/// The rules of a schema and of all that is in it.
+/// The rules of a schema and of all schemas in it.
 fn compiled(schema: &Schema) -> Option<Box<Node>> {
     if !has_rules(schema) {
         return None;
@@ -64,7 +65,7 @@ fn compiled(schema: &Schema) -> Option<Box<Node>> {
     Node::compile(schema, &decl).map(Box::new)
 }
 
-/// Whether a schema, or one in it, has a rule. Those of alternatives have none.
+/// Whether a schema, or one in it, has a rule. Alternatives have none.
 fn has_rules(schema: &Schema) -> bool {
     !schema.rules.is_empty()
         || schema.item().is_some_and(has_rules)
@@ -72,7 +73,8 @@ fn has_rules(schema: &Schema) -> bool {
         || schema.properties.iter().any(|(_, property)| has_rules(property))
 }
 
-/// Whether a fault keeps rules from being tried: the object does not have the shape that they were written for.
+/// Whether an error prevents rules from being evaluated: the object does not have the shape for which they were
+/// written.
 fn is_blocking(fault: &Error) -> bool {
     matches!(fault.kind, Kind::NotSupported | Kind::Required | Kind::TooLong | Kind::TooMany | Kind::TypeInvalid)
 }

@@ -30,12 +30,12 @@ pub fn reconcile(definition: &Value, names: &NameIndex, now: Timestamp) -> Optio
     let are_accepted = conflict.is_none();
     let named = conflict.unwrap_or_else(|| Condition::new("NamesAccepted", true, "NoConflicts", "no conflicts found"));
     condition::set(&mut status, &named, now);
-    // Once established a definition stays so: objects are there, whatever becomes of its other names. One that has the
-    // plural of a built-in resource never was in force.
+    // Once established a definition stays so, because it may have objects, whatever happens to its other names. A
+    // definition with the plural of a built-in resource was never in effect.
     let is_built_in = rivals.is_built_in(text(definition, &["spec", "names", "plural"]));
     if is_built_in || !condition::is_true(definition, "Established") {
         let established = match are_accepted {
-            // As upstream: whoever writes certificates into definitions does it before their objects can be reached.
+            // As upstream: controllers that inject CA bundles into definitions do so before the objects are served.
             true if has_bad_bundle(definition) => {
                 let why = "The conversion webhook CABundle is invalid";
                 Condition::new("Established", false, "InvalidCABundle", why)
@@ -55,14 +55,14 @@ pub fn not_servable(mut status: Value, why: &InvalidDefinition, now: Timestamp) 
     status
 }
 
-/// Whether the certificates of the authorities of a conversion webhook cannot be used.
-pub fn has_bad_bundle(definition: &Value) -> bool {
+/// Whether the CA bundle of a conversion webhook is invalid.
+pub(super) fn has_bad_bundle(definition: &Value) -> bool {
     let config = steersman_machinery::value::at(definition, &["spec", "conversion", "webhook", "clientConfig"]);
     config.is_some_and(|config| ca_bundle::fault(config).is_some())
 }
 
-/// Whether a definition lacks a name that it asks for.
-pub fn lacks_names(status: &Value) -> bool {
+/// Whether a definition has not got all names that it asks for.
+pub(crate) fn lacks_names(status: &Value) -> bool {
     condition::is_false(status, "NamesAccepted")
 }
 
@@ -72,7 +72,7 @@ pub fn is_of_built_in(definition: &Value, names: &NameIndex) -> bool {
     rivals.is_built_in(text(definition, &["spec", "names", "plural"]))
 }
 
-/// The names that the definition is given, and the last conflict that kept it from getting others.
+/// The accepted names of the definition, and the last conflict that prevented others.
 fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>) {
     let (requested, accepted) = (Names::requested(definition), Names::accepted(definition));
     let mut names = accepted.clone();
@@ -114,14 +114,14 @@ fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>)
     }
     names.categories = requested.categories;
     if rivals.is_built_in(&requested.plural) {
-        // An earlier release may have accepted such names; they are taken back.
+        // An earlier release may have accepted such names; they are removed.
         names = Names { group: names.group, ..Names::default() };
     }
     (names, conflict)
 }
 
-/// The faults that keep objects from being pruned and defaulted, and the schema from being published. Only definitions written
-/// as `v1beta1` can have them.
+/// The schema errors that prevent objects from being pruned and defaulted, and the schema from being published. Only
+/// definitions written as `v1beta1` can have them.
 fn non_structural(definition: &Value) -> Option<Condition> {
     // Without `preserveUnknownFields`, validation refuses schemas that are not structural: they are not checked again.
     if !flag(definition, &["spec", "preserveUnknownFields"]) {

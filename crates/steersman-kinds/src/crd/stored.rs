@@ -1,9 +1,9 @@
-//! The condition `StoredObjectsCurrent`: whether the stored objects of a definition have the form that it gives objects now.
+//! The condition `StoredObjectsCurrent`: whether the stored objects of a definition have its current form.
 //!
-//! An object is stored in the form that its definition had when it was last written: perhaps in an older version, with fields
-//! that the schema no longer has, or without defaults that were added since. Readers get the current form all the same, but
-//! every object must be converted for them. Rewriting the stored objects saves this. Upstream does not have the condition. It
-//! is valid for the generation in its `observedGeneration` only.
+//! An object is stored in the form that its definition had when it was last written: perhaps in an older version, with
+//! fields that the schema no longer has, or without defaults that were added since. Readers get the current form
+//! anyway, but every object must be converted for them, which rewriting the stored objects avoids. Upstream does not
+//! have the condition. It is only valid for the generation in its `observedGeneration`.
 
 use crate::crd::condition::{self, Condition};
 use crate::crd::{flag, text, texts, versions};
@@ -19,9 +19,8 @@ const CONDITION: &str = "StoredObjectsCurrent";
 pub enum Rewriting {
     /// Every object has the form of the definition.
     Completed,
-    /// It failed, for this reason, and is retried.
+    /// It failed, for this reason, and will be retried.
     Failed(String),
-    /// It is under way.
     InProgress {
         /// Objects checked, and rewritten where needed.
         checked: usize,
@@ -50,7 +49,7 @@ fn observed(definition: &Value) -> Option<i64> {
 
 /// Sets the condition for the current generation of a definition.
 ///
-/// Once it is completed, no object is stored in any version but the storage version, and `storedVersions` says so.
+/// Once it is completed, all objects are stored in the storage version, and `storedVersions` is updated.
 pub fn set_rewriting(definition: &mut Value, rewriting: &Rewriting, now: Timestamp) {
     let generation = generation(definition);
     let of = |holds, reason, message| Condition::new(CONDITION, holds, reason, message);

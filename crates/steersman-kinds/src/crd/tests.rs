@@ -1,4 +1,4 @@
-//! Definitions and their objects against what a real server was seen to answer.
+//! Compares definitions and their objects with recordings of a real server.
 
 use crate::catalog::{Resource, Verb, Version};
 use crate::crd::{self, Deletion, NameIndex, Names, Rewriting};
@@ -20,7 +20,7 @@ fn version<'a>(resource: &'a Resource, name: &str) -> &'a Version {
     resource.versions.iter().find(|version| &*version.name == name).unwrap()
 }
 
-/// A definition on its way in: the internal form that would be stored, or the faults.
+/// The internal form of a new definition that would be stored, or the validation errors.
 fn create(definition: &Value) -> Result<Value, Vec<String>> {
     let resource = crd::resource();
     let version = version(&resource, definition["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap());
@@ -44,7 +44,7 @@ fn create(definition: &Value) -> Result<Value, Vec<String>> {
     if faults.is_empty() { Ok(value) } else { Err(faults) }
 }
 
-/// The same, established.
+/// The definition after it is established.
 fn establish(definition: &Value) -> Value {
     let mut value = create(definition).unwrap();
     value["status"] = crd::reconcile(&value, &NameIndex::default(), now()).unwrap();
@@ -66,7 +66,7 @@ fn hats(spec: &Value) -> Value {
     definition
 }
 
-/// The definition of the recorded walk about custom resources.
+/// The definition in the recorded walk about custom resources.
 fn shirts() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -352,7 +352,7 @@ fn conditions(status: &Value) -> Vec<String> {
     conditions.iter().map(|one| ["type", "status", "reason", "message"].map(|key| text(one, key)).join(" ")).collect()
 }
 
-/// The names of another definition.
+/// An index with the names of another definition.
 fn taken(definition: &str, names: &Names) -> NameIndex {
     let mut index = NameIndex::default();
     index.insert(definition, names);
@@ -457,7 +457,7 @@ fn a_definition_goes_when_its_objects_are_gone() {
 
 // === objects ===
 
-/// An object on its way in through one version: what would be stored, the unknown fields, or the faults.
+/// An object written through one version: the stored object and its unknown fields, or the validation errors.
 fn put(resource: &Arc<Resource>, through: &str, object: Value) -> Result<(Value, Vec<String>), Vec<String>> {
     let version = version(resource, through);
     let decoded = resource.strategy.decode(version, Body::Tree(object), &Budget::unlimited()).unwrap();
@@ -630,9 +630,9 @@ fn the_manifests_of_the_project_are_accepted() {
     assert_eq!(cells[..5], [json!("n"), json!("c"), json!(null), json!(null), json!("True")]);
 }
 
-// === whatever clients send ===
+// === arbitrary input ===
 
-/// Any JSON, small.
+/// Any small JSON value.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -665,7 +665,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Puts a value at the place that the numbers choose, level by level.
+/// Puts a value at the position that the numbers choose, level by level.
 fn put_somewhere(value: &mut Value, choices: &[usize], new: Value) {
     let inner = match (choices.split_first(), &mut *value) {
         (Some((choice, rest)), Value::Object(fields)) if !fields.is_empty() => {
@@ -694,7 +694,7 @@ proptest! {
         let mut definition = if is_old { sample_v1beta1() } else { shirts() };
         let (api_version, name) = (definition["apiVersion"].clone(), definition["metadata"]["name"].clone());
         put_somewhere(&mut definition["spec"], &choices, new);
-        // The registry has seen to these before a strategy is asked.
+        // The registry has checked these before it calls a strategy.
         definition["apiVersion"] = api_version;
         definition["metadata"] = json!({"name": name});
         let resource = crd::resource();

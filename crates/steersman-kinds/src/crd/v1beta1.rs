@@ -1,5 +1,5 @@
-//! Definitions as they were written before Kubernetes 1.22: one version's name at the top, and schema, subresources and
-//! columns either there or in the versions.
+//! The form of definitions before Kubernetes 1.22: one version's name at the top, and schema, subresources and columns
+//! either there or in the versions.
 
 use crate::crd::{flag, list, shared, text, texts};
 use serde_json::json;
@@ -8,18 +8,18 @@ use steersman_machinery::value::{at, object_at, remove_at};
 use steersman_machinery::{Value, field};
 use steersman_schema::Schema;
 
-/// The version's name.
-pub const NAME: &str = "v1beta1";
-/// The warning for its users.
-pub const DEPRECATION: &str = "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated; use apiextensions.k8s.io/v1 CustomResourceDefinition";
+/// The name of the version.
+pub(super) const NAME: &str = "v1beta1";
+/// The deprecation warning.
+pub(super) const DEPRECATION: &str = "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated; use apiextensions.k8s.io/v1 CustomResourceDefinition";
 
-/// The types of its fields.
-pub fn schema() -> Arc<Schema> {
+/// The schema of the version.
+pub(super) fn schema() -> Arc<Schema> {
     Arc::new(Schema::from_json(&written()))
 }
 
-/// The same for an OpenAPI document, whose references begin with the prefix.
-pub fn open_api(prefix: &str) -> Value {
+/// The schema in an OpenAPI document, with this prefix of references.
+pub(super) fn open_api(prefix: &str) -> Value {
     fn print(value: &mut Value, prefix: &str) {
         match value {
             Value::Array(items) => items.iter_mut().for_each(|item| print(item, prefix)),
@@ -38,7 +38,7 @@ pub fn open_api(prefix: &str) -> Value {
     schema
 }
 
-/// The schema; what it has in common with `v1` is taken from there.
+/// The schema as written; the parts that are equal in `v1` refer to it.
 fn written() -> Value {
     let v1 = |name: &str| json!({"$ref": format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}")});
     let text = || json!({"type": "string", "x-zero": "omit"});
@@ -82,8 +82,8 @@ fn written() -> Value {
     }})
 }
 
-/// Fills in what a client left out.
-pub fn default(value: &mut Value) {
+/// Sets the defaults.
+pub(super) fn default(value: &mut Value) {
     let Some(spec) = object_at(value, &["spec"]) else { return };
     let given = |spec: &serde_json::Map<String, Value>, key: &str| spec.get(key).is_some_and(|value| !value.is_null());
     if spec.get("scope").and_then(Value::as_str).unwrap_or_default().is_empty() {
@@ -107,8 +107,8 @@ pub fn default(value: &mut Value) {
     }
 }
 
-/// The faults that the internal form no longer shows: something said both at the top and in a version.
-pub fn faults(value: &Value) -> Vec<field::Error> {
+/// The errors that the internal form cannot show: keys that are both at the top and in a version.
+pub(super) fn faults(value: &Value) -> Vec<field::Error> {
     let spec = field::Path::new("spec");
     let versions = list(value, &["spec", "versions"]);
     let mut faults = Vec::new();
@@ -129,8 +129,8 @@ pub fn faults(value: &Value) -> Vec<field::Error> {
     faults
 }
 
-/// The internal form of a definition that has its defaults.
-pub fn to_internal(mut value: Value) -> Value {
+/// Converts a defaulted definition to the internal form.
+pub(super) fn to_internal(mut value: Value) -> Value {
     for (key, top) in shared::KEYS {
         let Some(said) = remove_at(&mut value, &["spec", top]).filter(|said| !said.is_null()) else { continue };
         for version in versions_mut(&mut value) {
@@ -156,8 +156,8 @@ pub fn to_internal(mut value: Value) -> Value {
     value
 }
 
-/// The form that clients of this version get.
-pub fn from_internal(mut value: Value) -> Value {
+/// Converts the internal form to this version.
+pub(super) fn from_internal(mut value: Value) -> Value {
     versions_mut(&mut value).iter_mut().for_each(|version| rename_paths(version, "jsonPath", "JSONPath"));
     for (key, top) in shared::KEYS {
         if !shared::is_shared(list(&value, &["spec", "versions"]), key) {
@@ -194,7 +194,7 @@ fn versions_mut(value: &mut Value) -> &mut [Value] {
     versions.map(Vec::as_mut_slice).unwrap_or_default()
 }
 
-/// Columns name their path differently in the two forms.
+/// Renames the path of columns, which has different names in the two forms.
 fn rename_paths(version: &mut Value, from: &str, to: &str) {
     let columns = version.get_mut("additionalPrinterColumns").and_then(Value::as_array_mut);
     for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -1,6 +1,6 @@
-//! The faults of definitions, in the internal form, where and as kube-apiserver reports them.
+//! Validation of definitions, in the internal form. Paths and messages are those of kube-apiserver.
 //!
-//! What the versions agree on is checked once and reported at the top (see [`crate::crd::shared`]).
+//! Fields on which the versions agree are checked once and reported at the top (see [`crate::crd::shared`]).
 
 mod conversion;
 mod parts;
@@ -17,22 +17,22 @@ use steersman_machinery::value::at;
 use steersman_machinery::{Value, field, name};
 use steersman_schema::{Schema, structural};
 
-/// What is asked of a definition, depending on the version it is written in and on what was stored before.
+/// The requirements for a definition, which depend on the version in which it is written and on the stored definition.
 struct Demands<'d> {
-    /// Every version has a schema, and none preserves unknown fields as a whole.
+    /// Whether every version must have a schema, and none may preserve unknown fields as a whole.
     schemas: bool,
-    /// Schemas are structural even if nothing in them needs it.
+    /// Whether schemas must be structural even if no keyword needs it.
     structure: bool,
-    /// A reserved group needs a word of approval.
+    /// Whether a protected group needs the approval annotation.
     approval: bool,
-    /// Fields may not be preserved as a whole.
+    /// Whether `preserveUnknownFields` is forbidden.
     pruning: bool,
     /// The versions before the change.
     old_versions: &'d [Value],
 }
 
-/// The faults of a new definition that was written in this version.
-pub fn create(definition: &Value, version: &str) -> Vec<field::Error> {
+/// The errors of a new definition written in this version.
+pub(super) fn create(definition: &Value, version: &str) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
         schemas: is_current,
@@ -58,12 +58,12 @@ pub fn create(definition: &Value, version: &str) -> Vec<field::Error> {
     faults
 }
 
-/// The faults of a change that was written in this version. What was wrong before may stay wrong.
-pub fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
+/// The errors of a change written in this version. Errors that the old definition has already are accepted.
+pub(super) fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
         schemas: is_current && versions(old).iter().all(|version| schema(version).is_some()),
-        // Without preserving, schemas are structural anyway: the old ones, large as they may be, need no second look.
+        // Without preserving, the old schemas are structural already, and need no check although they may be large.
         structure: is_current
             && flag(new, &["spec", "preserveUnknownFields"])
             && !versions(old).iter().filter_map(schema).any(is_unstructured),
@@ -84,7 +84,7 @@ pub fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
     }
     immutable(&["spec", "group"]);
     immutable(&["spec", "names", "plural"]);
-    // Before a definition is established somebody may still be about to write its certificates.
+    // Before a definition is established, its CA bundle may not have been written yet.
     let may_have_bad_bundle = !condition::is_true(old, "Established") || has_bad_bundle(old);
     if !may_have_bad_bundle {
         faults.extend(conversion::bundle_fault(new));
@@ -97,8 +97,8 @@ pub fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
     faults
 }
 
-/// The faults of a status.
-pub fn status(definition: &Value) -> Vec<field::Error> {
+/// The errors of a status.
+pub(super) fn status(definition: &Value) -> Vec<field::Error> {
     let names = at(definition, &["status", "acceptedNames"]).unwrap_or(&Value::Null);
     parts::names(names, &field::Path::new("status.acceptedNames"))
 }
@@ -156,7 +156,7 @@ fn group(group: &str, path: &field::Path) -> Option<field::Error> {
     (!group.contains('.')).then(|| field::Error::invalid(path, group, detail))
 }
 
-/// The faults of the versions as a list, and of what each has for itself.
+/// The errors of the list of versions, and of each version.
 fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
     let versions = list(spec, &["versions"]);
     let mut faults = Vec::new();
@@ -172,7 +172,7 @@ fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
     }
     let whole = |detail: &str| {
         let mut error = field::Error::invalid(path, Value::Null, format!("{}: {detail}", dump(versions)));
-        // The dump stands in for the value: keys of a value would come out sorted.
+        // The dump replaces the value, whose keys would be printed sorted.
         error.value = None;
         error
     };
@@ -185,7 +185,7 @@ fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
     faults
 }
 
-/// The faults of the schemas, and of versions without one.
+/// The errors of the schemas, and of versions without one.
 fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool) -> Vec<field::Error> {
     let (path, versions) = (field::Path::new("spec"), list(spec, &["versions"]));
     let mut faults = Vec::new();
@@ -229,7 +229,7 @@ fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool) -> Vec<field::E
     faults
 }
 
-/// The faults of one schema that has to be structural, and of its rules.
+/// The errors of one schema that must be structural, and of its rules.
 fn schema_faults(written: &Value, path: &field::Path, is_unchanged: bool) -> Vec<field::Error> {
     let mut budget = Some(OBJECT_BUDGET);
     let mut judge = |schema: &Schema, default: &Value, path: &field::Path, is_resource: bool| {
@@ -271,7 +271,6 @@ fn stored_versions(definition: &Value) -> Vec<field::Error> {
     faults
 }
 
-/// The schema of a version.
 fn schema(version: &Value) -> Option<&Value> {
     at(version, &["schema", "openAPIV3Schema"]).filter(|schema| !schema.is_null())
 }
@@ -280,7 +279,7 @@ fn is_unstructured(schema: &Value) -> bool {
     !structural::check(schema, &field::Path::root()).is_empty()
 }
 
-/// Whether something is so anywhere in a schema.
+/// Whether a predicate is true for any part of a schema.
 fn holds(schema: &Value, is_so: &dyn Fn(&serde_json::Map<String, Value>) -> bool) -> bool {
     let Some(object) = schema.as_object() else { return false };
     if is_so(object) {

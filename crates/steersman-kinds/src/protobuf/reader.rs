@@ -1,12 +1,12 @@
-//! The bytes of one message as its fields.
+//! Splits the bytes of one message into its fields.
 
-/// Reads field after field; `None` once is damage, and the end of what can be read.
-pub struct Reader<'a> {
+/// Reads field after field; the first `None` means that the rest is damaged.
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     is_damaged: bool,
 }
 
-/// The value of a field, as far as the bytes alone tell.
+/// The value of a field, as far as the wire format shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field<'a> {
     Bytes(&'a [u8]),
@@ -15,8 +15,8 @@ pub enum Field<'a> {
     Integer(u64),
 }
 
-/// Numbers one after the other; `None` if the last is cut off.
-pub fn numbers(bytes: &[u8]) -> Option<Vec<u64>> {
+/// A sequence of numbers; `None` if the last is cut off.
+pub(crate) fn numbers(bytes: &[u8]) -> Option<Vec<u64>> {
     let mut reader = Reader::new(bytes);
     let mut numbers = Vec::new();
     while !reader.rest.is_empty() {
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];
-            // The tenth byte has room for one bit.
+            // The tenth byte may contain only one bit.
             if shift == 63 && byte > 1 {
                 return None;
             }
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
                 Field::Bytes(self.take(length)?)
             }
             5 => Field::Fixed32(u32::from_le_bytes(self.take(4)?.try_into().ok()?)),
-            // Groups have not been written for twenty years.
+            // Groups are deprecated, and no kind uses them.
             _ => return None,
         };
         Some((number, field))

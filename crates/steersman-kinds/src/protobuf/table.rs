@@ -1,4 +1,5 @@
-//! The fields of every message: the embedded table, unpacked on first use. A message is read from its line when it is first needed.
+//! The fields of every message: the embedded table, decompressed on first use. A message is parsed from its line when
+//! it is first needed.
 
 use flate2::read::DeflateDecoder;
 use std::io::Read;
@@ -17,8 +18,8 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     text
 });
 
-/// Messages by their names.
-pub struct Table {
+/// Messages by name.
+pub(crate) struct Table {
     /// Sorted by name.
     entries: Vec<Entry>,
 }
@@ -32,25 +33,25 @@ struct Entry {
 
 /// The fields of a message.
 #[derive(Debug)]
-pub struct Message {
-    /// Its name in the table.
-    pub name: &'static str,
-    pub fields: Box<[Field]>,
-    /// The fields whose messages are parts of this object in JSON: their fields stand among its own.
-    pub parts: Box<[Part]>,
+pub(crate) struct Message {
+    /// The name in the table.
+    pub(crate) name: &'static str,
+    pub(crate) fields: Box<[Field]>,
+    /// Embedded messages: in JSON, their fields are fields of this object.
+    pub(crate) parts: Box<[Part]>,
 }
 
-/// A field of the message that is a field in JSON too.
+/// A field of the message that is also a field in JSON.
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
-    pub number: u32,
-    /// Its name in JSON.
-    pub name: &'static str,
-    pub form: Form,
-    pub kind: Kind,
+pub(crate) struct Field {
+    pub(crate) number: u32,
+    /// The name in JSON.
+    pub(crate) name: &'static str,
+    pub(crate) form: Form,
+    pub(crate) kind: Kind,
 }
 
-/// A field of the message that is none in JSON.
+/// A field of the message that is not a field in JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     pub number: u32,
@@ -64,12 +65,12 @@ pub enum Form {
     One,
 }
 
-/// What a value is. Some messages are no objects in JSON.
+/// The type of a value. Some messages are not objects in JSON.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     Bytes,
     Double,
-    /// A schema, or something simpler in its place: a truth value, or a list.
+    /// A schema, or a simpler value in its place: a bool or a list.
     Either(Reference),
     Integer,
     IntOrString,
@@ -79,7 +80,7 @@ pub enum Kind {
     MicroTime,
     Quantity,
     Text,
-    /// A list of texts.
+    /// A list of strings.
     Texts,
     Time,
     Truth,
@@ -89,7 +90,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reference(u16);
 
-/// What the names of the table have in place of the common lead of all definitions' names.
+/// The prefix of names in the table, in place of the common prefix of all definition names.
 const LEAD: &str = "~";
 const DEFINITION_LEAD: &str = "io.k8s.";
 
@@ -102,10 +103,9 @@ impl Table {
         Table { entries }
     }
 
-    /// The message of a kind.
-    pub fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Message> {
+    pub(crate) fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Message> {
         let (version, name) = (&kind.version, &kind.kind);
-        // The definitions are those of OpenAPI, where some kinds of answers are missing.
+        // The definitions are those of OpenAPI, which lacks some kinds of answers.
         match &*kind.group {
             "apidiscovery.k8s.io" => self.message(&format!("{LEAD}api.apidiscovery.{version}.{name}")),
             // The two versions share their messages.
@@ -117,13 +117,11 @@ impl Table {
         }
     }
 
-    /// The message of a definition.
-    pub fn of_definition(&self, name: &str) -> Option<&Message> {
+    pub(crate) fn of_definition(&self, name: &str) -> Option<&Message> {
         self.message(&format!("{LEAD}{}", name.strip_prefix(DEFINITION_LEAD)?))
     }
 
-    /// The message of a reference.
-    pub fn at(&self, reference: Reference) -> &Message {
+    pub(crate) fn at(&self, reference: Reference) -> &Message {
         let entry = &self.entries[usize::from(reference.0)];
         entry.message.get_or_init(|| Message::read(self, entry))
     }
@@ -146,7 +144,8 @@ impl Table {
 impl Message {
     fn read(table: &Table, entry: &Entry) -> Message {
         let (mut fields, mut parts) = (Vec::new(), Vec::new());
-        // `NUMBER:NAME:TYPE`, parted by blanks. What has no message in the table, which no kind has, is not known.
+        // `NUMBER:NAME:TYPE`, separated by blanks. A field whose message is not in the table, which no kind has, is
+        // skipped.
         let texts = entry.fields.split_ascii_whitespace().filter_map(|text| text.split_once(':'));
         for (number, (name, kind)) in texts.filter_map(|(number, rest)| Some((number, rest.split_once(':')?))) {
             let Ok(number) = number.parse() else { continue };
@@ -165,13 +164,11 @@ impl Message {
         Message { name: entry.name, fields: fields.into(), parts: parts.into() }
     }
 
-    /// The field of a number.
-    pub fn numbered(&self, number: u32) -> Option<&Field> {
+    pub(crate) fn numbered(&self, number: u32) -> Option<&Field> {
         self.fields.iter().find(|field| field.number == number)
     }
 
-    /// The field of a name.
-    pub fn named(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies in protobuf: the objects they stand for, and what is none.
+//! Tests of protobuf bodies: their objects, and invalid bodies.
 
 use super::*;
 use crate::protobuf::table::Field;
@@ -29,7 +29,7 @@ fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
 fn a_config_map_reads_as_it_would_in_json() {
     let entry = [bytes(1, b"n"), bytes(2, b"1")].concat();
     let binary = [bytes(1, b"b"), bytes(2, &[0, 1])].concat();
-    // A name, an empty generateName, and a creation time that is none.
+    // A name, an empty generateName, and an absent creation time.
     let metadata = [bytes(1, b"c"), bytes(2, b""), bytes(8, b"")].concat();
     let message = [bytes(1, &metadata), bytes(2, &entry), bytes(3, &binary)].concat();
     assert_eq!(
@@ -121,7 +121,7 @@ fn every_definition_has_its_message_with_the_same_fields() {
     assert!(TABLE.iter().count() > 1000);
 }
 
-/// Objects that travel as JSON only.
+/// Definitions that have no protobuf form.
 const HAVE_NO_MESSAGE: [&str; 2] = ["io.k8s.apimachinery.pkg.version.Info", "io.k8s.metrics."];
 
 fn collect(message: &Message, names: &mut BTreeSet<&'static str>) {
@@ -131,7 +131,7 @@ fn collect(message: &Message, names: &mut BTreeSet<&'static str>) {
     }
 }
 
-/// What a document says, and what it would say after a way there and back.
+/// Checks that a document is unchanged after encoding and decoding.
 #[track_caller]
 fn check_both_ways(object: &Value) {
     let written = document(object.to_string().as_bytes()).expect("the kind has a protobuf form");
@@ -219,13 +219,13 @@ fn a_frame_says_how_long_it_is() {
     assert_eq!(frame.unwrap(), b"\0\0\0\x11\x0a\x05ADDED\x12\x08\x0a\x06object");
 }
 
-/// A number below another, by Knuth's generator, whose upper half is good enough for tests.
+/// A number below `choices`, from Knuth's generator, whose upper half is good enough for tests.
 fn pick(chance: &mut u64, choices: u64) -> u64 {
     *chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*chance >> 33) % choices
 }
 
-/// An object of a schema with most of its fields, chosen by chance.
+/// A random object of a schema with most of its fields.
 fn sample(schema: &Schema, chance: &mut u64, depth: usize) -> Value {
     match schema.special() {
         Some(Special::Bytes) => return json!(STANDARD.encode(pick(chance, 1 << 20).to_string())),
@@ -258,7 +258,7 @@ fn sample(schema: &Schema, chance: &mut u64, depth: usize) -> Value {
         Type::Any | Type::IntOrString | Type::Object => {
             let mut fields = Map::new();
             for (name, inner) in target.properties.iter() {
-                // Deep down only some, since schemas are recursive.
+                // Deep down only some fields, since schemas are recursive.
                 if depth < 12 && pick(chance, 1 + depth as u64 / 2) == 0 {
                     fields.insert(name.to_owned(), sample(inner, chance, depth + 1));
                 }
@@ -271,8 +271,8 @@ fn sample(schema: &Schema, chance: &mut u64, depth: usize) -> Value {
     }
 }
 
-/// Without what protobuf cannot tell from what is not there, empty lists and maps, and without what it has no field for, such as
-/// the types of objects inside others.
+/// Removes values that protobuf cannot distinguish from absent ones, empty lists and maps, and fields without a
+/// protobuf field, such as the types of embedded objects.
 fn without_nothing(value: &mut Value, message: &Message) {
     let Some(fields) = value.as_object_mut() else { return };
     fields.retain(|name, value| {
@@ -300,7 +300,7 @@ fn without_nothing(value: &mut Value, message: &Message) {
     });
 }
 
-/// Where two values differ, and both values there.
+/// The first path at which two values differ, and both values.
 fn first_difference(a: &Value, b: &Value, path: String) -> Option<String> {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {

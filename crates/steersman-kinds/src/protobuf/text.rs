@@ -1,22 +1,22 @@
-//! A JSON text, read from front to back where it stands.
+//! Reads a JSON text in place, from front to back.
 //!
-//! The texts come from the server itself, so they are JSON. What is not makes reading end with `None`; it never panics, and never
-//! goes on without end, since every step takes a byte at least.
+//! The texts come from the server itself, so they are valid JSON. Invalid text ends the reading with `None`; it never
+//! panics or loops, since every step consumes at least one byte.
 
 use memchr::memchr2;
 use std::borrow::Cow;
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy)]
 pub struct Text<'a> {
     json: &'a [u8],
     at: usize,
 }
 
-/// What stands between two quotes.
+/// A JSON string.
 #[derive(Clone, Copy)]
-pub struct Quoted<'a> {
-    /// With the quotes.
+pub(super) struct Quoted<'a> {
+    /// The bytes, including the quotes.
     json: &'a [u8],
     is_escaped: bool,
 }
@@ -36,13 +36,13 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Goes into an array or an object.
-    pub fn enter(&mut self) -> Option<()> {
+    /// Enters an array or an object.
+    pub(super) fn enter(&mut self) -> Option<()> {
         matches!(self.peek()?, b'[' | b'{').then(|| self.at += 1)
     }
 
-    /// Whether there is one more in the array or object; goes out of it if there is not.
-    pub fn has_more(&mut self) -> Option<bool> {
+    /// Whether the array or object has another entry; leaves it if it has not.
+    pub(super) fn has_more(&mut self) -> Option<bool> {
         match self.peek()? {
             b']' | b'}' => {
                 self.at += 1;
@@ -82,8 +82,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The bytes of the next value, whatever it is.
-    pub fn raw(&mut self) -> Option<&'a [u8]> {
+    /// The bytes of the next value, of any type.
+    pub(super) fn raw(&mut self) -> Option<&'a [u8]> {
         let first = self.peek()?;
         let start = self.at;
         match first {
@@ -124,13 +124,13 @@ impl<'a> Text<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    /// Whether this is a key; one with escapes is none that the table has.
-    pub fn is(&self, name: &str) -> bool {
+    /// Whether the string is this key; a key with escapes never is one of the table.
+    pub(super) fn is(&self, name: &str) -> bool {
         !self.is_escaped && self.json[1..self.json.len() - 1] == *name.as_bytes()
     }
 
-    /// What it says.
-    pub fn bytes(&self) -> Option<Cow<'a, [u8]>> {
+    /// The unescaped bytes.
+    pub(super) fn bytes(&self) -> Option<Cow<'a, [u8]>> {
         match self.is_escaped {
             false => Some(Cow::Borrowed(&self.json[1..self.json.len() - 1])),
             true => serde_json::from_slice::<String>(self.json).ok().map(|text| Cow::Owned(text.into_bytes())),

@@ -1,7 +1,8 @@
 //! Writes a JSON text as a message, in one pass over the text and without a tree.
 //!
-//! Fields are written in the order of the text. The length of a message is known when its fields are written: there is room for
-//! one byte of it, and a longer length moves the message on. What a message has no field for is left out, and so is null.
+//! Fields are written in the order of the text. The length of a message is known when its fields are written: one byte
+//! is reserved for it, and a longer length moves the message. Values without a field in the message, and nulls, are
+//! left out.
 
 use crate::protobuf::NotJson;
 use crate::protobuf::table::{Field, Form, Kind, Message, TABLE};
@@ -14,8 +15,8 @@ const VARINT: u32 = 0;
 const FIXED_64: u32 = 1;
 const DELIMITED: u32 = 2;
 
-/// Writes an object's fields.
-pub fn write(message: &Message, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
+/// Writes the fields of an object.
+pub(super) fn write(message: &Message, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
     object(&mut Text::new(json), message, out).ok_or(NotJson)
 }
 
@@ -26,8 +27,8 @@ pub fn bytes(number: u32, content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(content);
 }
 
-/// Writes a field and lets its content be written.
-pub fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+/// Writes a field whose content the callback writes.
+pub(super) fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     tag(number, DELIMITED, out);
     let at = out.len();
     out.push(0);
@@ -49,8 +50,8 @@ pub fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Ve
     written
 }
 
-/// The head of a field with so many bytes.
-pub fn head(number: u32, length: usize, out: &mut Vec<u8>) {
+/// The start of a field with this length.
+pub(super) fn head(number: u32, length: usize, out: &mut Vec<u8>) {
     tag(number, DELIMITED, out);
     varint(length as u64, out);
 }
@@ -73,7 +74,7 @@ fn varint_len(value: u64) -> usize {
 
 fn object(text: &mut Text<'_>, message: &Message, out: &mut Vec<u8>) -> Option<()> {
     if text.peek()? != b'{' {
-        // A value of another type than the kind has it stands for nothing.
+        // A value of a type that the kind does not have is left out.
         return text.raw().map(|_| ());
     }
     let start = *text;
@@ -94,10 +95,10 @@ fn object(text: &mut Text<'_>, message: &Message, out: &mut Vec<u8>) -> Option<(
     Some(())
 }
 
-/// Writes the fields that are in the message itself.
+/// Writes the fields into the message itself.
 fn fields(text: &mut Text<'_>, message: &Message, out: &mut Vec<u8>) -> Option<()> {
     text.enter()?;
-    // Stored objects are sorted by key as the fields are, so the next field is mostly the next one that fits.
+    // Stored objects are sorted by key like the fields, so the next field is usually the next one that matches.
     let mut next = 0;
     while text.has_more()? {
         let key = text.key()?;
@@ -195,7 +196,7 @@ fn value(text: &mut Text<'_>, number: u32, kind: Kind, out: &mut Vec<u8>) -> Opt
         }
         (Kind::Texts, b'[') => delimited(number, out, |out| texts(text, 1, out))?,
         (Kind::Either(reference), _) => delimited(number, out, |out| either(text, TABLE.at(reference), out))?,
-        // Nothing in a list counts as an item nevertheless.
+        // A null in a list counts as an empty item.
         (Kind::Message(_), b'n') => {
             text.raw()?;
             head(number, 0, out);
@@ -211,7 +212,7 @@ fn integer(raw: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(raw).ok()?;
     match text.parse::<i64>() {
         Ok(value) => Some(value),
-        // Beyond the range, or with an exponent: what Go makes of it, which is the nearest there is.
+        // Out of range, or with an exponent: the nearest integer, as in Go.
         Err(_) => text.parse::<f64>().ok().map(|value| value as i64),
     }
 }
@@ -244,7 +245,7 @@ fn texts(text: &mut Text<'_>, number: u32, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// A schema, or what is in its place: whether anything is allowed, several schemas, or names.
+/// A schema, or its replacement: a bool, several schemas, or names.
 fn either(text: &mut Text<'_>, message: &Message, out: &mut Vec<u8>) -> Option<()> {
     let name = match text.peek()? {
         b't' | b'f' => "allows",
@@ -252,7 +253,7 @@ fn either(text: &mut Text<'_>, message: &Message, out: &mut Vec<u8>) -> Option<(
         b'[' => "jSONSchemas",
         _ => "schema",
     };
-    // Where there is a choice between a schema and a truth value, a schema allows what it describes.
+    // In a union of a schema and a bool, a schema implies true.
     if let Some(allows) = message.named("allows").filter(|_| name == "schema") {
         tag(allows.number, VARINT, out);
         out.push(1);
@@ -263,7 +264,7 @@ fn either(text: &mut Text<'_>, message: &Message, out: &mut Vec<u8>) -> Option<(
     }
 }
 
-/// The seconds since 1970 and the nanoseconds of a time in RFC 3339.
+/// The seconds since 1970 and the nanoseconds of an RFC 3339 time.
 fn time(quoted: Quoted<'_>) -> Option<(i64, u32)> {
     let text = quoted.text()?;
     if let Some(seconds) = whole_seconds(text.as_bytes()) {
@@ -272,7 +273,7 @@ fn time(quoted: Quoted<'_>) -> Option<(i64, u32)> {
     Some(times::since_1970(times::to_utc(&text)?))
 }
 
-/// The form in which the server writes times, `2026-01-02T03:04:05Z`, as seconds since 1970.
+/// Parses the form in which the server writes times, `2026-01-02T03:04:05Z`, as seconds since 1970.
 fn whole_seconds(text: &[u8]) -> Option<i64> {
     let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2, b'Z'] = text else {
         return None;
@@ -285,7 +286,7 @@ fn whole_seconds(text: &[u8]) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    // Days since 1970 with years that begin in March, so that the leap day is the last of one.
+    // Days since 1970 with years that begin in March, so that the leap day is the last day of a year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);

@@ -1,14 +1,16 @@
-//! The header of a stored object: what stores, selectors and garbage collection ask for, encoded in front of the JSON.
+//! The header of a stored object: the data that stores, selectors and garbage collection need, encoded in front of the
+//! JSON.
 //!
 //! ```text
-//! version u8 = 1 | flags u8 (deletion, empty metadata, initializers) | length of what follows | where the metadata's first field is in the JSON
+//! version u8 = 1 | flags u8 (deletion, empty metadata, initializers) | length of the rest | position of the metadata's
+//! first field in the JSON
 //! labels, sorted by key: number, then key and value each | fields: number, then name and text each
-//! apiVersion | uid | deletionTimestamp, if the flag says so | finalizers: number, then each
+//! apiVersion | uid | deletionTimestamp, if its flag is set | finalizers: number, then each
 //! owners: number, then flags u8, apiVersion, kind, name and uid each
 //! ```
 //!
-//! Lengths, numbers and positions are LEB128; a text is its length and its bytes. The first byte is never `{`, so a stored value
-//! that begins with one is JSON alone, of the time before there was a header. What selectors ask for comes first.
+//! Lengths, numbers and positions are LEB128; a text is its length and its bytes. The first byte is never `{`, so a
+//! stored value that begins with one is JSON without a header, from older releases. The data for selectors comes first.
 
 use crate::object::{DecodeError, Fault};
 use crate::value::{self, Value};
@@ -20,32 +22,32 @@ use std::collections::BTreeMap;
 const VERSION: u8 = 1;
 const DELETING: u8 = 1;
 const EMPTY_METADATA: u8 = 2;
-/// A release that does not know the flag passes over it, and shows the object.
+/// Releases that do not know the flag ignore it, and show the object.
 const UNINITIALIZED: u8 = 4;
-/// The flags that say something of the object.
+/// The flags that describe the object.
 const ASKED: u8 = DELETING | UNINITIALIZED;
 const CONTROLLER: u8 = 1;
 const BLOCKS_DELETION: u8 = 2;
-/// Version and flags.
+/// The length of version and flags.
 const FIXED: usize = 2;
 
-/// A header that is about to be stored. Its writer makes it of the tree it holds anyway.
+/// A header that is about to be stored. The writer builds it from the tree that it already has.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Header {
     flags: u8,
-    /// From the labels on.
+    /// The bytes from the labels on.
     body: Vec<u8>,
 }
 
-/// The header of a stored object, read where it lies: nothing is copied.
+/// The header of a stored object, read in place without copying.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct Meta<'a> {
     flags: u8,
-    /// From the labels on; checked when the object was decoded.
+    /// The bytes from the labels on; checked when the object was decoded.
     body: &'a [u8],
 }
 
-/// An owner, as garbage collection needs to know it.
+/// An owner reference, as garbage collection needs it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OwnerReference<'a> {
     /// The owner's `apiVersion`.
@@ -56,19 +58,19 @@ pub struct OwnerReference<'a> {
     pub name: &'a str,
     /// The owner's uid.
     pub uid: &'a str,
-    /// Whether it is the one that controls.
+    /// Whether it is the controller.
     pub controller: bool,
-    /// Whether it may not go before this object in a foreground deletion.
+    /// Whether the owner may not be removed before this object in a foreground deletion.
     pub block_owner_deletion: bool,
 }
 
-/// A header at the beginning of stored bytes, taken apart.
+/// The parsed header at the beginning of stored bytes.
 pub(super) struct Parsed {
-    /// Whether the metadata has no field, so that no comma follows what is put in.
+    /// Whether the metadata has no field, so that an inserted field needs no comma after it.
     pub(super) is_empty_metadata: bool,
-    /// Where the JSON begins.
+    /// The position of the JSON.
     pub(super) json_at: usize,
-    /// Where the metadata's first field is in the JSON.
+    /// The position of the metadata's first field in the JSON.
     pub(super) metadata_at: usize,
 }
 
@@ -115,10 +117,10 @@ struct Owner<'a> {
 // === impl Header ===
 
 impl Header {
-    /// The header of an object in its tree form. `fields` are the texts of the fields that its kind can be selected by; a field
-    /// that is absent from the object is given with the text that a selector compares it with.
+    /// The header of an object in its tree form. `fields` are the texts of the kind's selectable fields; an absent
+    /// field is given with the text that selectors compare.
     ///
-    /// What is of another type than metadata has counts as absent: the caller has validated the object.
+    /// Values of invalid types count as absent: the caller has validated the object.
     pub fn of(object: &Value, fields: &[(&str, &str)]) -> Header {
         let metadata = value::at(object, &["metadata"]).unwrap_or(&Value::Null);
         let text =
@@ -147,7 +149,7 @@ impl Header {
         header
     }
 
-    /// The header of an object in its JSON form, which is parsed for it.
+    /// The header of an object in its JSON form, which is parsed.
     ///
     /// # Errors
     /// When the bytes are not a JSON object with a `metadata` object.
@@ -171,12 +173,12 @@ impl Header {
         Ok(header)
     }
 
-    /// What it says.
+    /// The header in its readable form.
     pub fn meta(&self) -> Meta<'_> {
         Meta { flags: self.flags, body: &self.body }
     }
 
-    /// Writes it as it stands in front of a JSON.
+    /// Writes the header in front of a JSON.
     pub(super) fn write(&self, metadata_at: usize, is_empty_metadata: bool, out: &mut Vec<u8>) {
         out.push(VERSION);
         out.push(self.flags | if is_empty_metadata { EMPTY_METADATA } else { 0 });
@@ -187,7 +189,7 @@ impl Header {
         out.extend_from_slice(&self.body);
     }
 
-    /// About how many bytes it takes.
+    /// The approximate size in bytes.
     pub(super) fn weight(&self) -> usize {
         FIXED + 8 + self.body.len()
     }
@@ -243,7 +245,7 @@ fn number(mut number: usize, out: &mut Vec<u8>) {
 // === impl Meta ===
 
 impl<'a> Meta<'a> {
-    /// The header at the beginning of stored bytes, checked to its end.
+    /// Parses the header at the beginning of stored bytes, and checks all of it.
     pub(super) fn parse(stored: &'a [u8]) -> Result<Parsed, Fault> {
         let [VERSION, flags, rest @ ..] = stored else { return Err(Fault::Version { found: stored.first().copied() }) };
         let mut reader = Reader { rest };
@@ -256,7 +258,7 @@ impl<'a> Meta<'a> {
         Ok(Parsed { is_empty_metadata: flags & EMPTY_METADATA != 0, json_at, metadata_at })
     }
 
-    /// The header of bytes that were checked before.
+    /// The header of bytes that were already checked.
     pub(super) fn trusted(stored: &'a [u8]) -> Meta<'a> {
         let mut reader = Reader { rest: stored.get(FIXED..).unwrap_or_default() };
         let length = reader.number().unwrap_or_default();
@@ -265,7 +267,7 @@ impl<'a> Meta<'a> {
         Meta { flags: stored.get(1).copied().unwrap_or_default() & ASKED, body: reader.rest }
     }
 
-    /// Its labels, sorted by key.
+    /// The labels, sorted by key.
     pub fn labels(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let mut reader = Reader { rest: self.body };
         let n_labels = reader.number().unwrap_or_default();
@@ -277,31 +279,31 @@ impl<'a> Meta<'a> {
         self.labels().find(|(label, _)| *label == key).map(|(_, value)| value)
     }
 
-    /// The fields it can be selected by, as far as the header knows them.
+    /// The selectable fields that are in the header.
     pub fn fields(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let mut reader = self.behind_labels();
         let n_fields = reader.number().unwrap_or_default();
         reader.pairs(n_fields)
     }
 
-    /// The text of a field that the kind can be selected by. `None`: the header does not know it, and the object must be read.
+    /// The text of a selectable field. `None`: it is not in the header, and the object must be read.
     pub fn field(self, name: &str) -> Option<&'a str> {
         self.fields().find(|(field, _)| *field == name).map(|(_, text)| text)
     }
 
-    /// The `apiVersion` it was stored in.
+    /// The `apiVersion` in which it was stored.
     pub fn api_version(self) -> &'a str {
         self.behind_fields().text().unwrap_or_default()
     }
 
-    /// Its uid.
+    /// The uid.
     pub fn uid(self) -> &'a str {
         let mut reader = self.behind_fields();
         reader.text();
         reader.text().unwrap_or_default()
     }
 
-    /// When its deletion was asked for, RFC 3339.
+    /// The time at which deletion was requested, RFC 3339.
     pub fn deletion_timestamp(self) -> Option<&'a str> {
         let mut reader = self.behind_fields();
         reader.text();
@@ -309,12 +311,13 @@ impl<'a> Meta<'a> {
         if self.is_deleting() { reader.text() } else { None }
     }
 
-    /// Whether its deletion was asked for.
+    /// Whether deletion was requested.
     pub fn is_deleting(self) -> bool {
         self.flags & DELETING != 0
     }
 
-    /// Whether it has `metadata.initializers`: it is still being created, and hidden from who does not ask for such objects.
+    /// Whether it has `metadata.initializers`: it is still being created, and hidden from requests that do not ask for
+    /// such objects.
     pub fn is_uninitialized(self) -> bool {
         self.flags & UNINITIALIZED != 0
     }
@@ -326,12 +329,12 @@ impl<'a> Meta<'a> {
         (0..n_finalizers).map_while(move |_| reader.text())
     }
 
-    /// Whether this finalizer is among them.
+    /// Whether it has this finalizer.
     pub fn has_finalizer(self, finalizer: &str) -> bool {
         self.finalizers().any(|one| one == finalizer)
     }
 
-    /// Its owners.
+    /// The owner references.
     pub fn owner_references(self) -> impl Iterator<Item = OwnerReference<'a>> {
         let mut reader = self.behind_deletion();
         for _ in 0..reader.number().unwrap_or_default() {
@@ -361,7 +364,7 @@ impl<'a> Meta<'a> {
         reader
     }
 
-    /// Reads all there is: `None` where something is cut, no text, or left over.
+    /// Parses everything: `None` where the bytes are cut off, not UTF-8, or too long.
     fn check(self) -> Option<()> {
         let mut reader = Reader { rest: self.body };
         for _ in ["labels", "fields"] {
@@ -400,7 +403,7 @@ impl std::fmt::Debug for Meta<'_> {
 
 // === reading ===
 
-/// Takes one thing after the other from the front.
+/// Reads one value after the other from the front.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     rest: &'a [u8],
@@ -413,7 +416,7 @@ impl<'a> Reader<'a> {
         Some(*first)
     }
 
-    /// A number below 2^35, which no length in a stored object reaches.
+    /// A number below 2^35, which exceeds every length in a stored object.
     fn number(&mut self) -> Option<usize> {
         let mut number = 0;
         for shift in [0, 7, 14, 21, 28] {

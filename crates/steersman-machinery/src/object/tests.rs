@@ -1,4 +1,4 @@
-//! Tests of stored objects: header and JSON, what of them is refused, and how they are decoded.
+//! Tests of stored objects: header and JSON, errors, and decoding.
 
 use super::*;
 use crate::Value;
@@ -9,7 +9,7 @@ fn text(object: &Object) -> &str {
     std::str::from_utf8(object.json()).unwrap()
 }
 
-/// Decodes the bytes of today and those of the time before the header, which must be one object.
+/// Decodes bytes with and without a header, which must give the same object.
 #[track_caller]
 fn check(stored: &str, want: &str) -> Object {
     let draft = Draft::read(Bytes::copy_from_slice(stored.as_bytes())).unwrap();
@@ -138,7 +138,7 @@ fn an_object_with_initializers_is_not_initialized() {
     let header = Header::of(&tree, &[]);
     assert_eq!(header, Header::read(deleting.as_bytes(), &[]).unwrap());
     assert!(header.meta().is_uninitialized() && header.meta().is_deleting());
-    // Bytes of a release without headers.
+    // Bytes of an old release, without a header.
     let bare = Object::decode(ObjectKey::cluster("x"), Revision(1), deleting.as_bytes()).unwrap();
     assert!(bare.meta().is_uninitialized());
 }

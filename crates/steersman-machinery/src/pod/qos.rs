@@ -1,4 +1,4 @@
-//! The quality of service a pod is promised, which follows from its requests and limits of processor and memory.
+//! The quality of service class of a pod, which follows from its requests and limits of CPU and memory.
 
 use crate::Value;
 use crate::quantity::Quantity;
@@ -6,7 +6,7 @@ use crate::value::at;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`.
 pub fn class(pod: &Value) -> &'static str {
-    // What is said for the whole pod counts alone.
+    // Resources of the pod as a whole take precedence over those of its containers.
     let whole = at(pod, &["spec"]).filter(|spec| asks_for_any(spec));
     let parts: Vec<&Value> = match whole {
         Some(spec) => vec![spec],
@@ -29,7 +29,7 @@ fn asks_for_any(part: &Value) -> bool {
     asks("requests") || asks("limits")
 }
 
-/// Everything that is asked for is also the limit, and both are said.
+/// Whether every counted resource has a limit, and a request that is absent or equal to it.
 fn is_guaranteed(part: &Value) -> bool {
     COUNTED.iter().all(|resource| {
         let limit = amount(part, "limits", resource);

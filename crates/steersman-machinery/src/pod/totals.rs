@@ -1,7 +1,7 @@
-//! What a pod asks for and is limited to as a whole: the sum of what runs at the same time.
+//! The requests and limits of a pod as a whole: the sum over the containers that run at the same time.
 //!
-//! Follows `k8s.io/component-helpers/resource`. Init containers run one after the other before the others, so of them the
-//! greatest counts; those that restart always run beside everything that starts after them.
+//! Follows `k8s.io/component-helpers/resource`. Init containers run one after the other before the containers, so the
+//! maximum of them counts; restartable ones run beside everything that starts after them.
 
 use crate::Value;
 use crate::quantity::Quantity;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Amounts by resource.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// What the scheduler finds room for.
+/// The total requests, which the scheduler uses.
 pub fn requests(pod: &Value) -> Amounts {
     let mut total = sum(pod, "requests");
     for (resource, overhead) in amounts(at(pod, &["spec", "overhead"])) {
@@ -20,11 +20,11 @@ pub fn requests(pod: &Value) -> Amounts {
     total
 }
 
-/// What the pod cannot use more of.
+/// The total limits.
 pub fn limits(pod: &Value) -> Amounts {
     let mut total = sum(pod, "limits");
     for (resource, overhead) in amounts(at(pod, &["spec", "overhead"])) {
-        // Without a limit there is nothing to add to.
+        // The overhead is only added to an existing limit.
         if total.get(&resource).is_some_and(|limit| !limit.is_zero()) {
             add(&mut total, &resource, overhead);
         }
@@ -32,7 +32,7 @@ pub fn limits(pod: &Value) -> Amounts {
     total
 }
 
-/// The amounts at a place of an object; what is no quantity is left out.
+/// The quantities at a field of an object; invalid ones are left out.
 pub fn amounts(value: Option<&Value>) -> Amounts {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
     let read =
@@ -40,7 +40,7 @@ pub fn amounts(value: Option<&Value>) -> Amounts {
     entries.filter_map(read).collect()
 }
 
-/// Adds to the amount of a resource.
+/// Adds to the quantity of a resource.
 pub fn add(total: &mut Amounts, resource: &str, amount: Quantity) {
     let before = total.get(resource).copied().unwrap_or(Quantity::ZERO);
     total.insert(resource.to_owned(), before.plus(amount));
@@ -76,7 +76,7 @@ fn sum(pod: &Value, field: &str) -> Amounts {
     total
 }
 
-/// Makes every amount at least that of another.
+/// Raises every quantity to at least that of `other`.
 fn raise(total: &mut Amounts, other: Amounts) {
     for (resource, amount) in other {
         if total.get(&resource).is_none_or(|before| *before < amount) {

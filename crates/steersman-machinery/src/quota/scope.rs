@@ -5,14 +5,14 @@ use crate::pod::qos;
 use crate::quota::usage::Subject;
 use crate::value::{at, str_at};
 
-/// A scope of a quota, in the form of a requirement.
+/// A scope of a quota, as a requirement.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
-    /// Which scope.
+    /// The name of the scope.
     pub name: &'a str,
-    /// How the values are meant: `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    /// The operator: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: &'a str,
-    /// Names of classes.
+    /// The names of classes.
     pub values: Vec<&'a str>,
 }
 
@@ -34,7 +34,7 @@ pub fn scopes(quota: &Value) -> Vec<Scope<'_>> {
     named.chain(selected).collect()
 }
 
-/// Whether an object is in all scopes of a quota; one without scopes contains everything.
+/// Whether an object is in all scopes of a quota; a quota without scopes matches every object.
 pub fn contains(subject: &Subject<'_>, object: &Value, quota: &Value) -> bool {
     scopes(quota).iter().all(|scope| match subject {
         Subject::Pod => contains_pod(scope, object),
@@ -78,7 +78,7 @@ fn contains_class(scope: &Scope<'_>, class: Option<&str>) -> bool {
     }
 }
 
-/// Whether a rule of affinity looks at pods of other namespaces.
+/// Whether an affinity term selects pods of other namespaces.
 fn reaches_other_namespaces(pod: &Value) -> bool {
     let terms = |affinity: &str, field: &str| {
         at(pod, &["spec", "affinity", affinity, field]).and_then(Value::as_array).into_iter().flatten()

@@ -1,4 +1,4 @@
-//! What an object uses of what quotas hold, by kind. Follows kubernetes' `pkg/quota/v1/evaluator/core`.
+//! The quota usage of an object, by kind. Follows kubernetes' `pkg/quota/v1/evaluator/core`.
 
 use crate::Value;
 use crate::pod::totals;
@@ -9,34 +9,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::pod::totals::Amounts;
 
-/// Names of a claim's own class of storage end with this, and what is counted.
+/// The middle of the quota resources of a storage class: the class comes before it, the counted resource after it.
 const CLASS: &str = ".storageclass.storage.k8s.io/";
-/// What containers must say if a quota holds it.
+/// The resources that every container must specify if a quota limits them.
 const MUST_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
-/// What is counted, by the way it is.
+/// The kinds of objects that are counted in different ways.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// A PersistentVolumeClaim: by its class of storage as well.
+    /// A PersistentVolumeClaim, which is also counted by its storage class.
     Claim,
-    /// Only its number counts.
+    /// An object of another kind, of which only the number is counted.
     Object {
         /// The API group; empty for the core group.
         group: &'a str,
         /// The plural.
         resource: &'a str,
     },
-    /// A Pod, by what it asks for and is limited to.
+    /// A Pod, which is counted with its requests and limits.
     Pod,
-    /// A Service, by its type as well.
+    /// A Service, which is also counted by its type.
     Service,
 }
 
 impl<'a> Subject<'a> {
-    /// How objects of a resource are counted; `None` if they are not.
+    /// The way in which objects of a resource are counted; `None` if they are not.
     pub fn of(group: &'a str, resource: &'a str) -> Option<Subject<'a>> {
         match (group, resource) {
-            // Events would fill any quota.
+            // Events are not counted: they would fill any quota.
             ("" | "events.k8s.io", "events") => None,
             ("", "persistentvolumeclaims") => Some(Subject::Claim),
             ("", "pods") => Some(Subject::Pod),
@@ -66,7 +66,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What an object uses.
+    /// The usage of an object.
     pub fn usage(&self, object: &Value) -> Amounts {
         match self {
             Subject::Claim => of_claim(object),
@@ -76,10 +76,10 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether an object says what it must, if a quota holds these resources.
+    /// Checks that an object specifies what it must if a quota limits these resources.
     ///
     /// # Errors
-    /// With what must be said, and by which containers.
+    /// With the missing resources and the containers that lack them.
     pub fn check(&self, object: &Value, held: &[&str]) -> Result<(), String> {
         if !matches!(self, Subject::Pod) {
             return Ok(());
@@ -106,7 +106,7 @@ impl<'a> Subject<'a> {
         Err(format!("must specify {}", missing.into_iter().map(line).collect::<Vec<String>>().join("; ")))
     }
 
-    /// The names under which the number of objects is held.
+    /// The quota resources that count the objects.
     fn names(&self) -> Vec<String> {
         let Subject::Object { group, resource } = self else { return Vec::new() };
         let counted = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
@@ -136,7 +136,7 @@ fn of_claim(claim: &Value) -> Amounts {
 fn of_pod(pod: &Value) -> Amounts {
     let one = Quantity::units(1);
     let mut usage = Amounts::from([("count/pods".to_owned(), one)]);
-    // A pod that has ended uses nothing but its place in the store.
+    // A pod that has ended is only counted as an object.
     if !matches!(str_at(pod, &["status", "phase"]), Some("Failed" | "Succeeded")) {
         usage.insert("pods".to_owned(), one);
         usage.append(&mut computed(&totals::requests(pod), &totals::limits(pod)));

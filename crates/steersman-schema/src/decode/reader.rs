@@ -11,27 +11,27 @@ use steersman_machinery::Value;
 use steersman_machinery::budget::{self, Budget, cost};
 use steersman_machinery::value::{Map, normalize_numbers};
 
-/// What a value is read as.
+/// How a value is read.
 #[derive(Clone, Copy)]
 pub(crate) enum Shape<'s> {
-    /// Anything, kept as it is.
+    /// Any value, kept unchanged.
     Any,
-    /// A custom resource, or something in it: fields without a schema are dropped, types are for validation to check.
+    /// A custom resource, or a part of it: fields without a schema are dropped, and types are left to validation.
     Custom(Custom<'s>),
-    /// Of a built-in kind: types are checked, empty values dropped or written.
+    /// A part of a built-in kind: types are checked, and empty values dropped or written.
     Typed(&'s Schema),
 }
 
-/// A place in a custom resource.
+/// A position in a custom resource.
 #[derive(Clone, Copy)]
 pub(crate) struct Custom<'s> {
     /// The schema here; `None` if no field is defined here.
     schema: Option<&'s Schema>,
-    /// Has a `metadata` of its own, which is always an `ObjectMeta`.
+    /// Whether it has a `metadata` of its own, which is always an `ObjectMeta`.
     is_resource: bool,
-    /// Fields without a schema stay here.
+    /// Whether fields without a schema are kept here.
     keeps_unknown: bool,
-    /// Whether they stay everywhere.
+    /// Whether fields without a schema are kept everywhere.
     unknown: Unknown,
 }
 
@@ -43,14 +43,14 @@ pub(crate) fn read<'de, D: Deserializer<'de>>(
 ) -> Result<Decoded, Error> {
     let mut context = Context { budget, depth: 0, faults: Vec::new(), error: None };
     match (Seed { shape, path: &Path::Root, context: &mut context }).deserialize(deserializer) {
-        // A document that says null says nothing: an object without fields.
+        // A document that is null becomes an object without fields.
         Ok(Value::Null) => Ok(Decoded { value: shape.nothing(), faults: context.faults }),
         Ok(value) => Ok(Decoded { value, faults: context.faults }),
         Err(error) => Err(context.error.take().unwrap_or_else(|| Error::Syntax { detail: syntax(&error.to_string()) })),
     }
 }
 
-/// The parser's message in the words that clients know, where they have some.
+/// The parser's message in the words of Go's parser, where clients know them.
 fn syntax(message: &str) -> String {
     if message.starts_with("EOF while parsing") {
         return "unexpected end of JSON input".to_owned();
@@ -60,13 +60,13 @@ fn syntax(message: &str) -> String {
 
 struct Context<'b> {
     budget: &'b Budget,
-    /// Objects and lists that are open.
+    /// The number of open objects and lists.
     depth: usize,
     faults: Vec<Fault>,
     error: Option<Error>,
 }
 
-/// Where the reader is: a chain through the frames of the recursion, so that going down costs nothing.
+/// The position of the reader: a chain through the frames of the recursion, so that descending allocates nothing.
 enum Path<'p> {
     Root,
     Field(&'p Path<'p>, &'p str),
@@ -89,7 +89,7 @@ impl<'s> Shape<'s> {
         Shape::Custom(Custom { schema: Some(schema), is_resource: true, keeps_unknown, unknown })
     }
 
-    /// What null stands for where it does not stay.
+    /// The value of null where null is not allowed.
     fn nothing(self) -> Value {
         match self {
             Shape::Any | Shape::Custom(_) => Value::Null,
@@ -97,7 +97,7 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// Whether lists belong here, and what their items are.
+    /// The shape of the items if a list is allowed here; otherwise the schema that it violates.
     fn item(self) -> Result<Shape<'s>, &'s Schema> {
         match self {
             Shape::Any => Ok(Shape::Any),
@@ -125,11 +125,11 @@ impl<'s> Custom<'s> {
 
     fn item(self) -> Shape<'s> {
         let item = self.schema.and_then(Schema::item);
-        // What keeps unknown fields keeps them in the items of a list, but not in the fields that it names.
+        // A value that keeps unknown fields keeps them in the items of a list, but not in its named fields.
         self.inside(item, self.keeps_unknown || item.is_some_and(|item| item.preserve_unknown_fields))
     }
 
-    /// What a field is; none: it is dropped.
+    /// The shape of a field; none: it is dropped.
     fn field(self, name: &str) -> Option<Shape<'s>> {
         if self.is_resource {
             match name {
@@ -144,7 +144,7 @@ impl<'s> Custom<'s> {
         let known = self.schema.and_then(|schema| match schema.property(name) {
             Some(property) => Some(Some(property)),
             None => match &schema.additional {
-                // It is named, but nothing in it is.
+                // The field is named, but no field in it is.
                 Additional::Any | Additional::Never => Some(None),
                 Additional::Of(values) => Some(Some(&**values)),
                 Additional::Unsaid => None,
@@ -175,7 +175,8 @@ impl Context<'_> {
         if self.depth <= DEPTH_MAX { Ok(()) } else { Err(self.fail(Error::TooDeep)) }
     }
 
-    /// Records a fault, unless it is a duplicate or there are too many already. Its path is made only if it may be recorded.
+    /// Records an error of the object, unless it is a duplicate or there are too many already. The error is only built
+    /// if there is room for it.
     fn tell<E: serde::de::Error>(&mut self, fault: impl FnOnce() -> Fault) -> Result<(), E> {
         if FAULTS_MAX <= self.faults.len() {
             return Ok(());
@@ -197,7 +198,7 @@ impl Context<'_> {
         charge(self.budget).map_err(|error| self.fail(Error::Budget(error)))
     }
 
-    /// The value that null stands for at a place, charged.
+    /// The value of null at a position, charged.
     fn nothing<E: serde::de::Error>(&mut self, shape: Shape<'_>) -> Result<Value, E> {
         let value = shape.nothing();
         if !value.is_null() {
@@ -210,7 +211,7 @@ impl Context<'_> {
 // === impl Path ===
 
 impl Path<'_> {
-    /// As messages name it.
+    /// The path as messages show it.
     fn name(&self) -> String {
         match self {
             Path::Root => "the object".to_owned(),
@@ -325,7 +326,7 @@ impl Seed<'_, '_, '_> {
     }
 }
 
-/// Puts a field into an object; of two of one name the later counts.
+/// Adds a field to an object; the last of several with one name counts.
 fn put<E: serde::de::Error>(
     fields: &mut Map,
     name: String,
@@ -347,7 +348,7 @@ fn put<E: serde::de::Error>(
     Ok(())
 }
 
-/// Skips an unknown field, within the bound on nesting. Faults inside it are not reported.
+/// Skips an unknown field, within the bound on nesting. Errors inside it are not reported.
 fn skip<'de, A: MapAccess<'de>>(entries: &mut A, path: &Path<'_>, context: &mut Context<'_>) -> Result<(), A::Error> {
     let n_faults = context.faults.len();
     entries.next_value_seed(Seed { shape: Shape::Any, path, context: &mut *context })?;
@@ -379,7 +380,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         let mut number = Value::from(value);
-        // Go prints 5.0 as 5; but where an integer belongs 5.0 is none.
+        // Go prints 5.0 as 5, but does not accept 5.0 as an integer.
         match self.shape {
             Shape::Typed(schema) if schema.value_type != Type::Number => {}
             Shape::Any | Shape::Custom(_) | Shape::Typed(_) => normalize_numbers(&mut number),

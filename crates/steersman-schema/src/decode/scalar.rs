@@ -1,4 +1,4 @@
-//! Scalars: checked against their type, and brought to their canonical text.
+//! Scalars: checked against their type, and converted to their canonical text.
 
 use crate::decode::Error;
 use crate::schema::{Schema, Special, Type};
@@ -8,7 +8,7 @@ use steersman_machinery::{Value, time as times};
 const SECONDS_EXAMPLE: &str = "2006-01-02T15:04:05Z";
 const MICROS_EXAMPLE: &str = "2006-01-02T15:04:05.000000Z";
 
-/// What a schema asks for, in words.
+/// The type that a schema expects, in words.
 pub(crate) fn expected(schema: &Schema) -> &'static str {
     match (schema.special, schema.value_type) {
         (Some(Special::Bytes), _) => "a base64 string",
@@ -80,7 +80,7 @@ fn integer(number: serde_json::Number, format: Option<&str>, path: impl Fn() -> 
     }
 }
 
-/// A value in words, for messages; long ones shortened.
+/// A value in words, for messages; long values are shortened.
 pub(crate) fn found(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -96,7 +96,7 @@ pub(crate) fn found(value: &Value) -> String {
     }
 }
 
-/// The canonical form of a text.
+/// The canonical form of a string.
 enum Canonical {
     Other(String),
     Same,
@@ -130,7 +130,7 @@ fn time(text: &str, micros: bool) -> Option<Canonical> {
     if (rest != "Z" && !is_offset(rest)) || (micros && digits != 6) || digits > 9 {
         return None;
     }
-    // Not a timestamp, which ends before the year 9999 does.
+    // Not parsed as a timestamp, whose range ends before the end of the year 9999.
     let utc = times::to_utc(text)?;
     let n_digits = if micros { 6 } else { 0 };
     if rest == "Z" && digits == n_digits {
@@ -140,7 +140,7 @@ fn time(text: &str, micros: bool) -> Option<Canonical> {
     Some(Canonical::Other(utc.strftime(format).to_string()))
 }
 
-/// Checks base64 as Go's standard encoding does, line breaks allowed, and tells where it breaks.
+/// Checks base64 like Go's standard encoding, which allows line breaks, and returns the offset of the error.
 fn base64(text: &str) -> Result<(), usize> {
     let is_break = |byte: u8| matches!(byte, b'\r' | b'\n');
     let (mut in_quantum, mut quantum_start, mut padding) = (0, 0, 0);

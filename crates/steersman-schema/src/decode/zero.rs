@@ -1,30 +1,30 @@
-//! Empty values: those that Go's `omitempty` drops, and those that Go writes although they were not set.
+//! Empty values: those that Go's `omitempty` drops, and those that Go writes although they are not set.
 
 use crate::schema::{Schema, Special, Type, Zero};
 use steersman_machinery::Value;
 use steersman_machinery::budget::cost;
 use steersman_machinery::value::Map;
 
-/// Drops and writes empty fields of a struct.
+/// Drops and adds empty fields of a struct.
 pub(crate) fn finish(schema: &Schema, fields: &mut Map) {
     drop_empty(schema, fields);
     write_empty(schema, fields);
 }
 
-/// Drops the empty fields of a struct that are not written.
+/// Drops the empty fields of a struct that are not always written.
 pub(crate) fn drop_empty(schema: &Schema, fields: &mut Map) {
     let is_dropped = |name: &str, value: &Value| match schema.properties.get(name).map(|field| field.zero) {
         Some(Zero::Keep) => value.is_null(),
         Some(Zero::Omit) => is_zero(value),
         Some(Zero::Null | Zero::Write) | None => false,
     };
-    // Mostly there is nothing to drop, and looking costs less than a map made anew.
+    // Usually there is nothing to drop, and checking costs less than rebuilding the map.
     if fields.iter().any(|(name, value)| is_dropped(name, value)) {
         fields.retain(|name, value| !is_dropped(name, value));
     }
 }
 
-/// Adds the fields of a struct that Go always writes, if they are missing; returns how much memory they take.
+/// Adds missing fields of a struct that Go always writes; returns their size in memory.
 pub(crate) fn write_empty(schema: &Schema, fields: &mut Map) -> usize {
     let mut bytes = 0;
     for (name, field) in schema.properties.written() {

@@ -1,23 +1,23 @@
 //! FieldsV1: a field set as JSON.
 //!
-//! `{"f:spec": {"f:ports": {".": {}, "k:{\"port\":80}": {".": {}, "f:name": {}}}}}`. A leaf is `{}`; an entry that is a member
-//! itself and has members beneath says so with `.`. Keys come out sorted, so equal sets are equal bytes.
+//! `{"f:spec": {"f:ports": {".": {}, "k:{\"port\":80}": {".": {}, "f:name": {}}}}}`. A leaf is `{}`; an entry that is a
+//! member itself and has members beneath is marked with `.`. Keys are written sorted, so equal sets have equal bytes.
 
 use crate::fields::element::{Element, Literal};
 use crate::fields::{Entry, FieldSet, go};
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// Why a JSON value is no field set.
+/// Why a JSON value is not a field set.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
-    /// A key without the letter and the colon that say what it is.
+    /// A key without one of the prefixes of path elements.
     #[error("{0:?} is not a path element: it must begin with `f:`, `k:`, `v:` or `i:`")]
     Element(String),
-    /// What follows `k:`, `v:` or `i:` cannot be read.
+    /// The rest of the key after `k:`, `v:` or `i:` is invalid.
     #[error("{0:?} is not a path element: an object must follow `k:`, a value `v:`, a number `i:`")]
     Content(String),
-    /// Something other than an object.
+    /// A value other than an object.
     #[error("a field set must be an object, not {0}")]
     Type(String),
 }
@@ -25,15 +25,15 @@ pub enum ParseError {
 // === impl FieldSet ===
 
 impl FieldSet {
-    /// Reads FieldsV1. Path elements of unknown kinds are skipped: a newer version may have written them.
+    /// Decodes FieldsV1. Path elements of unknown kinds are skipped: a newer version may have written them.
     ///
     /// # Errors
-    /// When the value, or one inside it, is neither an object nor null, or a key is no path element.
+    /// When the value, or one inside it, is neither an object nor null, or a key is not a path element.
     pub fn from_value(value: &Value) -> Result<FieldSet, ParseError> {
         Ok(read(value)?.beneath)
     }
 
-    /// Writes FieldsV1.
+    /// Encodes FieldsV1.
     pub fn to_value(&self) -> Value {
         Value::Object(self.to_map())
     }
@@ -50,7 +50,7 @@ impl FieldSet {
     }
 }
 
-/// One level. Whatever has nothing beneath it is a member, whether it says so or not.
+/// Decodes one level. An entry with nothing beneath it is a member, whether it is marked or not.
 fn read(value: &Value) -> Result<Entry, ParseError> {
     let mut entry = Entry::default();
     let fields = match value {
@@ -65,8 +65,8 @@ fn read(value: &Value) -> Result<Entry, ParseError> {
             entry.beneath.entries.push((element, read(value)?));
         }
     }
-    // Keys come sorted as texts, and so do elements that are names. Values sort otherwise; of two ways to write one element
-    // the last counts.
+    // Keys are sorted as texts, and so are elements that are names. Values sort differently; of several keys for one
+    // element the last counts.
     if !entry.beneath.entries.iter().all(|(element, _)| matches!(element, Element::Field(_))) {
         entry.beneath.entries.reverse();
         entry.beneath.entries.sort_by(|(a, _), (b, _)| a.cmp(b));

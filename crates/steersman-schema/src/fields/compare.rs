@@ -1,4 +1,4 @@
-//! What changed between two values of one type.
+//! Compares two values of one type.
 
 use crate::fields::element::{Element, same};
 use crate::fields::shape::{Form, ListForm, MapForm, Node, Split};
@@ -11,15 +11,15 @@ use steersman_machinery::value::Map;
 /// The fields in which a new value differs from an old one. No field is in two of the sets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Comparison {
-    /// In the new value only.
+    /// Fields only in the new value.
     pub added: FieldSet,
-    /// In both, with different values.
+    /// Fields in both, with different values.
     pub modified: FieldSet,
-    /// In the old value only.
+    /// Fields only in the old value.
     pub removed: FieldSet,
 }
 
-/// In what two values differ, at one place and beneath it. Built from the leaves up, so that what is equal costs nothing.
+/// The differences at one position and beneath it. Built from the leaves up, so that equal values cost nothing.
 #[derive(Default)]
 struct Found {
     added: Entry,
@@ -36,12 +36,12 @@ pub fn compare(schema: &Schema, old: &Value, new: &Value) -> Comparison {
 // === impl Comparison ===
 
 impl Comparison {
-    /// Nothing changed.
+    /// Whether nothing changed.
     pub fn is_same(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// The comparison without the fields of a set and their children.
+    /// The comparison without the fields of a set and the fields beneath them.
     #[must_use]
     pub fn without(mut self, fields: &FieldSet) -> Comparison {
         for set in [&mut self.added, &mut self.modified, &mut self.removed] {
@@ -60,7 +60,7 @@ fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Foun
     {
         return found;
     }
-    // Without a schema, the type may have changed with the value: then the old fields are removed and the new ones added.
+    // Without a schema, the type may change with the value: then the old fields are removed and the new ones added.
     let old_form = node.form(old);
     let new_form = node.form(new);
     let is_whole = match (old, new) {
@@ -88,7 +88,7 @@ fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Foun
 // === impl Found ===
 
 impl Found {
-    /// Compares what a form makes of the values; true if it made a whole of them.
+    /// Compares the values according to a form; true if it compared them as a whole.
     fn by_form(&mut self, form: Form<'_>, old: Option<&Value>, new: Option<&Value>) -> bool {
         match form {
             Form::Scalar(_) => self.whole(old, new),
@@ -124,7 +124,7 @@ impl Found {
 
     fn fields(&mut self, map: MapForm<'_>, old: Option<&Map>, new: Option<&Map>) {
         let empty = Map::new();
-        // Both are sorted, so one pass over the two meets every name once, in the order in which sets keep them.
+        // Both are sorted, so one pass over the two visits every name once, in the order of sets.
         let mut old = old.unwrap_or(&empty).iter().peekable();
         let mut new = new.unwrap_or(&empty).iter().peekable();
         loop {
@@ -155,7 +155,7 @@ impl Found {
         };
         let mut elements = of(old, false);
         elements.extend(of(new, true));
-        // Stable: of one element the old items stay before the new ones, each in the order of its list.
+        // The sort is stable: for one element the old items stay before the new ones, each in the order of its list.
         elements.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         for group in elements.chunk_by(|(a, ..), (b, ..)| a == b) {
             let n_old = group.iter().take_while(|(_, is_new, _)| !is_new).count();
@@ -165,7 +165,8 @@ impl Found {
             let new_item = after.first().map(|(.., place)| &new[*place]);
             match (before, after) {
                 ([] | [_], [] | [_]) => self.put(differences(list.item, old_item, new_item), element),
-                // What is there twice is a whole, so becoming that or ceasing to be is coming or going.
+                // Duplicates are compared as a whole, so becoming duplicate or ceasing to be counts as added or
+                // removed.
                 ([_, _, ..], [_, _, ..]) => {
                     let mut pairs = before.iter().zip(after);
                     let is_same = before.len() == after.len()
@@ -189,7 +190,7 @@ impl Found {
         }
     }
 
-    /// Takes in what was found at an element, which comes after all elements before.
+    /// Adds the differences at an element, which comes after all earlier elements.
     fn put(&mut self, found: Found, element: impl Fn() -> Element) {
         let pairs =
             [(&mut self.added, found.added), (&mut self.modified, found.modified), (&mut self.removed, found.removed)];
@@ -200,7 +201,7 @@ impl Found {
         }
     }
 
-    /// Adds what was found otherwise at the same place.
+    /// Adds other differences at the same position.
     fn absorb(&mut self, other: &Found) {
         let pairs = [
             (&mut self.added, &other.added),
@@ -214,7 +215,7 @@ impl Found {
     }
 }
 
-/// The same kind of form.
+/// Whether both forms are of the same kind.
 pub(crate) fn is_like(a: &Form<'_>, b: &Form<'_>) -> bool {
     matches!((a, b), (Form::List(_), Form::List(_)) | (Form::Map(_), Form::Map(_)) | (Form::Scalar(_), Form::Scalar(_)))
 }
@@ -223,7 +224,7 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The fields of an object that has some.
+/// The fields of an object, if it has any.
 fn fields(value: Option<&Value>) -> Option<&Map> {
     value.and_then(Value::as_object).filter(|fields| !fields.is_empty())
 }

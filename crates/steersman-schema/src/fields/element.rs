@@ -1,11 +1,11 @@
-//! One step of a field path, and the path.
+//! One step of a field path, and the whole path.
 
 use crate::fields::go;
 use std::cmp::Ordering;
 use std::fmt;
 use steersman_machinery::Value;
 
-/// One step of a field path. The order of the variants is the order they sort in.
+/// One step of a field path. The order of the variants is their sort order.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Element {
     /// A field of a struct or a key of a map.
@@ -14,11 +14,11 @@ pub enum Element {
     Key(Vec<(String, Literal)>),
     /// The item of a set with this value.
     Value(Literal),
-    /// The item of a list at this place.
+    /// The item of a list at this index.
     Index(i64),
 }
 
-/// A JSON value that compares as Kubernetes compares them: `1` and `1.0` are the same.
+/// A JSON value with Kubernetes' comparison: `1` and `1.0` are equal.
 #[derive(Clone, Debug)]
 pub struct Literal(pub Value);
 
@@ -48,12 +48,12 @@ impl PartialEq for Literal {
 
 impl Eq for Literal {}
 
-/// Whether two values are the same, numbers taken by what they say and not by how they are written.
+/// Whether two values are equal, with numbers compared by value and not by notation.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     order(a, b) == Ordering::Equal
 }
 
-/// Numbers, then strings, booleans, lists, objects and null.
+/// The order: numbers, then strings, booleans, lists, objects and null.
 fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => order_numbers(a, b),
@@ -74,7 +74,7 @@ fn order(a: &Value, b: &Value) -> Ordering {
 fn order_numbers(a: &serde_json::Number, b: &serde_json::Number) -> Ordering {
     match (a.as_i128(), b.as_i128()) {
         (Some(a), Some(b)) => a.cmp(&b),
-        // Adding zero makes -0.0 and 0.0 one.
+        // Adding zero makes -0.0 and 0.0 equal.
         _ => (a.as_f64().unwrap_or(f64::NAN) + 0.0).total_cmp(&(b.as_f64().unwrap_or(f64::NAN) + 0.0)),
     }
 }

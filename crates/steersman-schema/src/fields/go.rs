@@ -1,10 +1,10 @@
-//! Values printed as Go prints them, for the messages and texts that clients match on.
+//! Prints values like Go, for the messages and texts that clients match.
 
 use steersman_machinery::Value;
 
-/// JSON as Go's encoder writes it: `<`, `>`, `&` and two line separators escaped.
+/// JSON as Go's encoder writes it: `<`, `>`, `&` and two line separators are escaped.
 pub(crate) fn json(value: &Value) -> String {
-    // These characters stand in strings only, where an escape means the same.
+    // These characters only occur in strings, where an escape has the same meaning.
     let text = value.to_string();
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return text;
@@ -23,7 +23,7 @@ pub(crate) fn json(value: &Value) -> String {
     escaped
 }
 
-/// A value inside a field path: strings quoted, lists and maps in brackets.
+/// A value inside a field path: strings are quoted, lists and maps in brackets.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),
@@ -36,7 +36,7 @@ pub(crate) fn text(value: &Value) -> String {
     }
 }
 
-/// What `%v` makes of a decoded value: `map[a:1 b:[x y]]`, `<nil>`.
+/// A decoded value as `%v` prints it: `map[a:1 b:[x y]]`, `<nil>`.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

@@ -1,7 +1,7 @@
-//! An applied configuration merged into a live value of the same type.
+//! Merges an applied configuration into a live value of the same type.
 //!
-//! Nothing is taken away here; scalars and wholes are the applied ones. Keyed lists and sets take the order of what is
-//! applied, and what only the live list has stays before the item it stood before.
+//! Nothing is removed here; scalars and atomic values are taken from the applied configuration. Keyed lists and sets
+//! take the order of the applied items, and items that only the live list has stay before the item that they preceded.
 
 use crate::fields::element::Element;
 use crate::fields::shape::{Form, ListForm, MapForm, Node, Split};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// Merges; both values must have been checked against the type.
+/// Merges two values, both of which must have been checked against the type.
 pub(crate) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
     merge_values(Node::root(schema), Some(live), Some(applied)).unwrap_or(Value::Null)
 }
@@ -61,7 +61,7 @@ fn merge_fields(map: MapForm<'_>, live: Option<&Map>, applied: Option<&Map>) -> 
 
 fn merge_items(list: ListForm<'_>, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let (live, applied) = (by_element(list, live), by_element(list, applied));
-    // Of what is live twice nothing can be merged: the applied item takes its place.
+    // Duplicates in the live list cannot be merged: the applied item replaces them.
     let mut live_items: BTreeMap<&Element, Option<&Value>> = BTreeMap::new();
     for (element, item) in &live {
         live_items.entry(element).and_modify(|item| *item = None).or_insert(Some(*item));
@@ -71,7 +71,7 @@ fn merge_items(list: ListForm<'_>, live: &[Value], applied: &[Value]) -> Vec<Val
 
     let mut merged = Vec::with_capacity(live.len().max(applied.len()));
     let (mut at_live, mut at_applied) = (0, 0);
-    // The next applied item that is live too: live items before it in the live list come before it here.
+    // The next applied item that is also live: live items that precede it in the live list precede it here.
     let mut next_shared = 0;
     while at_live < live.len() || at_applied < applied.len() {
         next_shared = next_shared.max(at_applied);

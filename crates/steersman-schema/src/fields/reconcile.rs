@@ -1,14 +1,14 @@
-//! Old records under a newer schema.
+//! Adapts old records to a newer schema.
 //!
-//! A map or list that was granular when a managedFields entry was written may be atomic now: the owner of a part then becomes the
-//! owner of the whole.
-//! The other way round nothing is done; such a record is read as if the field had always been split.
+//! A map or list that was granular when a managedFields entry was written may be atomic now: the owner of a part then
+//! becomes the owner of the whole. In the reverse case nothing is done; such a record is read as if the field had
+//! always been granular.
 
 use crate::fields::shape::{Form, Node, Split};
 use crate::fields::{Element, FieldSet};
 use crate::schema::Schema;
 
-/// Makes the set what it would be, written under this schema; whether that is something else.
+/// Adapts the set to this schema; returns whether it changed.
 pub(crate) fn reconcile(schema: &Schema, set: &mut FieldSet) -> bool {
     reconcile_at(Node::root(schema), set)
 }
@@ -39,7 +39,7 @@ fn reconcile_at(node: Node<'_>, set: &mut FieldSet) -> bool {
     is_changed
 }
 
-/// Whether a list or map is owned as a whole by now.
+/// Whether a list or map is owned as a whole.
 pub(crate) fn is_whole(node: Node<'_>) -> bool {
     match node.form(None) {
         Form::List(list) => matches!(list.split, Split::Atomic),

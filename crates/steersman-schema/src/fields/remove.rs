@@ -1,4 +1,4 @@
-//! A value without the fields of a set.
+//! Removes the fields of a set from a value.
 
 use crate::fields::FieldSet;
 use crate::fields::element::Element;
@@ -6,8 +6,8 @@ use crate::fields::shape::{Form, Node, Split};
 use crate::schema::Schema;
 use steersman_machinery::Value;
 
-/// The value without the members of a set. An atomic map or list is removed as a whole; a map or list whose last item is
-/// removed is removed itself.
+/// The value without the members of a set. An atomic map or list is removed as a whole; a map or list whose last item
+/// is removed is removed itself.
 pub(crate) fn remove(schema: &Schema, value: &Value, fields: &FieldSet) -> Value {
     if fields.is_empty() {
         return value.clone();

@@ -1,8 +1,8 @@
-//! What a schema says about ownership: where a value is a whole, where it is split, and into what.
+//! The ownership types of a schema: which values are owned as a whole, which by their parts, and what those parts are.
 //!
-//! The types are those that `structured-merge-diff` derives from OpenAPI: scalars, lists (atomic, by item, by key) and maps
-//! (atomic or split, with named fields, further ones, or both). Where a schema says nothing, the value decides: maps are
-//! split key by key, everything else is a whole.
+//! The types are those that `structured-merge-diff` derives from OpenAPI: scalars, lists (atomic, by item, by key) and
+//! maps (atomic or granular, with named fields, further ones, or both). Without a schema the value decides: maps are
+//! granular, everything else is atomic.
 
 use crate::definitions::Definitions;
 use crate::fields::element::{Element, Literal};
@@ -10,28 +10,28 @@ use crate::openapi;
 use crate::schema::{Additional, List, Schema, Special, Type, Zero};
 use steersman_machinery::Value;
 
-/// The type of one place in a value.
+/// The type of one position in a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node<'s> {
-    /// Told by a schema.
+    /// Defined by a schema.
     Known(Known<'s>),
-    /// Told by the value: maps are split, lists are wholes.
+    /// Deduced from the value: maps are granular, lists are atomic.
     Deduced,
     /// Inside an atomic value without a schema.
     Opaque,
 }
 
-/// A schema and what it has from where it stands.
+/// A schema with the properties that it inherits from its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known<'s> {
     schema: &'s Schema,
-    /// This or something around it keeps unknown fields.
+    /// Whether this schema or one around it keeps unknown fields.
     preserve: bool,
-    /// `apiVersion`, `kind` and `metadata` are there even where the schema does not name them.
+    /// Whether `apiVersion`, `kind` and `metadata` exist even where the schema does not name them.
     is_resource: bool,
 }
 
-/// What a place is, a value given where the schema leaves it open.
+/// The kind of ownership of a position; the value decides where the schema leaves it open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form<'s> {
     List(ListForm<'s>),
@@ -53,10 +53,10 @@ pub(crate) struct ListForm<'s> {
     pub(crate) item: Node<'s>,
 }
 
-/// How a list comes apart.
+/// How the items of a list are owned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Split<'s> {
-    /// Not at all.
+    /// Not separately.
     Atomic,
     Keys(&'s [Box<str>]),
     Set,
@@ -65,9 +65,9 @@ pub(crate) enum Split<'s> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapForm<'s> {
     pub(crate) is_atomic: bool,
-    /// Names fields.
+    /// The schema of the named fields.
     known: Option<Known<'s>>,
-    /// The type of fields that are not named; none: there may be none.
+    /// The type of further fields; none: no others are allowed.
     further: Option<Node<'s>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct MapForm<'s> {
 impl<'s> Node<'s> {
     /// The type of whole objects of a kind.
     pub(crate) fn root(schema: &'s Schema) -> Node<'s> {
-        // A custom resource without a schema says nothing, not even about its metadata.
+        // A custom resource without a schema does not define even its metadata.
         let target = schema.target();
         let says_nothing = target.properties.is_empty() && target.special.is_none();
         Node::known(schema, false, !says_nothing)
@@ -101,7 +101,7 @@ impl<'s> Node<'s> {
         Node::Known(Known { schema, preserve: false, is_resource: false })
     }
 
-    /// What the place is. Null and nothing are whatever they need to be.
+    /// The form of the position. Null and absent values take the form that the type demands.
     pub(crate) fn form(self, value: Option<&Value>) -> Form<'s> {
         let inner = match self {
             Node::Known(known) => return known.form(),
@@ -166,7 +166,7 @@ impl<'s> Known<'s> {
             Additional::Never => None,
             Additional::Unsaid => (self.preserve || target.properties.is_empty()).then_some(Node::Deduced),
         };
-        // Whatever an extension holds has one owner.
+        // The content of an extension has one owner.
         let is_extension = target.special == Some(Special::RawExtension);
         MapForm { is_atomic: is_extension || self.schema.is_atomic_map(), known: Some(self), further }
     }
@@ -175,7 +175,7 @@ impl<'s> Known<'s> {
     fn named(self, name: &str) -> Option<Node<'s>> {
         let property = self.schema.property(name);
         if self.is_resource && name == "metadata" {
-            // A custom resource's schema may restrict the name; what metadata is, it cannot change.
+            // A custom resource's schema may restrict the name, but cannot change the type of the metadata.
             let own = property.filter(|property| property.reference().is_some());
             let metadata = own.unwrap_or_else(|| Definitions::object_meta(self.schema.edition));
             return Some(Node::known(metadata, false, false));
@@ -201,7 +201,7 @@ impl<'s> MapForm<'s> {
         self.known.and_then(|known| known.named(name))
     }
 
-    /// The schema says nothing about any field.
+    /// Whether the schema does not define any field.
     pub(crate) fn is_deduced(&self) -> bool {
         let names_none = self.known.is_none_or(|known| known.schema.target().properties.is_empty());
         names_none && matches!(self.further, Some(Node::Deduced | Node::Opaque))
@@ -214,7 +214,7 @@ impl ListForm<'_> {
     /// The path element of an item of a set or keyed list.
     ///
     /// # Errors
-    /// In the words of kube-apiserver, when the item cannot be told from the others.
+    /// In the words of kube-apiserver, when the item has no valid key.
     pub(crate) fn element(&self, item: &Value) -> Result<Element, String> {
         match self.split {
             Split::Keys(keys) => self.key(keys, item),
@@ -234,7 +234,7 @@ impl ListForm<'_> {
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
-        // A key that is left out is left out of the path too; one that is there has to be.
+        // A key that is absent and has no default is left out of the path; at least one must be present.
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
             if let Some(value) = fields.get(key.as_ref()).cloned().or_else(|| self.key_default(key)) {
@@ -252,8 +252,8 @@ impl ListForm<'_> {
         Ok(Element::Key(values))
     }
 
-    /// The key of an item that does not say it: its default. A field of a built-in kind that is always written has its empty value as
-    /// default.
+    /// The value of a key that an item does not have: its default, or its empty value if it is a field of a built-in
+    /// kind that is always written.
     fn key_default(&self, key: &str) -> Option<Value> {
         let Node::Known(known) = self.item else { return None };
         let key = known.schema.property(key)?;

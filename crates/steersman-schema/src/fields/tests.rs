@@ -1,4 +1,4 @@
-//! Field sets: what a value names, what two values differ in, and the laws of the algebra.
+//! Tests of field sets: the fields of a value, the differences of two values, and the laws of the algebra.
 
 use crate::fields::compare;
 use crate::fields::element::{Element, Literal, Path, same};

@@ -1,4 +1,4 @@
-//! A value and its type: whether they fit, and which fields the value names.
+//! Values and their types: whether a value matches, and the fields that it sets.
 
 use crate::decode::scalar::found;
 use crate::fields::element::{Element, Path};
@@ -10,12 +10,13 @@ use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// More faults of one value are not looked for: each has its path, and together they are one message.
+/// The maximum number of errors of one value: each has its path, and together they are one message.
 const FAULTS_MAX: usize = 100;
-/// Once the paths of the faults have more bytes the later ones are left out.
+/// Once the paths of the errors exceed this size, later errors are left out.
 const PATH_BYTES_MAX: usize = 1 << 20;
 
-/// Why a value does not fit its type. What clients match on, such as `field not declared in schema`, is worded as upstream.
+/// Why a value does not match its type. Messages that clients match, such as `field not declared in schema`, are
+/// upstream's.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Mismatch(Vec<Fault>);
 
@@ -25,7 +26,7 @@ struct Fault {
     message: String,
 }
 
-/// Whether a keyed list or a set may hold the same item twice. Stored objects may, as older rules let them.
+/// Whether a keyed list or a set may contain duplicates. Stored objects may, because older rules allowed it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Duplicates {
     Allow,
@@ -35,7 +36,7 @@ pub(crate) enum Duplicates {
 // === impl FieldSet ===
 
 impl FieldSet {
-    /// The fields that a value sets: those that its applier then owns.
+    /// The fields that a value sets, which its applier then owns.
     pub fn of(schema: &Schema, value: &Value) -> FieldSet {
         let mut root = Entry::default();
         name_fields(Node::root(schema), value, &mut root);
@@ -83,7 +84,7 @@ fn name_items(list: ListForm<'_>, items: &[Value], here: &mut Entry) {
     elements.sort_by(|(a, _), (b, _)| a.cmp(b));
     for (element, item) in elements {
         if here.beneath.entries.last().is_some_and(|(last, _)| *last == element) {
-            // What is there twice is owned as a whole.
+            // Duplicates are owned as a whole.
             here.beneath.entries.last_mut().into_iter().for_each(|(_, entry)| entry.beneath = FieldSet::EMPTY);
             continue;
         }
@@ -94,7 +95,7 @@ fn name_items(list: ListForm<'_>, items: &[Value], here: &mut Entry) {
 }
 
 fn name_entries(map: MapForm<'_>, fields: &Map, here: &mut Entry) {
-    // Fields come sorted, as the set keeps them.
+    // The fields of the object and the entries of the set are both sorted.
     for (name, value) in fields {
         let mut entry = Entry::default();
         if let Some(node) = map.field(name) {
@@ -110,21 +111,21 @@ fn name_entries(map: MapForm<'_>, fields: &Map, here: &mut Entry) {
 
 // === validate ===
 
-/// Checks that a value fits its type. Of the fields of one object that are not in the schema the first is told.
+/// Checks that a value matches its type. Of the undeclared fields of one object only the first is reported.
 ///
 /// # Errors
-/// Every fault, each with its path.
+/// All errors, each with its path.
 pub(crate) fn validate(schema: &Schema, value: &Value, duplicates: Duplicates) -> Result<(), Mismatch> {
     let mut check = Check { duplicates, faults: Vec::new(), n_path_bytes: 0 };
     check.value(Node::root(schema), value);
     if check.faults.is_empty() { Ok(()) } else { Err(Mismatch(check.faults)) }
 }
 
-/// A walk that collects faults. Their paths grow from the end on the way back, so a value that fits costs no path.
+/// A walk that collects errors. Their paths are built from the end while returning, so a valid value builds no path.
 struct Check {
     duplicates: Duplicates,
     faults: Vec<Fault>,
-    /// How many bytes the paths of the faults have.
+    /// The total size of the paths.
     n_path_bytes: usize,
 }
 
@@ -207,12 +208,12 @@ impl Check {
         FAULTS_MAX <= self.faults.len()
     }
 
-    /// The faults from one on were found beneath this element.
+    /// Prepends an element to the paths of the errors from `first` on.
     fn came_from(&mut self, first: usize, element: &Element) {
         if self.faults.len() <= first {
             return;
         }
-        // A name may be as long as the value, and each fault beneath it has it in its path.
+        // A name may be as long as the value, and is repeated in the path of each error beneath it.
         self.n_path_bytes += (self.faults.len() - first) * element.to_string().len();
         if PATH_BYTES_MAX < self.n_path_bytes {
             self.faults.truncate(first.max(1));

@@ -1,7 +1,7 @@
-//! Questions about FieldsV1 as it is written, answered without reading it as a set.
+//! Queries on encoded FieldsV1 without decoding it into a set.
 //!
-//! Elements are compared as texts. That is exact for names alone: a value can be written in several ways, such as `1` and
-//! `1.0`, so a caller whose set has other elements reads the written one as a set instead.
+//! Elements are compared as texts. That is exact only for names: a value can be written in several ways, such as `1`
+//! and `1.0`, so a caller whose set has other elements decodes the FieldsV1 instead.
 
 use crate::fields::reconcile::is_whole;
 use crate::fields::shape::{Form, Node};
@@ -10,20 +10,20 @@ use crate::schema::Schema;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// The sign that an entry is a member although there are members beneath it.
+/// The key that marks an entry with members beneath it as a member itself.
 const MEMBER: &str = ".";
 /// Maps with more keys than this are searched by key.
 const LARGE: usize = 32;
 
 impl FieldSet {
-    /// Whether all elements of the set are names of fields.
+    /// Whether all elements of the set are field names.
     pub(crate) fn has_names_only(&self) -> bool {
         self.entries
             .iter()
             .all(|(element, entry)| matches!(element, Element::Field(_)) && entry.beneath.has_names_only())
     }
 
-    /// Whether a path of this set, which has names only, is in a written one.
+    /// Whether any path of this set, which has names only, is in an encoded one.
     pub(crate) fn overlaps(&self, written: &Map) -> bool {
         self.entries.iter().any(|(element, entry)| {
             let Some(found) = find(written, element) else { return false };
@@ -31,7 +31,7 @@ impl FieldSet {
         })
     }
 
-    /// Whether every path of this set, which has names only, is in a written one.
+    /// Whether every path of this set, which has names only, is in an encoded one.
     pub(crate) fn is_within(&self, written: &Map) -> bool {
         self.entries.iter().all(|(element, entry)| {
             let Some(found) = find(written, element) else { return false };
@@ -40,7 +40,7 @@ impl FieldSet {
     }
 }
 
-/// Whether a written set can be read, and reading it and reconciling it with a schema would leave it as it is.
+/// Whether an encoded set can be decoded, and reconciling it with a schema would not change it.
 pub(crate) fn is_settled(schema: &Schema, written: &Map) -> bool {
     is_settled_at(Node::root(schema), written)
 }
@@ -59,17 +59,18 @@ fn is_settled_at(node: Node<'_>, written: &Map) -> bool {
             (Some(("f:" | "i:" | "k:" | "v:", _)), _) => None,
             _ => return false,
         };
-        // What the schema does not know is not reconciled, and neither is what is beneath it.
+        // Fields that the schema does not declare are not reconciled, and neither are those beneath them.
         let inner = inner.filter(|_| !is_deduced).unwrap_or(Node::Deduced);
         let has_beneath = found.keys().any(|key| key != MEMBER);
         !(has_beneath && is_whole(inner)) && is_settled_at(inner, found)
     })
 }
 
-/// What is written at a name.
+/// The entry of a name.
 fn find<'w>(written: &'w Map, element: &Element) -> Option<&'w Map> {
     let Element::Field(name) = element else { return None };
-    // All but a few maps are small, and no key is made to be looked up in those. In a large one each search would be as long as it is.
+    // Most maps are small, and are searched linearly without building a key. In a large one each linear search would
+    // take too long.
     if LARGE < written.len() {
         return written.get(&["f:", name].concat()).and_then(Value::as_object);
     }
@@ -77,7 +78,7 @@ fn find<'w>(written: &'w Map, element: &Element) -> Option<&'w Map> {
     found.and_then(|(_, value)| value.as_object())
 }
 
-/// Whether an entry is itself in the set: it says so, or there is nothing beneath it.
+/// Whether an entry is itself in the set: it is marked as a member, or has nothing beneath it.
 fn is_member(found: &Map) -> bool {
     found.is_empty() || found.contains_key(MEMBER)
 }

@@ -5,18 +5,18 @@ use crate::json_path::{JsonPath, parse};
 use std::cmp::Ordering;
 use steersman_machinery::Value;
 
-/// What items of a list must be to be found.
+/// The condition that items of a list must meet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Filter {
     left: Operand,
-    /// None: the left side must be there.
+    /// None: the left side must exist.
     test: Option<(Operator, Operand)>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Operand {
     Literal(Value),
-    /// Beginning at the item.
+    /// A path that begins at the item.
     Path(JsonPath),
 }
 
@@ -31,7 +31,7 @@ enum Operator {
 }
 
 impl Filter {
-    /// Reads what stands between `?(` and `)`.
+    /// Parses the text between `?(` and `)`.
     pub(crate) fn parse(text: &str) -> Option<Filter> {
         let Some(start) = text.find(['=', '!', '<', '>']).filter(|start| !is_quoted(text, *start)) else {
             return Some(Filter { left: Operand::parse(text)?, test: None });
@@ -50,7 +50,7 @@ impl Filter {
         Some(Filter { left: Operand::parse(left)?, test: Some((operator, Operand::parse(&rest[end..])?)) })
     }
 
-    /// Whether an item is found. What cannot be compared does not match.
+    /// Whether an item matches. Values that cannot be compared do not match.
     pub(crate) fn matches(&self, item: &Value, visits: &mut Visits<'_>) -> bool {
         let Some(left) = self.left.value(item, visits) else { return false };
         let Some((operator, right)) = &self.test else { return true };
@@ -93,7 +93,7 @@ impl Operand {
     }
 }
 
-/// Whether a place lies inside a quoted text.
+/// Whether a position lies inside a quoted string.
 fn is_quoted(text: &str, place: usize) -> bool {
     let mut quote = None;
     for char in text[..place].chars() {

@@ -1,12 +1,12 @@
-//! Reading paths.
+//! Parses paths.
 
 use crate::json_path::filter::Filter;
 use crate::json_path::{PATH_BYTES_MAX, ParseError, STEPS_MAX, Step};
 
-/// Filters within filters are read no deeper.
+/// The maximum nesting of filters.
 const DEPTH_MAX: usize = 8;
 
-/// Reads all steps of a path.
+/// Parses all steps of a path.
 pub(crate) fn steps(text: &str) -> Result<Vec<Step>, ParseError> {
     match text.chars().next() {
         None => return Err(ParseError::Empty),
@@ -52,7 +52,7 @@ fn step(rest: &str) -> Option<(Step, &str)> {
     named(after)
 }
 
-/// A name up to the next `.` or `[`; a backslash takes the next character as it is.
+/// A name up to the next `.` or `[`; a backslash escapes the next character.
 fn named(rest: &str) -> Option<(Step, &str)> {
     let mut name = String::new();
     let mut chars = rest.char_indices();
@@ -103,7 +103,7 @@ fn bracketed(rest: &str) -> Option<(Step, &str)> {
     }
 }
 
-/// One of what stands between brackets, up to the `,` or `]` behind it.
+/// One alternative between brackets, up to the `,` or `]` after it.
 fn alternative(rest: &str) -> Option<(Step, &str)> {
     if let Some(quote) = rest.chars().next().filter(|char| matches!(char, '\'' | '"')) {
         let (name, behind) = quoted(&rest[1..], quote)?;
@@ -129,7 +129,7 @@ fn slice(inside: &str) -> Option<Step> {
     parts.next().is_none().then(|| Step::Slice { start: start.unwrap_or(0), end, step })
 }
 
-/// Where the `)` is that closes a filter: not inside a quoted text, nor of a filter within.
+/// The position of the `)` that closes a filter: not inside a quoted string, nor of a nested filter.
 fn filter_end(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut depth = 0;
@@ -150,7 +150,7 @@ fn filter_end(text: &str) -> Option<usize> {
     None
 }
 
-/// The text up to its closing quote, and what is behind that.
+/// The text up to its closing quote, and the rest after it.
 pub(crate) fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut out = String::new();
     let mut chars = text.char_indices();

@@ -1,19 +1,19 @@
-//! Finding the first thing that a path leads to: depth first, and no further than to it.
+//! Finds the first value at a path: depth first, and no further than needed.
 
 use crate::json_path::{Step, place};
 use steersman_machinery::Value;
 
-/// Visits that need no counting of what there is.
+/// Visits allowed before the values are counted.
 const FREE_VISITS: usize = 256;
 
-/// How often a search may visit a value, on average. One `..` visits each twice and a filter once more; what goes beyond is
-/// many searches nested, whose visits would multiply.
+/// The average number of visits per value that a search may use. One `..` visits each value twice, and a filter once
+/// more; more visits come from nested searches, whose visits would multiply.
 const VISITS_PER_VALUE: usize = 16;
 
-/// The visits that a search has left, those of its filters included.
+/// The remaining visits of a search, including those of its filters.
 pub(crate) struct Visits<'v> {
     left: usize,
-    /// What the rest is measured by, once the free ones are used up.
+    /// The value that is counted for the limit once the free visits are used up.
     uncounted: Option<&'v Value>,
 }
 
@@ -33,14 +33,14 @@ impl<'v> Visits<'v> {
     }
 }
 
-/// The first value that the steps lead to.
+/// The first value at the end of the steps.
 pub(crate) fn first<'v>(steps: &[Step], here: &'v Value, visits: &mut Visits<'_>) -> Option<&'v Value> {
     visits.take()?;
     let Some((step, rest)) = steps.split_first() else { return Some(here) };
     through(step, rest, here, visits)
 }
 
-/// The first that the rest of the steps leads to from where this one does.
+/// The first value at the end of this step and the rest.
 fn through<'v>(step: &Step, rest: &[Step], here: &'v Value, visits: &mut Visits<'_>) -> Option<&'v Value> {
     match step {
         Step::Descendants => descend(rest, here, visits),

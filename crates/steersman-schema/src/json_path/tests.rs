@@ -1,4 +1,4 @@
-//! Paths: what they read, what they find and set, and what is no path.
+//! Tests of paths: parsing, finding, setting, and errors.
 
 use crate::json_path::JsonPath;
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ fn searches_upon_searches_end() {
     assert_eq!(get(&format!("{}b", ".".repeat(60)), &small), None);
     assert_eq!(get(&format!("{}a[0]", ".".repeat(60)), &small), Some(json!(1)));
     assert!(JsonPath::parse(&".".repeat(60)).is_err());
-    // Every `[*,*,*]` would triple the visits, every `..*` go through all that is below.
+    // Without bounds, every `[*,*,*]` would triple the visits, and every `..*` visit all values below.
     let deep = (0..60).fold(json!(0), |inner, _| json!([inner]));
     assert_eq!(get(&format!(".{}.b", "[*,*,*]".repeat(60)), &deep), None);
     assert_eq!(get(&format!(".{}.b", "..*".repeat(30)), &deep), None);

@@ -1,8 +1,8 @@
 //! Server-side apply.
 //!
-//! The configuration is merged into the live object by the schema. Fields that the manager applied before and has left out now
-//! are removed, unless another manager owns them. A change of a field that another manager owns is a conflict; with force, the
-//! field becomes this manager's.
+//! The configuration is merged into the live object by the schema. Fields that the manager applied before and now
+//! leaves out are removed, unless another manager owns them. A change of a field that another manager owns is a
+//! conflict; with force, the field becomes this manager's.
 
 use crate::fields::compare;
 use crate::fields::element::same;
@@ -16,22 +16,22 @@ use steersman_machinery::status::Cause;
 use steersman_machinery::value;
 use steersman_machinery::{GroupVersion, Value};
 
-/// The owner of what was there before anybody applied or was recorded.
+/// The owner of fields that were set before the first apply or record.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// What to do about fields that other managers own.
+/// The treatment of fields that other managers own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OnConflict {
-    /// Take them.
+    /// Take ownership.
     Force,
     /// Refuse to apply.
     Refuse,
 }
 
-/// Why a configuration was not applied. What is displayed is the message for the client.
+/// Why a configuration was not applied. Display gives the message for the client.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ApplyError {
-    /// The object would be too large, too much would be computed, or the request is given up.
+    /// The object would be too large, too much would be computed, or the request was canceled.
     #[error(transparent)]
     Budget(#[from] budget::Error),
     /// Other managers own fields that would change.
@@ -42,10 +42,10 @@ pub enum ApplyError {
         /// One cause for each.
         causes: Vec<Cause>,
     },
-    /// The live object does not fit the schema or does not convert: what is asked for cannot be done to it.
+    /// The live object does not match the schema or cannot be converted, so the request cannot be processed.
     #[error("{0}")]
     Invalid(String),
-    /// The request is no request to apply this kind, or the configuration does not fit the schema.
+    /// The request does not apply this kind, or the configuration does not match the schema.
     #[error("{0}")]
     Malformed(String),
 }
@@ -57,13 +57,14 @@ enum Failure {
     Malformed(String),
 }
 
-/// Applies a configuration, as it was sent, to the live object, none if it does not exist.
+/// Applies a configuration, as sent, to the live object, if there is one.
 ///
-/// The result is the object to go on with, in the request's version, with its record; what it carries as `resourceVersion`
-/// or `uid` the client sent or the live object has. It still has to be decoded and defaulted like any object.
+/// The result is the object to continue with, in the request's version, with its record; its `resourceVersion` and
+/// `uid` come from the client or the live object. It still has to be decoded and defaulted like any object.
 ///
 /// # Errors
-/// When other managers own fields that would change, or the configuration does not fit the schema or is of another kind.
+/// When other managers own fields that would change, or the configuration does not match the schema or is of another
+/// kind.
 pub fn on_apply(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -76,7 +77,7 @@ pub fn on_apply(
     let invalid = |error: RecordError| ApplyError::Invalid(chain(&error));
     let (mut record, object) = match live {
         Some(live) => {
-            // A stored object: its record is as the server has written it.
+            // A stored object, whose record was written by the server.
             let mut entries = Record::entries(live).cloned().unwrap_or_default();
             let record = Record::take_over(&mut entries)
                 .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {}", chain(&error))))?;
@@ -108,7 +109,7 @@ pub fn on_apply(
         Failure::Invalid(message) => ApplyError::Invalid(message),
         Failure::Malformed(message) => ApplyError::Malformed(message),
     })?;
-    // Where the budget was exceeded on the way, what was computed is not whole.
+    // If the budget was exceeded on the way, the result is incomplete.
     kind.budget.check()?;
     if is_kubectl {
         last_applied::keep_up(&mut object, applied);
@@ -117,15 +118,15 @@ pub fn on_apply(
     Ok(object)
 }
 
-/// Charges the walks over both values that an apply makes. The merged object is no larger than both, and is decoded by the caller, who
-/// charges it then.
+/// Charges the walks over both values that an apply makes. The merged object is no larger than both together; its
+/// decoding is charged by the caller.
 fn charge(kind: &Kind<'_>, live: Option<&Value>, applied: &Value) -> Result<(), budget::Error> {
     const WALKS: usize = 10;
     let n_items: usize = live.into_iter().chain([applied]).map(|value| cost::of(value).0).sum();
     kind.budget.work(WALKS * n_items)
 }
 
-/// The configuration is of this kind and version, and brings no record of its own.
+/// Checks that the configuration is of this kind and version, and has no record of its own.
 fn check_request(kind: &Kind<'_>, applied: &Value) -> Result<(), ApplyError> {
     let text = |key: &str| value::str_at(applied, &[key]).unwrap_or_default();
     let Some(version) = GroupVersion::parse(text("apiVersion")) else {
@@ -141,7 +142,7 @@ fn check_request(kind: &Kind<'_>, applied: &Value) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// One attempt, on an object that carries no record.
+/// One attempt, on an object without its record.
 fn apply(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -180,7 +181,7 @@ fn apply(
     losses.take_from(&mut record);
     if let Some(owned) = record.0.get_mut(&manager) {
         engine::leave_ownable(owned.fields_mut());
-        // An apply that leaves the object as it is is not worth a new time.
+        // An apply that changes nothing does not update the time.
         if !same(live, &object) {
             owned.time = Some(writer.time.to_owned());
         }
@@ -196,7 +197,7 @@ fn does_not_fit(kind: &Kind<'_>, which: &str, object: &Value, mismatch: &Mismatc
     format!("failed to create typed {which} object ({namespace}/{name}; {group}/{version}, Kind={kind}): {mismatch}")
 }
 
-/// An error with what caused it, in one line.
+/// An error with its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Conflicts of an apply, with the messages of kube-apiserver: kubectl and scripts parse them.
+//! Conflicts of an apply, with kube-apiserver's messages, which kubectl and scripts parse.
 
 use crate::fields::{FieldSet, Path, Room};
 use crate::managed::record::{Manager, Operation};
@@ -8,9 +8,9 @@ use steersman_machinery::status::Cause;
 
 const REASON: &str = "FieldManagerConflict";
 
-/// More conflicts are counted and not told.
+/// Further conflicts are counted and not listed.
 const TOLD_MAX: usize = 1000;
-/// Nor are more once their paths have so many bytes.
+/// The maximum size of the listed paths together.
 const TOLD_BYTES_MAX: usize = 1 << 20;
 
 /// The fields that the apply would change, by the other managers that own them.
@@ -23,7 +23,7 @@ impl Conflicts {
         Conflicts(contested.iter().map(|(manager, fields)| (manager.clone(), fields.clone())).collect())
     }
 
-    /// The conflicts about fields that a set does not have.
+    /// The conflicts about fields that are not in a set.
     pub(crate) fn outside(self, allowed: &FieldSet) -> Conflicts {
         let outside = self.0.into_iter().map(|(manager, mut fields)| {
             fields.subtract(allowed);
@@ -36,7 +36,7 @@ impl Conflicts {
         self.0.is_empty()
     }
 
-    /// One cause for each field of each owner.
+    /// One cause for each field of each manager.
     pub(crate) fn causes(&self) -> Vec<Cause> {
         let cause = |manager: &Manager, path: &Path| Cause {
             reason: REASON.to_owned(),
@@ -47,7 +47,7 @@ impl Conflicts {
         told.iter().flat_map(|(manager, paths)| paths.iter().map(move |path| cause(manager, path))).collect()
     }
 
-    /// The paths that are told, by their owners.
+    /// The listed paths, by manager.
     fn told(&self) -> Vec<(&Manager, Vec<Path>)> {
         let mut room = Room { n_paths: TOLD_MAX, n_bytes: TOLD_BYTES_MAX };
         self.0.iter().map(|(manager, fields)| (manager, fields.first_paths(&mut room))).collect()

@@ -1,4 +1,4 @@
-//! The rules by which a change moves ownership, common to updates and apply.
+//! The ownership changes that updates and applies have in common.
 
 use crate::fields::{Comparison, FieldSet, compare, reconcile, remove};
 use crate::managed::Kind;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use steersman_machinery::Value;
 
-/// Fields that are never owned.
+/// Fields that no manager owns.
 static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_names(&[
         &["apiVersion"],
@@ -26,22 +26,22 @@ static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     ])
 });
 
-/// What a change takes from each owner.
+/// The fields that a change takes from each manager.
 pub(crate) struct Losses {
-    /// Fields whose values change or come to be: the writer's now, or a conflict.
+    /// Fields whose values are changed or added: they become the writer's, or are a conflict.
     pub(crate) contested: BTreeMap<Manager, FieldSet>,
-    /// What is gone from the object and was theirs, in each owner's version.
+    /// Owned fields that are removed from the object, in the version of each manager.
     gone: BTreeMap<Manager, FieldSet>,
-    /// Owners whose version is not served any more.
+    /// Managers whose version is no longer served.
     stranded: Vec<Manager>,
 }
 
-/// Removes the fields that are never owned.
+/// Removes the fields that no manager owns.
 pub(crate) fn leave_ownable(fields: &mut FieldSet) {
     fields.subtract(&NEVER_OWNED);
 }
 
-/// Brings old records to the schemas of today; those of versions not served any more are dropped.
+/// Adapts old records to the current schemas; records of versions that are no longer served are dropped.
 pub(crate) fn reconcile_record(kind: &Kind<'_>, record: &mut Record) {
     record.0.retain(|_, owned| match kind.schema_at(&owned.api_version) {
         Some(schema) => {
@@ -54,7 +54,7 @@ pub(crate) fn reconcile_record(kind: &Kind<'_>, record: &mut Record) {
     });
 }
 
-/// What a change takes from all owners but one.
+/// The fields that a change takes from all managers but the writer.
 pub(crate) fn losses(
     kind: &Kind<'_>,
     record: &Record,
@@ -98,7 +98,7 @@ pub(crate) fn losses(
 // === impl Losses ===
 
 impl Losses {
-    /// Takes the losses from a record; owners left with nothing leave it.
+    /// Removes the losses from a record, and managers that own nothing afterwards.
     pub(crate) fn take_from(&self, record: &mut Record) {
         for manager in &self.stranded {
             record.0.remove(manager);
@@ -137,14 +137,14 @@ pub(crate) fn prune(
     let merged = convert(&merged, &last.api_version)?;
     let last_fields = last.fields.with_named_fields(schema);
 
-    // First all fields applied last time are removed, then those that have an owner are added back, in each version.
+    // First all fields of the last apply are removed; then those that have an owner are added back, in each version.
     let mut pruned = remove::remove(schema, &merged, &last_fields);
     let mut owned_in: BTreeMap<&str, FieldSet> = BTreeMap::new();
     for owned in record.0.values() {
         owned_in.entry(&owned.api_version).or_default().add(&owned.fields);
     }
     let mut whole = merged.clone();
-    // The version pruned in comes first: other versions may not convert without what comes back in it.
+    // The version of the last apply comes first: other versions may not convert without the fields that it adds back.
     let first = owned_in.remove_entry(last.api_version.as_str());
     for (version, owned) in first.into_iter().chain(owned_in) {
         let Some(schema) = kind.schema_at(version) else {
@@ -157,7 +157,7 @@ pub(crate) fn prune(
         pruned = remove::remove(schema, &whole, &all.difference(&kept));
     }
 
-    // Fields without an owner were not this applier's to remove.
+    // Fields that are missing for other reasons, because they had no owner, are kept.
     let left = FieldSet::of(schema, &convert(&pruned, &last.api_version)?).with_named_fields(schema);
     let all = FieldSet::of(schema, &merged).with_named_fields(schema);
     let taken = all.difference(&left).intersection(&last_fields);

@@ -1,8 +1,8 @@
-//! kubectl's way from applying on the client to applying on the server.
+//! kubectl's migration from client-side apply to server-side apply.
 //!
-//! What `kubectl apply` did on the client it wrote down in an annotation. When the manager `kubectl` then applies on the
-//! server, fields that the annotation names and that still have their values are taken over without a conflict, and the
-//! annotation is kept up, so that kubectl may go back.
+//! Client-side `kubectl apply` stores the applied configuration in an annotation. When the manager `kubectl` then
+//! applies on the server, fields that the annotation names and that still have their values are taken over without a
+//! conflict, and the annotation is kept up to date, so that kubectl may go back.
 
 use crate::fields::typed::{self, Duplicates};
 use crate::fields::{FieldSet, compare, go};
@@ -10,15 +10,15 @@ use crate::managed::Kind;
 use steersman_machinery::Value;
 use steersman_machinery::value;
 
-/// The manager this is done for; every other may choose its own way.
+/// The manager for which this is done; others may migrate in their own way.
 pub(crate) const KUBECTL: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const PATH: [&str; 3] = ["metadata", "annotations", ANNOTATION];
-/// All keys and values of an object's annotations together may have this many bytes.
+/// The maximum size of all keys and values of an object's annotations together.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
-/// The fields that the annotation names and that the live object still has as named. None: there is nothing to go by.
+/// The fields in the annotation that the live object still has with the same values. None: the annotation is unusable.
 pub(crate) fn still_applied(kind: &Kind<'_>, live: &Value) -> Option<FieldSet> {
     let last: Value = serde_json::from_str(value::str_at(live, &PATH)?).ok()?;
     if value::str_at(&last, &["apiVersion"])? != kind.api_version() {

@@ -1,4 +1,4 @@
-//! The record itself: `metadata.managedFields` read and written.
+//! Reads and writes `metadata.managedFields`.
 
 use crate::fields::{FieldSet, ParseError};
 use std::collections::BTreeMap;
@@ -6,45 +6,45 @@ use steersman_machinery::value::{self, Map};
 use steersman_machinery::{Value, time as times};
 
 const PATH: [&str; 2] = ["metadata", "managedFields"];
-/// More entries of updates than this are folded into one.
+/// The maximum number of entries of updates; older ones are merged.
 pub(crate) const UPDATERS_MAX: usize = 10;
 const FOLDED: &str = "ancient-changes";
 
-/// Why a record cannot be read or kept up.
+/// Why a record cannot be read or updated.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// An object does not convert to the version a record was written in.
+    /// An object cannot be converted to the version in which a record was written.
     #[error("{0}")]
     Conversion(String),
-    /// An entry's set of fields cannot be read.
+    /// The FieldsV1 of an entry cannot be parsed.
     #[error("the fields of entry {index} of metadata.managedFields cannot be read")]
     Fields {
-        /// Its place in the list.
+        /// The index in the list.
         index: usize,
-        /// What is wrong with it.
+        /// The error of the parser.
         #[source]
         source: ParseError,
     },
-    /// An entry lacks something or says something unknown.
+    /// An entry is incomplete or has an unknown value.
     #[error("entry {index} of metadata.managedFields is invalid: {fault}")]
     Entry {
-        /// Its place in the list.
+        /// The index in the list.
         index: usize,
-        /// What is wrong with it.
+        /// The error of the entry.
         fault: String,
     },
 }
 
-/// Owners and what each owns.
+/// Each manager with the fields that it owns.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Record(pub(crate) BTreeMap<Manager, Owned>);
 
-/// An owner. The same manager owns apart what it updated, what it applied, and what it wrote through a subresource.
+/// A manager. Updates, applies and writes through a subresource of the same manager are separate.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Manager {
     pub(crate) name: String,
     pub(crate) operation: Operation,
-    /// Empty for what was applied: each apply says all anew, in whatever version.
+    /// Empty for applies: each apply replaces all fields, whatever its version.
     pub(crate) api_version: String,
     pub(crate) subresource: String,
 }
@@ -55,13 +55,13 @@ pub(crate) enum Operation {
     Update,
 }
 
-/// What an owner owns.
+/// The fields of a manager.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Owned {
     pub(crate) fields: FieldSet,
-    /// The same as FieldsV1, if the server has written it and it has not changed since.
+    /// The FieldsV1 that the server has written, if the fields have not changed since.
     pub(crate) written: Option<Value>,
-    /// The version the fields are named in.
+    /// The version in which the fields are named.
     pub(crate) api_version: String,
     pub(crate) time: Option<String>,
 }
@@ -69,17 +69,17 @@ pub(crate) struct Owned {
 // === impl Record ===
 
 impl Record {
-    /// Reads the record of an object; one without any has an empty one.
+    /// Reads the record of an object; empty if it has none.
     pub(crate) fn of(object: &Value) -> Result<Record, RecordError> {
         Record::read(value::at(object, &PATH))
     }
 
-    /// The entries of an object.
+    /// The `managedFields` of an object.
     pub(crate) fn entries(object: &Value) -> Option<&Value> {
         value::at(object, &PATH)
     }
 
-    /// Reads entries that the server has written, and takes their fields to write them again as they are.
+    /// Reads entries that the server has written, and moves their FieldsV1 out, to be written again unchanged.
     pub(crate) fn take_over(entries: &mut Value) -> Result<Record, RecordError> {
         let mut record = Record::default();
         for (index, entry) in entries.as_array_mut().into_iter().flatten().enumerate() {
@@ -100,7 +100,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Whether an object asks for its record to be forgotten: an empty list, or a list of one empty entry.
+    /// Whether an object resets its record: an empty list, or a list of one empty entry.
     pub(crate) fn is_reset(object: &Value) -> bool {
         let entries = value::at(object, &PATH).and_then(Value::as_array);
         entries.is_some_and(|entries| match entries.as_slice() {
@@ -125,12 +125,12 @@ impl Record {
         Value::Object(copy.collect())
     }
 
-    /// Takes the record out of an object.
+    /// Removes the record from an object.
     pub(crate) fn take(object: &mut Value) -> Option<Value> {
         value::remove_at(object, &PATH)
     }
 
-    /// Puts the record into an object.
+    /// Sets the record of an object.
     pub(crate) fn put(self, object: &mut Value) {
         match self.write() {
             Value::Array(entries) if entries.is_empty() => {
@@ -142,7 +142,7 @@ impl Record {
         }
     }
 
-    /// Writes the entries: what was applied first, then by time, manager, version and subresource.
+    /// Writes the entries: applies first, then by time, manager, version and subresource.
     pub(crate) fn write(self) -> Value {
         let with_time = self.0.into_iter().map(|(manager, owned)| (seconds(&owned), manager, owned));
         let mut entries: Vec<(i64, Manager, Owned)> = with_time.collect();
@@ -157,7 +157,7 @@ impl Record {
         entries.into_iter().map(|(_, manager, owned)| write_entry(manager, owned)).collect()
     }
 
-    /// Folds the oldest entries of updates into one per version, until there are no more than the limit.
+    /// Merges the oldest entries of updates into one per version, until the limit is met.
     pub(crate) fn cap(&mut self) {
         let mut updaters: Vec<Manager> =
             self.0.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
@@ -166,9 +166,10 @@ impl Record {
             return;
         }
         updaters.sort_by(|a, b| self.age(a).cmp(&self.age(b)).then_with(|| a.cmp(b)));
-        // The first of a version is folded only once there is a second.
+        // The first entry of a version is merged only once there is a second.
         let mut firsts: BTreeMap<String, Manager> = BTreeMap::new();
-        // United at the end, because each union costs as much as what there is already, and a client may send thousands of entries.
+        // United at the end, because each union costs as much as the previous result, and a client may send thousands
+        // of entries.
         let mut folded_fields: BTreeMap<Manager, Vec<FieldSet>> = BTreeMap::new();
         for manager in updaters {
             if excess == 0 {
@@ -216,12 +217,12 @@ impl Record {
     }
 }
 
-/// When an entry was written; one that does not say counts as the oldest.
+/// The time of an entry; an entry without one counts as the oldest.
 fn seconds(owned: &Owned) -> i64 {
     owned.time.as_deref().map_or(0, seconds_of)
 }
 
-/// A time in seconds; zero if it is none.
+/// A time in seconds; zero if it is invalid.
 pub(crate) fn seconds_of(time: &str) -> i64 {
     times::parse(time).map_or(0, jiff::Timestamp::as_second)
 }
@@ -276,7 +277,7 @@ fn write_entry(manager: Manager, owned: Owned) -> Value {
 // === impl Owned ===
 
 impl Owned {
-    /// The fields, to be changed.
+    /// The fields, for changing them.
     pub(crate) fn fields_mut(&mut self) -> &mut FieldSet {
         self.written = None;
         &mut self.fields

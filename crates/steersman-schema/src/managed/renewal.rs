@@ -1,6 +1,6 @@
-//! Updates after which every owner owns what it owned before, which are most: a writer mostly changes the fields that it changed
-//! the last time. All that changes in the record is the time of the writer's entry, so the entries are neither read as sets of
-//! fields nor written anew. Called by [`crate::managed::update`], which records every other update.
+//! The fast path for updates that change no ownership, which most do: a writer mostly changes the fields that it
+//! changed the last time. Only the time of the writer's entry changes in the record, so the entries are neither decoded
+//! nor written anew. Called by [`crate::managed::update`], which records every other update.
 
 use crate::fields::{FieldSet, compare, written};
 use crate::managed::record::{Record, UPDATERS_MAX, seconds_of};
@@ -8,7 +8,7 @@ use crate::managed::{Kind, Writer, engine};
 use steersman_machinery::Value;
 use steersman_machinery::value::{self, Map};
 
-/// An entry as it is written.
+/// An encoded entry.
 struct Entry<'a> {
     api_version: &'a str,
     fields: &'a Map,
@@ -17,8 +17,8 @@ struct Entry<'a> {
     subresource: &'a str,
 }
 
-/// Renews the record of an object that comes with that of the live one. `false`, with nothing done, where owners gain or lose
-/// fields, or that cannot be told from the entries as they are written.
+/// Renews the record of an object that comes with the record of the live one. `false`, with nothing done, where
+/// managers gain or lose fields, or the encoded entries cannot tell.
 pub(crate) fn renew(kind: &Kind<'_>, writer: &Writer<'_>, live: &Value, new: &mut Value) -> bool {
     let Some(entries) = Record::entries(live).filter(|entries| Record::entries(new) == Some(*entries)) else {
         return false;
@@ -46,7 +46,8 @@ pub(crate) fn renew(kind: &Kind<'_>, writer: &Writer<'_>, live: &Value, new: &mu
     true
 }
 
-/// The place of the writer's entry, if it has one; `None` if an owner gains or loses fields, or an entry needs to be looked at.
+/// The index of the writer's entry, if it has one; `None` if a manager gains or loses fields, or an entry must be
+/// decoded.
 fn own_entry(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -76,7 +77,7 @@ fn own_entry(
     (n_updaters <= UPDATERS_MAX).then_some(own)
 }
 
-/// What entries are sorted by, as [`Record::write`] sorts them.
+/// The sort key of entries, as in [`Record::write`].
 fn rank(entry: &Value) -> (&str, i64, &str, &str, &str) {
     let text = |key: &str| value::str_at(entry, &[key]).unwrap_or_default();
     (text("operation"), seconds_of(text("time")), text("manager"), text("apiVersion"), text("subresource"))

@@ -1,10 +1,11 @@
 //! Ownership of `replicas` across the `/scale` subresource.
 //!
-//! A `Scale` is a view of its object: the owner of the object's replicas also owns the Scale's. A write to the Scale is recorded
-//! on the Scale, by the rules of any update, and then transferred to the object. Scaling an object whose replicas have no owner
-//! gives them none, since an update does not begin the record of a Scale that has none.
+//! A `Scale` is a view of its object: a manager that owns the object's replicas also owns the Scale's. A write to the
+//! Scale is recorded on the Scale, by the rules of any update, and then transferred to the object. Scaling an object
+//! whose replicas have no owner gives them none, since an update does not begin the record of a Scale without one.
 //!
-//! Applying a Scale is the same: the configuration is merged into the Scale, and what comes out of it goes to the object.
+//! Applying a Scale works the same way: the configuration is merged into the Scale, and the result is transferred to
+//! the object.
 //!
 //! The path of the replicas in the object differs by version; custom resources choose their own.
 
@@ -15,13 +16,13 @@ use crate::managed::{ApplyError, Kind, OnConflict, OneVersion, Origin, Writer, o
 use std::collections::btree_map;
 use steersman_machinery::{GroupVersionKind, Value, value};
 
-/// Where the replicas are in an object of a version such as `apps/v1`: field names from the root. None: not known.
+/// The path of the replicas in an object of a version such as `apps/v1`: field names from the root. None: unknown.
 pub type Replicas<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
 
 /// Writes the record of an object whose replicas were set through `/scale`; both are in the version of `kind`.
 ///
 /// # Errors
-/// When the record of `live` cannot be read. `new` then has it as it is: log it and go on.
+/// When the record of `live` cannot be read. `new` then keeps that record: log the error and continue.
 pub fn on_update(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -61,11 +62,11 @@ pub fn on_update(
 
 /// Applies a configuration of the Scale to its object; both objects are in the version of `kind`.
 ///
-/// The result is the object with the replicas of the Scale and with its record. A `resourceVersion` or `uid` that the client sent is
-/// in it.
+/// The result is the object with the replicas of the Scale and with its record, and with the `resourceVersion` and
+/// `uid` that the client sent.
 ///
 /// # Errors
-/// When other managers own the replicas, or the configuration does not fit a Scale.
+/// When other managers own the replicas, or the configuration does not match the schema of a Scale.
 pub fn apply(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -98,7 +99,7 @@ pub fn apply(
 
     let mut object = live.clone();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    // A configuration that no longer has the replicas takes them away, which is none.
+    // A configuration that no longer has the replicas removes them, which sets them to zero.
     let wanted = value::at(&scale, &["spec", "replicas"]).filter(|wanted| !wanted.is_null());
     value::set_at(&mut object, &path, wanted.cloned().unwrap_or_else(|| 0.into()));
     for key in ["resourceVersion", "uid"] {
@@ -110,7 +111,7 @@ pub fn apply(
     Ok(object)
 }
 
-/// What of a Scale ownership hangs on.
+/// The part of a Scale that matters for ownership.
 fn view(kind: &Kind<'_>, object: &Value, replicas: &[String]) -> Value {
     let path: Vec<&str> = replicas.iter().map(String::as_str).collect();
     let uid = value::str_at(object, &["metadata", "uid"]).unwrap_or_default();
@@ -122,7 +123,7 @@ fn view(kind: &Kind<'_>, object: &Value, replicas: &[String]) -> Value {
     })
 }
 
-/// The record of the Scale of an object.
+/// The record of an object's Scale.
 fn to_scale(object: &Record, scale_version: &str, replicas: Replicas<'_>) -> Record {
     let mut scale = Record::default();
     for (manager, owned) in &object.0 {
@@ -136,7 +137,7 @@ fn to_scale(object: &Record, scale_version: &str, replicas: Replicas<'_>) -> Rec
     scale
 }
 
-/// The record of an object whose Scale has this one.
+/// The record of an object, updated from the record of its Scale.
 fn to_object(object: Record, mut scale: Record, api_version: &str, replicas: Replicas<'_>) -> Record {
     let mut carried = Record::default();
     for (manager, mut owned) in object.0 {
@@ -170,7 +171,7 @@ fn to_object(object: Record, mut scale: Record, api_version: &str, replicas: Rep
 }
 
 impl Record {
-    /// Drops what an owner owns in whatever version, telling whether it owned anything.
+    /// Drops the entries of an owner in all versions; returns whether there were any.
     fn forget(&mut self, owner: &Manager) -> bool {
         let before = self.0.len();
         self.0.retain(|other, _| {

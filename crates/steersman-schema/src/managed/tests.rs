@@ -1,4 +1,4 @@
-//! The recorded steps of a real kube-apiserver about `managedFields`, replayed on values in a world of one object.
+//! Replays recorded steps of a real kube-apiserver about `managedFields` on a single object.
 
 mod apply;
 mod properties;
@@ -20,7 +20,7 @@ static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_names(&[&["sta
 static NOTHING: FieldSet = FieldSet::EMPTY;
 static UNLIMITED: LazyLock<Budget> = LazyLock::new(Budget::unlimited);
 
-/// One object in a world of its own: writes go through the record, nothing else is done to them.
+/// A single object: writes go through the record, without any other processing.
 struct World {
     gvk: GroupVersionKind,
     schema: &'static Schema,
@@ -81,12 +81,12 @@ impl World {
         object
     }
 
-    /// What the server does to every body and to what a patch or apply made.
+    /// Decodes like the server, which does this to every body and to the result of every patch or apply.
     fn decode(&self, object: &mut Value) {
         if self.origin == Origin::BuiltIn {
             let entries = at(object, &["metadata", "managedFields"]).cloned();
             decode::normalize(self.schema, object);
-            // An empty record means something, unlike other empty lists.
+            // An empty record has a meaning, unlike other empty lists.
             entries.into_iter().for_each(|entries| {
                 set_at(object, &["metadata", "managedFields"], entries);
             });
@@ -138,7 +138,7 @@ impl World {
         let time = self.time();
         self.decode(&mut object);
         let writer = Writer { manager, subresource, time: &time };
-        // Whatever needs no look at the sets of fields must come out as if they had been looked at.
+        // The fast path must give the same result as decoding all sets of fields.
         let mut anew = object.clone();
         crate::managed::update::record_anew(&self.kind(subresource), &writer, self.live.as_ref(), &mut anew).unwrap();
         on_update(&self.kind(subresource), &writer, self.live.as_ref(), &mut object).unwrap();
@@ -151,7 +151,7 @@ impl World {
         self.put(manager, object)
     }
 
-    /// Changes the live object as a patch does.
+    /// Changes the live object like a patch.
     fn patch(&mut self, manager: &str, change: impl FnOnce(&mut Value)) -> Value {
         let mut object = self.live.clone().unwrap();
         change(&mut object);

@@ -1,4 +1,4 @@
-//! Ownership after a create, an update or a patch: what changed is the writer's.
+//! Ownership after a create, an update or a patch: changed fields become the writer's.
 
 use crate::fields::compare;
 use crate::managed::record::{Manager, Operation, Owned, Record, RecordError};
@@ -8,12 +8,13 @@ use steersman_machinery::value;
 
 /// Writes the record of an object that is about to be created, updated or patched.
 ///
-/// `live` is the stored object in the request's version, none on create. `new` is decoded, defaulted and in the request's
-/// version, before mutating admission, and carries the `managedFields` the client sent: those count, so that a client may
-/// correct the record; an empty list forgets it. Through a subresource they do not count.
+/// `live` is the stored object in the request's version, none on create. `new` is decoded, defaulted and in the
+/// request's version, before mutating admission. Its `managedFields` as sent by the client are used, so that a client
+/// may correct the record; an empty list resets it. Through a subresource they are ignored.
 ///
 /// # Errors
-/// When an object does not convert to the version of an entry. `new` then has the record of `live`: log it and go on.
+/// When an object cannot be converted to the version of an entry. `new` then has the record of `live`: log the error
+/// and continue.
 pub fn on_update(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -26,7 +27,7 @@ pub fn on_update(
     record_anew(kind, writer, live, new)
 }
 
-/// The same for any update: all entries are read as sets of fields and written again.
+/// Records any update: all entries are decoded into sets of fields and written again.
 pub(crate) fn record_anew(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -48,13 +49,14 @@ pub(crate) fn record_anew(
     }
 }
 
-/// The record to go on from: what the client sent, else the live one. One that cannot be read counts as none. The new object is
-/// left without any.
+/// The record to start from: the client's, or else the live one. An invalid one counts as empty. The record is removed
+/// from the new object.
 fn starting_record(writer: &Writer<'_>, live: Option<&Value>, new: &mut Value) -> Record {
     let is_reset = Record::is_reset(new);
     let mut sent = Record::take(new);
     let of_live = || live.and_then(|live| Record::of(live).ok()).unwrap_or_default();
-    // Mostly it is the live one that comes back. The server has written it, so what stays as it is need not be written anew.
+    // Usually the client sends the live record. The server has written it, so unchanged parts need not be encoded
+    // again.
     let is_live = sent.as_ref().is_some_and(|sent| live.and_then(Record::entries) == Some(sent));
     if let (true, Some(sent)) = (is_live && !is_reset, &mut sent) {
         return Record::take_over(sent).unwrap_or_default();
@@ -79,7 +81,7 @@ fn record_update(
     record: Record,
 ) -> Result<Record, RecordError> {
     let exists = live.is_some_and(|live| value::str_at(live, &["metadata", "uid"]).is_some_and(|uid| !uid.is_empty()));
-    // An object whose record was forgotten stays without until it is applied to.
+    // An object whose record was reset stays without one until it is applied.
     if record.0.is_empty() && exists {
         return Ok(record);
     }
@@ -91,7 +93,7 @@ fn record_update(
     Ok(record)
 }
 
-/// Gives the writer all that differs between two objects; the new one carries no record of its own.
+/// Gives the writer all fields that differ between two objects; the new one has no record of its own.
 pub(crate) fn move_to_writer(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -130,7 +132,7 @@ pub(crate) fn move_to_writer(
 // === impl Writer ===
 
 impl Writer<'_> {
-    /// The owner that this writer is.
+    /// The manager of this writer.
     pub(crate) fn manager(&self, operation: Operation, api_version: &str) -> Manager {
         let name = if self.manager.is_empty() { "unknown" } else { self.manager };
         let api_version = match operation {

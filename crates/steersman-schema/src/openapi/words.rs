@@ -1,7 +1,8 @@
-//! What the built-in definitions and their fields are, and which values fields take, for OpenAPI documents.
+//! The descriptions of the built-in definitions and their fields, and the values of enumerations, for OpenAPI
+//! documents.
 //!
-//! Two embedded texts (`data/words.txt`, `data/enums.txt`), of which an index is made when the first document is asked for. Nothing
-//! else reads them: whether a value is allowed is decided by the rules of its kind.
+//! Two embedded texts (`data/words.txt`, `data/enums.txt`), which are indexed when the first document is requested.
+//! Only documents use them: the rules of a kind decide whether a value is valid.
 
 use serde_json::json;
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use steersman_machinery::value::Map;
 
 const WORDS: &str = include_str!("../../data/words.txt");
 const ENUMS: &str = include_str!("../../data/enums.txt");
-/// The section about fields that their own definition does not describe.
+/// The section of fields that several definitions share.
 const COMMON: &str = "*";
 /// Abbreviations of names in `words.txt`.
 const META: (&str, &str) = ("meta.v1.", "io.k8s.apimachinery.pkg.apis.meta.v1.");
@@ -21,15 +22,15 @@ const FULL: &str = "io.k8s.";
 /// A definition's part of `words.txt`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Section {
-    /// What the definition is; empty for the common section.
+    /// The description of the definition; empty for the common section.
     words: &'static str,
-    /// Lines of a field and what it is, indented.
+    /// Indented lines with a field and its description.
     fields: &'static str,
 }
 
 static SECTIONS: LazyLock<HashMap<Box<str>, Section>> = LazyLock::new(|| sections().collect());
 
-/// Adds what is known of a definition and its fields.
+/// Adds the descriptions of a definition and its fields.
 pub(super) fn describe(name: &str, definition: &mut Map) {
     let section = SECTIONS.get(name).copied().unwrap_or_default();
     let common = SECTIONS.get(COMMON).copied().unwrap_or_default();
@@ -53,7 +54,7 @@ pub(super) fn describe(name: &str, definition: &mut Map) {
     }
 }
 
-/// Adds what is known of a field that many definitions have.
+/// Adds the description of a field that many definitions have.
 pub(super) fn describe_common(field: &str, property: &mut Map) {
     let common = SECTIONS.get(COMMON).copied().unwrap_or_default();
     if let Some(words) = common.field(field) {
@@ -73,7 +74,7 @@ fn sections() -> impl Iterator<Item = (Box<str>, Section)> {
     let is_head = |line: &str| !line.is_empty() && !line.starts_with([' ', '#']);
     let mut rest = WORDS;
     std::iter::from_fn(move || {
-        // The line of the definition, and then all lines to the next one.
+        // The line of the definition, followed by all lines up to the next one.
         while !rest.lines().next().is_none_or(is_head) {
             rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
         }
@@ -99,7 +100,7 @@ fn full(name: &str) -> Box<str> {
     }
 }
 
-/// The fields of a definition that take one of a few values, and these. The lines are sorted.
+/// The enumerated fields of a definition with their values. The lines are sorted.
 fn values(name: &str) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &'static str>)> {
     let of_definition = move |line: &'static str| {
         let mut words = line.strip_prefix(name)?.strip_prefix(' ')?.split(' ');
@@ -155,7 +156,7 @@ mod tests {
         for (kind, definition) in Definitions::builtin().kinds() {
             let name = definition.name();
             let is_stored = definition.schema().property("metadata").is_some() && !name.ends_with("List");
-            // Versions that are not served by default share the words of none.
+            // Versions that are not served by default have no descriptions of their own.
             if !is_stored || kind.version.contains("alpha") || kind.version.contains("beta") {
                 continue;
             }

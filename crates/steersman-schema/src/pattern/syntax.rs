@@ -1,14 +1,15 @@
-//! Go's rules for patterns, and its words for those that break them: what Kubernetes says of a pattern that is none.
+//! The syntax of Go's regular expressions and Go's messages for errors in them, as Kubernetes reports them for an
+//! invalid pattern.
 //!
-//! A pattern is read once, from its beginning, and the first fault counts. What this lets through is a pattern to Go; whether it is
-//! one to `regex` as well is seen when it is parsed.
+//! A pattern is read once from its beginning, and the first error is reported. Go accepts every pattern that passes
+//! here; whether the `regex` crate accepts it too is found when it compiles the pattern.
 
-/// The most times that something is repeated, counting what repeats it again.
+/// The largest number of repetitions, with nested repetitions multiplied.
 const REPEATED_MAX: u32 = 1000;
-/// How deep groups may be nested.
+/// The maximum nesting of groups.
 const DEPTH_MAX: usize = 1000;
 
-/// What is wrong with a pattern: ``missing closing ): `(` ``. None if nothing is.
+/// The error of a pattern: ``missing closing ): `(` ``. None if it is valid.
 pub(super) fn fault(text: &str) -> Option<String> {
     let mut reader = Reader { whole: text, rest: text, groups: Vec::new(), atom: None, repetition: None };
     reader.read().err().map(|Fault { what, part }| format!("{what}: `{part}`"))
@@ -16,31 +17,32 @@ pub(super) fn fault(text: &str) -> Option<String> {
 
 struct Fault<'t> {
     what: &'static str,
-    /// The part of the pattern that is meant.
+    /// The part of the pattern that the error is about.
     part: &'t str,
 }
 
 struct Reader<'t> {
     whole: &'t str,
     rest: &'t str,
-    /// Groups that are open: how often something in each is repeated.
+    /// The open groups: for each, the number of repetitions of its most repeated part.
     groups: Vec<u32>,
-    /// What a repetition would repeat, if there is something: how often something in it is repeated already.
+    /// The item that a repetition operator would apply to, if there is one: its number of repetitions so far.
     atom: Option<u32>,
-    /// The text from the repetition on that came just before.
+    /// The text from the previous repetition operator on, if it came just before.
     repetition: Option<&'t str>,
 }
 
-/// How often what is before it is to occur.
+/// The bounds of a repetition.
 struct Count {
     least: Option<u32>,
-    /// None: without end.
+    /// None: unbounded.
     most: Option<Option<u32>>,
 }
 
 impl<'t> Reader<'t> {
     fn read(&mut self) -> Result<(), Fault<'t>> {
-        // What all alternatives so far repeat at most; the group that is being read is the last.
+        // For each open group, the maximum number of repetitions in its alternatives so far; the last is the group that
+        // is being read.
         self.groups.push(1);
         while let Some(char) = self.rest.chars().next() {
             let before = self.rest;
@@ -126,7 +128,7 @@ impl<'t> Reader<'t> {
         previous: Option<&'t str>,
         count: Option<Count>,
     ) -> Result<(), Fault<'t>> {
-        // A question mark behind it makes it lazy.
+        // A question mark after the operator makes it lazy.
         let end = after.strip_prefix('?').unwrap_or(after);
         let part = |from: &'t str, to: &str| &from[..from.len() - to.len()];
         let too_often = Fault { what: "invalid repeat count", part: part(before, after) };
@@ -159,7 +161,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// What is behind `(?flags)`, `(?flags:` or `(?P<name>`, and whether a group is open there.
+/// The rest after `(?flags)`, `(?flags:` or `(?P<name>`, and whether a group was opened.
 fn flagged<'t>(whole: &'t str, flags: &'t str) -> Result<(&'t str, bool), Fault<'t>> {
     let name = flags.strip_prefix("P<").filter(|name| !name.is_empty()).or_else(|| flags.strip_prefix('<'));
     if let Some(name) = name.filter(|name| !name.is_empty()) {
@@ -190,7 +192,7 @@ fn flagged<'t>(whole: &'t str, flags: &'t str) -> Result<(&'t str, bool), Fault<
     Err(Fault { what: "invalid or unsupported Perl syntax", part: &whole[..end] })
 }
 
-/// `{2}`, `{2,}`, `{2,3}` and what is behind it; none if the brace is a character like any other.
+/// `{2}`, `{2,}` or `{2,3}` and the rest after it; none if the brace is an ordinary character.
 fn counted(text: &str) -> Option<(Count, &str)> {
     let (inside, rest) = text[1..].split_once('}')?;
     let (low, high) = match inside.split_once(',') {
@@ -213,7 +215,7 @@ fn counted(text: &str) -> Option<(Count, &str)> {
     Some((Count { least, most }, rest))
 }
 
-/// What is behind a class that begins with `[`.
+/// The rest after a class that begins with `[`.
 fn class(whole: &str) -> Result<&str, Fault<'_>> {
     let mut rest = whole[1..].strip_prefix('^').unwrap_or(&whole[1..]);
     let mut is_first = true;
@@ -252,7 +254,7 @@ fn class(whole: &str) -> Result<&str, Fault<'_>> {
     }
 }
 
-/// One character of a class, escaped or not, and what is behind it.
+/// One character of a class, escaped or not, and the rest after it.
 fn member<'t>(text: &'t str, whole: &'t str) -> Result<(char, &'t str), Fault<'t>> {
     match text.chars().next() {
         None => Err(Fault { what: "missing closing ]", part: whole }),
@@ -286,7 +288,7 @@ fn is_posix(name: &str) -> bool {
     names.split(' ').any(|known| known == name)
 }
 
-/// What is behind an escape outside of a class, or one of a whole class.
+/// The rest after an escape outside of a class, or after the escape of a whole class.
 fn escape(text: &str) -> Result<&str, Fault<'_>> {
     let Some(letter) = text[1..].chars().next() else { return plain_escape(text) };
     let behind = &text[1 + letter.len_utf8()..];
@@ -298,7 +300,7 @@ fn escape(text: &str) -> Result<&str, Fault<'_>> {
     }
 }
 
-/// What is behind `\p{Greek}` or `\pL`.
+/// The rest after `\p{Greek}` or `\pL`.
 fn property(text: &str) -> Result<&str, Fault<'_>> {
     let inside = &text[2..];
     let (part, name) = match inside.strip_prefix('{') {
@@ -312,13 +314,13 @@ fn property(text: &str) -> Result<&str, Fault<'_>> {
         }
     };
     let name = name.strip_prefix('^').unwrap_or(name);
-    // The names of the two are the same, but for more that `regex` has.
+    // `regex` knows all of Go's names, and some more.
     let is_known =
         !name.is_empty() && !name.contains(['=', ':']) && regex_syntax::parse(&format!(r"\p{{{name}}}")).is_ok();
     if is_known { Ok(&text[part.len()..]) } else { Err(Fault { what: "invalid character class range", part }) }
 }
 
-/// What is behind an escape of one character.
+/// The rest after an escape of one character.
 fn plain_escape(text: &str) -> Result<&str, Fault<'_>> {
     let Some(letter) = text[1..].chars().next() else {
         return Err(Fault { what: "trailing backslash at end of expression", part: "" });

@@ -1,17 +1,17 @@
-//! What a pattern would cost, told without compiling it.
+//! Estimates the cost of compiling a pattern without compiling it.
 //!
-//! The unit is a transition of the compiled automaton: about fifty bytes, and a tenth of a microsecond to make.
+//! The unit is a transition of the compiled automaton: about fifty bytes, and a tenth of a microsecond to build.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 use regex_syntax::utf8::Utf8Sequences;
 
-/// What reading a class of Unicode (`\p{L}`) may cost: it becomes hundreds of ranges, however it is joined to others.
+/// The cost of parsing a Unicode class (`\p{L}`): it becomes hundreds of ranges, however it is combined with others.
 const UNICODE_CLASS: usize = 1000;
 
-/// What a class costs more if it ignores case: its ranges are looked up in the table of cases.
+/// The additional cost of a class that ignores case: its ranges are looked up in the case folding table.
 const FOLDED_CLASS: usize = 200;
 
-/// What reading costs, told by the text alone.
+/// The cost of parsing, estimated from the text alone.
 pub(crate) fn of_text(text: &str) -> usize {
     let classes = text.matches(r"\p").count() + text.matches(r"\P").count();
     let folds = text.split("(?").skip(1).any(|rest| rest.split([')', ':']).next().is_some_and(|it| it.contains('i')));
@@ -19,7 +19,7 @@ pub(crate) fn of_text(text: &str) -> usize {
     text.len() + classes * UNICODE_CLASS + folded * FOLDED_CLASS
 }
 
-/// What compiling costs: every repetition is so many copies of what it repeats.
+/// The cost of compiling: a repetition compiles as many copies of its operand.
 pub(crate) fn of(hir: &Hir) -> usize {
     let inside = match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 0,

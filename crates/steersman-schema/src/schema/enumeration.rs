@@ -1,15 +1,15 @@
-//! The values of an `enum`: in the order in which they are written, and found by a binary search.
+//! The values of an `enum`: in the order in which they are written, with a binary search.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
 use steersman_machinery::Value;
 
-/// The only values allowed at a place; empty: any.
+/// The allowed values; empty: any value.
 #[derive(Clone, Debug, Default)]
 pub struct Enumeration {
-    /// As written, for messages and documents.
+    /// The values as written, for messages and documents.
     values: Box<[Value]>,
-    /// The places of the values, sorted by what is there.
+    /// The indexes of the values, sorted by value.
     sorted: Box<[u32]>,
 }
 
@@ -22,7 +22,7 @@ impl Enumeration {
         Enumeration { values: values.into(), sorted: sorted.into() }
     }
 
-    /// Whether a value is one of them. Numbers are equal by amount, all else by form.
+    /// Whether a value is one of them. Numbers are compared by value, everything else exactly.
     pub fn has(&self, value: &Value) -> bool {
         self.sorted.binary_search_by(|place| order(&self.values[*place as usize], value)).is_ok()
     }

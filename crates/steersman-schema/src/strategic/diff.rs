@@ -1,4 +1,4 @@
-//! The patch that makes one object of another.
+//! Computes the patch that turns one object into another.
 
 use crate::fields::element::same;
 use crate::fields::go;
@@ -10,24 +10,23 @@ use std::mem::discriminant;
 use steersman_machinery::Value;
 use steersman_machinery::value::{self, Map};
 
-/// Which part of the difference goes into the patch.
+/// The part of the difference that goes into the patch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Part {
     All,
-    /// What is new or different.
+    /// Added or changed values.
     Changes,
-    /// What is gone.
+    /// Removed values.
     Deletions,
 }
 
-/// Whether a map's patch says which keys are retained.
+/// Whether the patch of a map lists the keys that it retains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Retain {
     Said,
     Unsaid,
 }
 
-/// What is to be done to a list.
 #[derive(Default)]
 struct ListPatch {
     items: Vec<Value>,
@@ -35,19 +34,20 @@ struct ListPatch {
     order: Vec<Value>,
 }
 
-/// The patch that makes `new` of `old`: applied to `old` it gives `new`.
+/// The patch that turns `old` into `new`.
 ///
 /// # Errors
-/// When one is no object, or an item of a list that merges lacks its key.
+/// When one is not an object, or an item of a list that merges lacks its key.
 pub fn create_two_way(schema: &Schema, old: &Value, new: &Value) -> Result<Value, Error> {
     diff_maps(object(old)?, object(new)?, Some(schema), Retain::Unsaid, Part::All).map(Value::Object)
 }
 
-/// The patch by which `current` becomes what is wished, as `kubectl apply` computes it: `modified` is the wish, `original`
-/// the last wish. Fields that were wished and are not any more go; fields that nobody wished stay as they are.
+/// The patch that turns `current` into the desired state, as `kubectl apply` computes it: `modified` is the desired
+/// state, `original` the last one. Fields that are no longer desired are removed; fields that were never desired are
+/// left alone.
 ///
 /// # Errors
-/// As for [`create_two_way`].
+/// Like [`create_two_way`].
 pub fn create_three_way(schema: &Schema, original: &Value, modified: &Value, current: &Value) -> Result<Value, Error> {
     let (original, modified, current) = (object(original)?, object(modified)?, object(current)?);
     let schema = Some(schema);
@@ -138,7 +138,8 @@ fn diff_lists(old: &[Value], new: &[Value], rule: Rule<'_>, retain: Retain, part
     }
 }
 
-/// Items in the new list's order, deletions behind them; the order is said as soon as anything about it changed.
+/// The patch has the items in the order of the new list, followed by deletions, and it states the order as soon as
+/// anything changes.
 fn diff_lists_of_maps(
     old: &[Value],
     new: &[Value],

@@ -1,4 +1,4 @@
-//! A patch merged into a document, or into another patch.
+//! Merges a patch into a document, or into another patch.
 
 use crate::fields::element::same;
 use crate::schema::Schema;
@@ -9,19 +9,19 @@ use std::mem::discriminant;
 use steersman_machinery::Value;
 use steersman_machinery::value::{self, Map};
 
-/// What a patch is merged into.
+/// The target of a merge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Into {
-    /// An object: directives are followed, nulls take away.
+    /// An object: directives are applied, and nulls remove fields.
     Document,
-    /// Into another patch: directives and nulls are kept, since that patch is applied later.
+    /// Another patch: directives and nulls are kept, since that patch is applied later.
     Patch,
 }
 
 /// Applies a patch.
 ///
 /// # Errors
-/// When the patch is not an object, contradicts itself or the schema.
+/// When the patch is not an object, or contradicts itself or the schema.
 pub fn apply(schema: &Schema, original: Value, patch: Value) -> Result<Value, Error> {
     let Value::Object(patch) = patch else {
         return Err(Error::NotAnObject(value::type_name(&patch)));
@@ -76,7 +76,7 @@ fn merge_field(into: &mut Map, key: String, value: Value, schema: Option<&Schema
     Ok(())
 }
 
-/// What is put where nothing was. In a document that is the patch without its directives and nulls.
+/// The value where there was none. In a document it is the patch without its directives and nulls.
 fn added(value: Value, mode: Into) -> Option<Value> {
     match (mode, value) {
         (Into::Patch, value) => Some(value),
@@ -96,7 +96,7 @@ fn is_directive(key: &str) -> bool {
     key == RETAIN_KEYS || list_of(key, SET_ORDER).is_some() || list_of(key, DELETE_FROM).is_some()
 }
 
-/// The list that a directive such as `$setElementOrder/containers` is about.
+/// The name of the list in a directive such as `$setElementOrder/containers`.
 fn list_of<'k>(key: &'k str, directive: &str) -> Option<&'k str> {
     key.strip_prefix(directive)?.strip_prefix('/')
 }
@@ -105,13 +105,13 @@ fn unknown_directive(directive: &Value) -> Error {
     Error::Directive { directive: excerpt(directive) }
 }
 
-/// `$retainKeys`: what it does not name goes; what the patch sets it must name.
+/// `$retainKeys`: removes the keys that it does not list; the patch may only set listed ones.
 fn retain_keys(into: &mut Map, patch: &mut Map, mode: Into) -> Result<(), Error> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
     };
     if mode == Into::Patch {
-        // Both patches come from the same wish, so they retain the same.
+        // Both patches are computed from the same desired state, so they retain the same keys.
         if into.get(RETAIN_KEYS).is_some_and(|other| *other != retained) {
             return Err(Error::RetainKeysContent);
         }
@@ -128,7 +128,7 @@ fn retain_keys(into: &mut Map, patch: &mut Map, mode: Into) -> Result<(), Error>
     Ok(())
 }
 
-/// `$setElementOrder/LIST`: merges the list, if the patch has it, and puts it in that order.
+/// `$setElementOrder/LIST`: merges the list, if the patch has it, and sorts it in that order.
 fn set_orders(into: &mut Map, patch: &mut Map, schema: Option<&Schema>, mode: Into) -> Result<(), Error> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
@@ -190,7 +190,7 @@ fn check_order(list: &[Value], order: &[Value], key: Option<&str>) -> Result<(),
     Ok(())
 }
 
-/// `$deleteFromPrimitiveList/LIST`: takes these items out of the list. What the patch adds comes after.
+/// `$deleteFromPrimitiveList/LIST`: removes these items from the list, before the patch adds others.
 fn delete_from_lists(into: &mut Map, patch: &mut Map, mode: Into) -> Result<(), Error> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(DELETE_FROM)).cloned().collect();
     for directive in directives {
@@ -211,7 +211,7 @@ fn delete_from_lists(into: &mut Map, patch: &mut Map, mode: Into) -> Result<(), 
     Ok(())
 }
 
-/// Merges a list into one that merges.
+/// Merges two lists according to a rule.
 fn merge_lists(live: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>, mode: Into) -> Result<Vec<Value>, Error> {
     match items_of(&[&live, &patch])? {
         None => Ok(live),
@@ -252,7 +252,7 @@ fn merge_lists(live: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>, mode: Into) 
     }
 }
 
-/// Carries out the items of a patch's list that are directives. Returns the live list after them, and the patch without them.
+/// Applies the directives among the items of a patch's list. Returns the changed live list, and the patch without them.
 fn follow_items(mut live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>), Error> {
     let mut items = Vec::with_capacity(patch.len());
     let mut deleted = Vec::new();

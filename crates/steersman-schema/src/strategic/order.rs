@@ -1,4 +1,4 @@
-//! Items of lists: what they are, which is which, and in what order they come.
+//! Items of lists: their type, their identity, and their order.
 
 use crate::fields::element::Literal;
 use crate::strategic::{DIRECTIVE, Error};
@@ -13,10 +13,10 @@ pub(crate) enum Items {
     Scalars,
 }
 
-/// What the items of lists are; none if there is no item.
+/// The type of the items of lists; none if there is no item.
 ///
 /// # Errors
-/// When they are lists, or not all of one type.
+/// When items are lists, or of several types.
 pub(crate) fn items_of(lists: &[&[Value]]) -> Result<Option<Items>, Error> {
     let mut found: Option<&'static str> = None;
     for item in lists.iter().copied().flatten() {
@@ -33,10 +33,10 @@ pub(crate) fn items_of(lists: &[&[Value]]) -> Result<Option<Items>, Error> {
     Ok(found.map(|name| if name == maps { Items::Maps } else { Items::Scalars }))
 }
 
-/// What an item is told apart by: its merge key's value, or, without a key, itself.
+/// The identity of an item: the value of its merge key, or, without a key, the item itself.
 ///
 /// # Errors
-/// When the item is no map or lacks the key.
+/// When the item is not a map or lacks the key.
 pub(crate) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, Error> {
     let Some(key) = key else {
         return Ok(item);
@@ -63,11 +63,11 @@ pub(crate) fn as_list(value: &Value) -> Result<&[Value], Error> {
     value.as_array().map(Vec::as_slice).ok_or_else(|| Error::expected("array", value))
 }
 
-/// Where the items of a list are, by identity.
+/// The positions of the items of a list, by identity.
 pub(crate) struct Places(BTreeMap<Literal, usize>);
 
 impl Places {
-    /// Of two items of one identity the first counts; items without one are passed over.
+    /// The first of several items with the same identity counts; items without one are skipped.
     pub(crate) fn of(list: &[Value], key: Option<&str>) -> Places {
         let mut places = BTreeMap::new();
         for (place, item) in list.iter().enumerate() {
@@ -91,11 +91,11 @@ impl Places {
     }
 }
 
-/// Puts a merged list in order: the items that `patch_order` has in its order, the others in `live_order`'s, an item of the
-/// others before one of the first where the live list had them so.
+/// Sorts a merged list: the items of `patch_order` in its order, the others in the order of `live_order`. An item of
+/// the others comes before one of the first if it does in the live list.
 ///
 /// # Errors
-/// When an item or an order has no identity.
+/// When an item of the list or of an order has no identity.
 pub(crate) fn arrange(
     merged: Vec<Value>,
     patch_order: &[Value],
@@ -111,7 +111,7 @@ pub(crate) fn arrange(
     for item in merged {
         let wanted = identity(&item, key)?;
         let (in_patch, in_live) = (patch_places.get(wanted), live_places.get(wanted));
-        // Deletions, which only patches hold, come last.
+        // Deletions, which only patches contain, come last.
         let is_deletion = item.get(DIRECTIVE).is_some_and(|directive| directive == "delete");
         match in_patch {
             Some(_) => patched.push((is_deletion, in_patch, in_live, item)),

@@ -1,4 +1,4 @@
-//! The steps of `core/classic-patches.walk` and `seeds/sidecar-patch.walk`, and what kubectl sends.
+//! The steps of `core/classic-patches.walk` and `seeds/sidecar-patch.walk`, and patches of kubectl.
 
 use crate::strategic::{Class, Error, apply, create_three_way, create_two_way};
 use crate::{Definitions, Schema};
@@ -22,7 +22,7 @@ fn deployment() -> &'static Schema {
     builtin("io.k8s.api.apps.v1.Deployment")
 }
 
-/// The walk's PodTemplate.
+/// The PodTemplate of the walk.
 fn template() -> Value {
     json!({
         "metadata": {"name": "t", "labels": {"a": "1"}, "finalizers": ["example.com/x"]},
@@ -129,7 +129,8 @@ fn an_order_may_be_set() {
         "/template/spec/containers/0/env",
         expect![[r#"[{"name":"Y","value":"8"},{"name":"B","value":"2"},{"name":"A","value":"1"}]"#]],
     );
-    // This holds for a list that the patch does not touch, too. An item that the order does not name stays behind the same item.
+    // This also applies to a list that the patch does not change. An item that the order does not name stays behind the
+    // same item.
     check(
         spec(json!({"$setElementOrder/containers": [{"name": "c2"}, {"name": "c1"}]})),
         "/template/spec/containers/0/name",
@@ -228,7 +229,7 @@ fn faults_are_told_in_a_sentence() {
     check_refused(json!([1]), Class::Malformed, expect!["a strategic merge patch is an object, not array"]);
 }
 
-// === making patches ===
+// === creating patches ===
 
 #[track_caller]
 fn check_two_way(schema: &Schema, old: Value, new: Value, want: Expect) {
@@ -277,7 +278,8 @@ fn what_is_no_object_is_refused() {
     assert_eq!(error, Error::NotAnObject("array"));
 }
 
-/// `kubectl apply`: the image changed in the file, `replicas` were taken out of it, a sidecar and a label came from others.
+/// `kubectl apply`: the image changed in the file, `replicas` were removed from it, and others added a sidecar and a
+/// label.
 #[test]
 fn kubectl_apply_changes_what_is_wished_and_drops_what_was() {
     let deployment = deployment();
@@ -308,7 +310,8 @@ fn kubectl_apply_changes_what_is_wished_and_drops_what_was() {
                 {"name": "side", "image": "s"},
                 {"name": "nginx", "image": "nginx:1.12", "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}}}})
     );
-    // Applied again it changes nothing: all there is to say is the order, as there is a container that was not wished.
+    // Applied again it changes nothing: the patch only has the order, because of the container that another writer
+    // added.
     let again = create_three_way(deployment, &modified, &modified, &applied).unwrap();
     assert_eq!(again, spec_of(json!({"$setElementOrder/containers": [{"name": "nginx"}]})));
     assert_eq!(apply(deployment, applied.clone(), again).unwrap(), applied);
@@ -332,7 +335,7 @@ fn kubectl_apply_retains_the_keys_of_the_wish() {
 
 // === properties ===
 
-/// A Pod of few names.
+/// A Pod with few names.
 fn pod() -> impl Strategy<Value = Value> {
     let texts = || option::of(btree_map("[a-c]", "[x-y]", 0..3));
     let named = |items: Vec<Value>| {
@@ -375,7 +378,7 @@ fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Without nulls.
+/// The object without nulls.
 fn some(mut object: Value) -> Value {
     object.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     object

@@ -1,4 +1,4 @@
-//! Defaults must be what their own schema asks for.
+//! Validates defaults against their own schema.
 
 use crate::schema::Schema;
 use crate::structural::JudgeDefault;
@@ -9,7 +9,7 @@ use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{self, Error, Path};
 use steersman_machinery::value::Map;
 
-/// Judges every default of a definition.
+/// Validates every default of a definition.
 pub(crate) fn check(schema: &Schema, path: &Path, judge: &mut JudgeDefault<'_>, errors: &mut Vec<Error>) {
     let mut around = Surroundings { resource_root: true, way: Vec::new(), meta: false };
     Defaults { judge, errors }.of(schema, path, &mut around);
@@ -21,16 +21,16 @@ struct Defaults<'d, 'j> {
     errors: &'d mut Vec<Error>,
 }
 
-/// The resource around a default: what must hold of it once the default is in its place.
+/// The resource around a default, which must be valid once the default is set.
 struct Surroundings {
-    /// No embedded resource has been entered.
+    /// Whether no embedded resource has been entered.
     resource_root: bool,
     way: Vec<Option<String>>,
     meta: bool,
 }
 
 impl Surroundings {
-    /// A resource that holds nothing but this default.
+    /// A resource that contains only this default.
     fn around(&self, default: &Value) -> Value {
         let wrapped = self.way.iter().rev().fold(default.clone(), |inner, step| match step {
             Some(name) => Value::Object(Map::from_iter([(name.clone(), inner)])),
@@ -84,7 +84,7 @@ impl Defaults<'_, '_> {
         self.inside(schema, path, around, is_resource);
     }
 
-    /// Not inside `additionalProperties`, where upstream does not look either.
+    /// Descends into the schema, but not into `additionalProperties`, where upstream does not check defaults either.
     fn inside(&mut self, schema: &Schema, path: &Path, around: &mut Surroundings, is_resource: bool) {
         if let Some(item) = schema.items.as_deref() {
             around.way.push(None);

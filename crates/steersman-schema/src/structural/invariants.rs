@@ -1,4 +1,5 @@
-//! What makes a definition structural: types are said outside of alternatives, and whatever is restricted is said to be there.
+//! The rules of structural schemas: types are specified outside of alternatives, and every restricted field is also
+//! specified there.
 
 use crate::structural::node::Node;
 use steersman_machinery::Value;
@@ -22,7 +23,7 @@ pub(crate) fn invariants(node: Node<'_>, level: Level, path: &Path, errors: &mut
     for (name, property) in node.properties() {
         invariants(property, Level::Field, &path.child("properties").key(name), errors);
     }
-    // `additionalProperties: false` is said, too.
+    // `additionalProperties: false` counts as specified.
     if let Some(additional) = node.0.get("additionalProperties").filter(|value| !value.is_null()) {
         let path = path.child("additionalProperties");
         if level == Level::Root {
@@ -79,7 +80,7 @@ fn value_type(node: Node<'_>, level: Level, path: &Path, errors: &mut Vec<Error>
     }
 }
 
-/// What a schema may say of `apiVersion`, `kind` and `metadata`.
+/// The restrictions that a schema may have for `apiVersion`, `kind` and `metadata`.
 fn meta(node: Node<'_>, level: Level, path: &Path, errors: &mut Vec<Error>) {
     let is_resource = level == Level::Root || node.is_embedded();
     let path = path.child("properties");
@@ -107,7 +108,7 @@ fn meta(node: Node<'_>, level: Level, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-/// The one way to say a type inside `anyOf`: integer or string, in this order.
+/// The only types allowed inside `anyOf`: integer or string, in this order.
 fn is_int_or_string(node: Node<'_>) -> bool {
     let types: Vec<&Value> = node.nodes("anyOf").map(|(_, each)| each.0).collect();
     let is_only = |value: &Value, name: &str| {
@@ -117,7 +118,7 @@ fn is_int_or_string(node: Node<'_>) -> bool {
     matches!(types.as_slice(), [first, second] if is_only(first, "integer") && is_only(second, "string"))
 }
 
-/// What restricts values: alternatives. Their patterns are judged for the definition as a whole.
+/// The restrictions in alternatives. Their patterns are checked for the definition as a whole.
 fn restrictions(node: Node<'_>, skip_any_of: bool, skip_in_all_of: bool, path: &Path, errors: &mut Vec<Error>) {
     if !skip_any_of {
         for (index, each) in node.nodes("anyOf") {
@@ -161,7 +162,7 @@ fn nested(node: Node<'_>, skip_any_of: bool, path: &Path, errors: &mut Vec<Error
         errors.push(Error::forbidden(&path.child("additionalProperties"), "must be undefined to be structural"));
     }
     for (key, detail) in FORBIDDEN {
-        // A default may be any value, an empty one too.
+        // A default may be any value, including an empty one.
         if node.has(key) || (key == "default" && node.0.get(key).is_some_and(|default| !default.is_null())) {
             errors.push(Error::forbidden(&path.child(key), detail));
         }
@@ -172,7 +173,7 @@ fn nested(node: Node<'_>, skip_any_of: bool, path: &Path, errors: &mut Vec<Error
     }
 }
 
-/// Whatever is restricted must be said to be there.
+/// Every restricted field must be specified.
 pub(crate) fn complete(node: Node<'_>, said: Option<Node<'_>>, said_path: &Path, path: &Path, errors: &mut Vec<Error>) {
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, each) in node.nodes(key) {

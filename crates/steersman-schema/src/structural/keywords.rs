@@ -1,4 +1,4 @@
-//! Which of OpenAPI's keywords Kubernetes takes, and where.
+//! The OpenAPI keywords that Kubernetes allows, and where.
 
 use crate::structural::merging::merging;
 use crate::structural::node::Node;
@@ -7,7 +7,7 @@ use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
 
-/// Judges the keywords of a definition.
+/// Checks the keywords of a definition.
 pub(crate) fn check(root: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
     open_api(root, path, Where { is_root: true, in_meta: false, no_defaults: None }, errors);
 }
@@ -16,14 +16,14 @@ pub(crate) fn check(root: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
 struct Where {
     is_root: bool,
     in_meta: bool,
-    /// Why there may be no default here.
+    /// Why a default is not allowed here, if so.
     no_defaults: Option<&'static str>,
 }
 
 fn open_api(node: Node<'_>, path: &Path, place: Where, errors: &mut Vec<Error>) {
     keywords(node, path, place, errors);
     let inner = Where { is_root: false, ..place };
-    // Both true and false are said; absent is not.
+    // Both true and false count as present.
     if let Some(additional) = node.0.get("additionalProperties").filter(|value| !value.is_null()) {
         let path = path.child("additionalProperties");
         if node.properties().next().is_some() && *additional != Value::Bool(true) {
@@ -78,7 +78,7 @@ fn keywords(node: Node<'_>, path: &Path, place: Where, errors: &mut Vec<Error>) 
         forbid("default", &format!("must not be set {why}"));
     }
     for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
-        // A map is said if there is something in it.
+        // An empty map counts as absent.
         let is_empty_map = matches!(key, "patternProperties" | "definitions")
             && node.get(key).and_then(Value::as_object).is_some_and(Map::is_empty);
         if node.has(key) && !is_empty_map {

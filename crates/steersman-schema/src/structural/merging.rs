@@ -1,10 +1,10 @@
-//! How a definition's lists and maps merge.
+//! Checks how a definition's lists and maps merge.
 
 use crate::structural::node::Node;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 
-/// Judges what one schema says of merging.
+/// Checks the merge keywords of one schema.
 pub(crate) fn merging(node: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
     let (value_type, list, map) =
         (node.text("type"), node.text("x-kubernetes-list-type"), node.text("x-kubernetes-map-type"));
@@ -89,7 +89,7 @@ fn map_keys(node: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-/// Items of sets and maps are no nulls, and every key of a map's item has a value.
+/// Items of sets and maps must not be nullable, and the keys of a map's items must be required or have defaults.
 fn keys_are_there(node: Node<'_>, items: Node<'_>, list: &str, path: &Path, errors: &mut Vec<Error>) {
     let path = path.child("items");
     if items.flag("nullable") {

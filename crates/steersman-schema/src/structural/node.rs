@@ -1,8 +1,8 @@
-//! A definition as it is written, for the checks to walk.
+//! A definition as written, for the checks.
 
 use steersman_machinery::Value;
 
-/// A schema as it is written. Empty values count as absent.
+/// A schema as written. Empty values count as absent.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'v>(pub(crate) &'v Value);
 

@@ -1,23 +1,23 @@
-//! Every pattern is one, and all together can be compiled within bounds.
+//! Checks that every pattern is valid, and that all of them together can be compiled within bounds.
 
 use crate::pattern::{DEFINITION_WEIGHT_MAX, Pattern};
 use crate::structural::node::Node;
 use std::collections::BTreeSet;
 use steersman_machinery::field::{Error, Path};
 
-/// What a bad pattern counts for at least: so many faults of one kind are enough.
+/// The minimum weight of an invalid pattern, so that the number of reported errors is bounded.
 const FAULT_WEIGHT: usize = 1000;
 
-/// Judges the patterns of a definition.
+/// Checks the patterns of a definition.
 pub(crate) fn check(root: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
     let mut patterns = Patterns { left: Some(DEFINITION_WEIGHT_MAX), seen: BTreeSet::new() };
     patterns.walk(root, false, path, errors);
 }
 
 struct Patterns<'v> {
-    /// None: too many have been found, and the rest is not read.
+    /// The remaining weight. None: the limit is exceeded, and the rest is not parsed.
     left: Option<usize>,
-    /// Good ones. Said again they cost nothing: they are compiled once.
+    /// Valid patterns. Repeating one costs nothing: it is compiled once.
     seen: BTreeSet<&'v str>,
 }
 
@@ -30,7 +30,7 @@ impl<'v> Patterns<'v> {
         for (name, property) in node.properties() {
             self.walk(property, is_nested, &path.child("properties").key(name), errors);
         }
-        // In alternatives there may be none.
+        // `additionalProperties` is not allowed in alternatives.
         if let Some(additional) = node.node("additionalProperties").filter(|_| !is_nested) {
             self.walk(additional, is_nested, &path.child("additionalProperties"), errors);
         }
@@ -57,7 +57,7 @@ impl<'v> Patterns<'v> {
                 })
             }
             Err(error) => {
-                // Reading it was work, too.
+                // Parsing it was work, too.
                 self.left = left.checked_sub(text.len().max(FAULT_WEIGHT));
                 Some(format!("must be a valid regular expression, but isn't: {error}"))
             }

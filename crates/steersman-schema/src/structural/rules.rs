@@ -1,10 +1,10 @@
-//! `x-kubernetes-validations`: what can be told of rules without reading their expressions.
+//! `x-kubernetes-validations`: checks of rules that do not depend on their expressions.
 
 use crate::json_path::{JsonPath, Step};
 use crate::structural::node::Node;
 use steersman_machinery::field::{Error, Path};
 
-/// Judges the rules of one schema.
+/// Checks the rules of one schema.
 pub(crate) fn rules(node: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
     const REASONS: [&str; 4] =
         ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];

@@ -1,4 +1,4 @@
-//! Computations grow with their input and no faster, counted in steps of the budget; a body that multiplies is refused.
+//! The work of computations, in steps of the budget, is linear in their input; bodies that multiply are refused.
 
 use serde_json::{Map, Value, json};
 use steersman_machinery::Budget;
@@ -17,7 +17,6 @@ fn built_in(name: &str) -> &'static Schema {
     Definitions::builtin().schema(name).unwrap()
 }
 
-/// A budget of few steps.
 fn of_few_steps() -> Budget {
     Budget::new(Limits { steps_max: 1_000_000, ..Limits::default() }, Interrupt::default())
 }
@@ -26,7 +25,7 @@ fn schema(spec: &Value) -> Schema {
     Schema::from_json(&json!({"type": "object", "properties": {"spec": spec}}))
 }
 
-/// Twice as much of something may cost twice as much, and a little.
+/// Twice the input may cost twice as much, plus a tenth.
 #[track_caller]
 fn assert_linear(cost: impl Fn(usize) -> u64) {
     let (few, many) = (cost(1000), cost(2000));
@@ -57,7 +56,7 @@ fn bodies_that_become_large_trees_are_refused_while_they_are_read() {
 
 #[test]
 fn paths_of_faults_are_charged_before_they_are_many() {
-    // Each of the unknown fields has a path of a megabyte.
+    // The path of each unknown field takes a megabyte.
     let long = "x".repeat(1 << 20);
     let unknown: String = (0..100_000).map(|n| format!(r#"{{"u{n}":1}},"#)).collect();
     let item = json!({"type": "object", "properties": {"known": {"type": "string"}}});

@@ -1,4 +1,4 @@
-//! Definitions and objects of custom resources: pruned, defaulted and judged as recorded.
+//! Definitions and objects of custom resources: pruned, defaulted and validated as recorded.
 
 use super::values;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_schema::{Schema, default, prune, structural, validate};
 
-/// The definition that the recordings use.
+/// The definition in the recordings.
 fn shirt() -> Arc<Schema> {
     let definition = json!({"type":"object","properties":{"spec":{"type":"object","required":["color"],"properties":{
         "color":{"type":"string","enum":["blue","red"]},"size":{"type":"string","default":"M","pattern":"^(S|M|L)$"},
@@ -39,7 +39,7 @@ fn judged(schema: &Schema, value: &Value, want: &[&str]) {
     assert_eq!(lines(&validate::validate(schema, value, &Budget::unlimited())), want);
 }
 
-/// What a definition with one field `f` under the root says of a value of it.
+/// Checks the errors of a value of the field `f`, with this schema.
 #[track_caller]
 fn field(definition: Value, value: Value, want: &[&str]) {
     let schema = compiled(&json!({"type": "object", "properties": {"f": definition}}));
@@ -562,7 +562,7 @@ fn patterns_are_measured_for_the_whole_definition() {
             (0..count).map(|n| (format!("p{n}"), json!({"type": "string", "pattern": pattern(n)}))).collect();
         json!({"type": "object", "properties": properties})
     };
-    // Ten thousand different ones that people write.
+    // Ten thousand different patterns of an ordinary kind.
     let many = definition(&|n| format!("^[a-z0-9]([-a-z0-9]{{0,9}}[a-z0-9])?-{n}$"), 10_000);
     assert_eq!(structural::check(&many, &Path::root()), []);
 
@@ -575,7 +575,7 @@ fn patterns_are_measured_for_the_whole_definition() {
         "{said}"
     );
 
-    // One that is said again is compiled once.
+    // A repeated pattern is compiled once.
     let same = definition(&|_| "[a-z]{1,1000}".repeat(30), 300);
     assert_eq!(structural::check(&same, &Path::root()), []);
 

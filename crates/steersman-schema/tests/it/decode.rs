@@ -1,4 +1,4 @@
-//! Bodies of built-in kinds: what is kept, dropped, written and refused, as recorded.
+//! Bodies of built-in kinds: values that are kept, dropped, added and refused, as recorded.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -365,7 +365,7 @@ fn a_kind_that_preserves_unknown_fields_preserves_them_everywhere() {
 proptest! {
     #[test]
     fn bytes_and_trees_are_read_alike(body in super::values::value()) {
-        // As trees come out of a codec: with whole numbers as integers.
+        // As codecs decode trees: with whole numbers as integers.
         let mut tree = body;
         steersman_machinery::value::normalize_numbers(&mut tree);
         let json = tree.to_string();
@@ -388,7 +388,8 @@ proptest! {
                 prop_assert_eq!(&again.value, &read.value);
                 prop_assert!(again.faults.is_empty());
                 if unknown == Unknown::Prune {
-                    // Pruning a tree in place leaves what reading it leaves, but for the metadata, which it does not look at.
+                    // Pruning a tree in place gives the same result as decoding, except for the metadata, which it does
+                    // not check.
                     let mut pruned = tree.clone();
                     prune::prune(&gadget, &mut pruned);
                     for (name, field) in pruned.as_object().into_iter().flatten().filter(|(name, _)| *name == "data") {
@@ -434,7 +435,7 @@ fn initializers_are_a_field_of_metadata_in_the_edition_with_them_alone() {
         (&with.value["metadata"]["initializers"], with.faults.len()),
         (&json!({"pending": [{"name": "a.b.c"}]}), 0)
     );
-    // A custom resource's own schema says nothing of metadata: its edition does.
+    // The schema of a custom resource does not define its metadata: its edition does.
     let custom = structural::compile(&json!({"type": "object", "properties": {"spec": {"type": "object"}}}));
     let with = Schema::clone(&custom).of_resource_in(Edition::WithInitializers);
     let n_faults = |schema: &Schema| {

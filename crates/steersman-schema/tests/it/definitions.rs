@@ -1,4 +1,4 @@
-//! The embedded table: every definition parses, references lead somewhere, merge rules are those recorded.
+//! Tests of the embedded table: every definition parses, references resolve, and merge rules are those recorded.
 
 use steersman_machinery::GroupVersionKind;
 use steersman_schema::Definitions;

@@ -1,4 +1,4 @@
-//! What the schema crate promises, held against the recorded answers.
+//! Compares the schema crate with recorded answers.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod budgets;

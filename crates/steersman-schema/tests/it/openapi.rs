@@ -1,4 +1,4 @@
-//! Schemas printed as OpenAPI: as recorded from a real server.
+//! Compares schemas written as OpenAPI with recordings of a real server.
 
 use serde_json::json;
 use steersman_machinery::{GroupVersionKind, Value};
@@ -87,7 +87,7 @@ fn a_closure_holds_everything_that_is_referred_to() {
     assert_eq!(openapi::closure(Edition::Kubernetes, all.iter().copied()).len(), all.len());
 }
 
-/// The definition of the recordings.
+/// The definition in the recordings.
 fn gadget() -> (std::sync::Arc<steersman_schema::Schema>, GroupVersionKind) {
     let definition = json!({"type":"object","properties":{"spec":{"type":"object","required":["size"],"properties":{
         "size":{"type":"integer","minimum":1},"replicas":{"type":"integer"},"port":{"x-kubernetes-int-or-string":true},

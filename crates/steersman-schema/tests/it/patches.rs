@@ -1,4 +1,4 @@
-//! JSON patches and merge patches: outcomes as recorded, and laws that hold for any values.
+//! JSON patches and merge patches: results as recorded, and laws that hold for any values.
 
 use super::values;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Every object that the recorded server answered with is read without fault and written back as it was: the table knows its
-//! fields, and which of their empty values are written.
+//! Every object of the recorded server is decoded without errors and written back unchanged: the table has its fields,
+//! and knows which empty values are written.
 
 use std::path::Path;
 use steersman_machinery::Budget;
@@ -11,7 +11,7 @@ fn answers(walk: &str) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for step in walk.split("\n=== ").skip(1) {
         let Some((request, answer)) = step.split_once("\n>>> ") else { continue };
-        // An object that lacks what is always written would not be written as it was.
+        // An object without a field that is always written would not be written back unchanged.
         let is_part = |dropped: &str| {
             let optional = dropped.trim().strip_prefix("metadata.").or(dropped.trim().strip_prefix("spec."));
             optional.is_none_or(|field| field.contains('.'))

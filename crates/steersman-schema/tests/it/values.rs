@@ -1,4 +1,4 @@
-//! Values to throw at everything: small trees whose names are often those that schemas know.
+//! Random values for property tests: small trees with names that schemas often know.
 
 use proptest::prelude::*;
 use steersman_machinery::Value;

@@ -1,7 +1,7 @@
-//! What a write does, and in which phase of admission it is.
+//! The action of a write, and the phase of admission.
 
-/// What a write does, in terms of admission: a PUT that creates counts as a creation, a patch as an update, and the body of a
-/// connecting subresource such as `pods/binding` as a creation.
+/// The action of a write for admission: a PUT that creates is a create, a patch an update, and the body of a connecting
+/// subresource such as `pods/binding` a create.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Action {
     Connect,
@@ -18,7 +18,7 @@ pub(crate) enum Phase {
 }
 
 impl Action {
-    /// The word in rules and in requests.
+    /// The name in rules and in requests.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Action::Connect => "CONNECT",

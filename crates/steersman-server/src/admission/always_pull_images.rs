@@ -1,5 +1,5 @@
-//! `AlwaysPullImages`: has every image of a pod pulled when it starts, so that nobody runs an image that another user's
-//! credentials have brought to the node.
+//! `AlwaysPullImages`: makes every image of a pod be pulled when it starts, so that no pod runs an image that was
+//! brought to the node with another user's credentials.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, forbidden, is_about_pod};
 use crate::operation::ResourceAttributes;
@@ -44,7 +44,7 @@ impl Plugin for AlwaysPullImages {
     }
 }
 
-/// Whether a change of a pod brings no image that it has not had.
+/// Whether a change of a pod adds no image.
 fn has_the_same_images(pod: &Value, old: Option<&Value>) -> bool {
     old.is_some_and(|old| images(pod).is_subset(&images(old)))
 }
@@ -77,7 +77,7 @@ fn fault(pod: &Value) -> Option<Error> {
     lists.into_iter().find_map(|(list, field)| {
         items(pod, &["spec", list]).enumerate().find_map(|(index, item)| {
             let policy = str_at(item, field);
-            // A volume that is no image has no policy.
+            // A volume that is not an image has no policy.
             let is_wrong =
                 if list == "volumes" { policy.is_some_and(|policy| policy != ALWAYS) } else { policy != Some(ALWAYS) };
             let path = format!("spec.{list}[{index}].{}", field.join("."));

@@ -1,4 +1,5 @@
-//! `LimitPodHardAntiAffinityTopology`: a pod can demand a node without certain others, but not a whole zone.
+//! `LimitPodHardAntiAffinityTopology`: a pod's required anti-affinity may cover a node, but not a wider topology such
+//! as a zone.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, forbidden, is_about_pod};
 use crate::operation::ResourceAttributes;
@@ -35,7 +36,7 @@ impl Plugin for AntiAffinity {
     }
 }
 
-/// What a pod demands for itself that is more than a node.
+/// The first topology key of a pod's required anti-affinity that is wider than a node.
 fn wider(pod: &Value) -> Option<&str> {
     let mut keys = items(pod, &TERMS).map(|term| str_at(term, &["topologyKey"]).unwrap_or_default());
     keys.find(|key| *key != HOST)

@@ -1,7 +1,7 @@
-//! AppArmor: writes the profiles that a new pod names in annotations into the fields that have replaced these, and warns of it.
+//! AppArmor: copies the profiles in a new pod's annotations to the fields that have replaced these, and warns about it.
 //!
-//! Upstream does this in the pod's strategy (`applyAppArmorVersionSkew`). Here it is a plugin, since it must see the pod before the
-//! field is set to know what to warn of, and what checks the security of pods must see the field.
+//! Upstream does this in the pod's strategy (`applyAppArmorVersionSkew`). Here it is a plugin, because it must see the
+//! pod before the field is set to know what to warn about, and before the plugin that checks the security of pods.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
 use crate::operation::ResourceAttributes;
@@ -53,7 +53,7 @@ fn set_profiles(pod: &mut Value) -> Vec<String> {
             let has_field =
                 at(container, &["securityContext", "appArmorProfile"]).is_some_and(|field| !field.is_null());
             let profile = profile(annotation);
-            // What the pod says for all its containers need not be said again.
+            // A profile that the pod sets for all its containers need not be repeated.
             if has_field || profile.is_some() && profile == of_pod {
                 continue;
             }
@@ -66,7 +66,7 @@ fn set_profiles(pod: &mut Value) -> Vec<String> {
     deprecated
 }
 
-/// The profile that an annotation means; `None` if it means none.
+/// The profile of an annotation; `None` if it is invalid.
 fn profile(annotation: &str) -> Option<Value> {
     match annotation.strip_prefix("localhost/") {
         Some(name) if !name.is_empty() => Some(json!({"type": "Localhost", "localhostProfile": name})),

@@ -1,5 +1,5 @@
-//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction`: who may approve and sign requests for
-//! certificates of a signer, and what no request to the signer of API clients may ask for.
+//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction`: who may approve and sign the
+//! certificate requests of a signer, and which groups may not be requested from the signer of API clients.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::authz::{self, Attributes, ResourceAttributes};
@@ -12,15 +12,15 @@ use steersman_machinery::value::{at, str_at};
 
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Who approves or denies a request needs the verb `approve` on its signer.
+/// Approving or denying a request requires the verb `approve` on its signer.
 #[derive(Debug)]
 pub(super) struct Approval;
 
-/// Who writes the certificate or the conditions of a request needs the verb `sign` on its signer.
+/// Writing the certificate or the conditions of a request requires the verb `sign` on its signer.
 #[derive(Debug)]
 pub(super) struct Signing;
 
-/// Nobody gets the group of administrators from the signer of API clients.
+/// Refuses requests to the signer of API clients for the group of administrators.
 #[derive(Debug)]
 pub(super) struct SubjectRestriction;
 
@@ -76,7 +76,8 @@ impl Plugin for SubjectRestriction {
             };
             let groups = requests::with_request(request, |request| {
                 let groups = request.certification_request_info.subject.iter_organization();
-                // One in letters that are not read here may be any: whoever signs or takes the certificate might read it.
+                // A group in an encoding that is not decoded here is refused: the signer or a server might decode it to
+                // any name.
                 groups.map(|group| group.as_str().map(str::to_owned).ok()).collect::<Option<Vec<String>>>()
             });
             let why = match groups {
@@ -101,7 +102,7 @@ fn is_update_of(phase: Phase, action: Action, attributes: &ResourceAttributes<'_
     is_update && attributes.is_about(GROUP, PLURAL) && attributes.subresource == Some(subresource)
 }
 
-/// Refuses a user who may not do something with the signer of a request, by its name or as one of its domain's.
+/// Refuses a user who does not have the verb on the signer of a request or on its domain.
 async fn check_signer(review: &Review<'_, '_>, verb: &str) -> Result<(), Failure> {
     let signer = review.old.and_then(|old| str_at(old, &["spec", "signerName"])).unwrap_or_default();
     let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());

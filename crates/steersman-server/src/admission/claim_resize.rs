@@ -1,5 +1,5 @@
-//! `PersistentVolumeClaimResize`: a claim can ask for more room only if it is bound and its class lets volumes grow. Follows
-//! kubernetes' `plugin/pkg/admission/storage/persistentvolume/resize`.
+//! `PersistentVolumeClaimResize`: a claim can request more storage only if it is bound and its class allows expansion.
+//! Follows kubernetes' `plugin/pkg/admission/storage/persistentvolume/resize`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, find, forbidden};
 use crate::operation::ResourceAttributes;

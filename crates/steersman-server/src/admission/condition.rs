@@ -1,4 +1,4 @@
-//! What expressions see of a write, and the `matchConditions` of webhooks and policies.
+//! The variables of expressions about a write, and the `matchConditions` of webhooks and policies.
 //!
 //! Follows apiserver's `admission/plugin/webhook/matchconditions`.
 
@@ -17,7 +17,8 @@ pub(crate) use steersman_kinds::expressions::Names;
 
 static NULL: Value = Value::Null;
 
-/// What expressions about one write see. The request and the namespace are made when the first expression refers to them.
+/// The variables of expressions about one write. The request and the namespace are built when the first expression
+/// refers to them.
 #[derive(Debug)]
 pub(crate) struct Inputs<'a> {
     subject: &'a Subject<'a>,
@@ -29,7 +30,7 @@ pub(crate) struct Inputs<'a> {
     namespace: OnceLock<Value>,
 }
 
-/// What expressions see of a write, with a parameter.
+/// The variables of expressions about one write, with a parameter.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     inputs: &'a Inputs<'a>,
@@ -45,7 +46,7 @@ pub(crate) struct Conditions {
     ignores_failures: bool,
 }
 
-/// What conditions say of a write.
+/// The result of conditions for a write.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Matched {
     Yes,
@@ -57,7 +58,7 @@ pub(crate) enum Matched {
 // === impl Inputs ===
 
 impl<'a> Inputs<'a> {
-    /// What expressions see of a write in a version.
+    /// The variables of expressions about a write in a version.
     ///
     /// # Errors
     /// When the namespace does not exist.
@@ -72,7 +73,7 @@ impl<'a> Inputs<'a> {
         Ok(Inputs { subject, target, objects, questions, in_namespace, request, namespace })
     }
 
-    /// With a parameter, null where a policy has none.
+    /// The variables with a parameter, which is null where a policy has none.
     pub(crate) fn with<'b>(&'b self, params: &'b Value, names: Names) -> Seen<'b> {
         Seen { inputs: self, params, names }
     }
@@ -81,13 +82,13 @@ impl<'a> Inputs<'a> {
         self.request.get_or_init(|| self.subject.request(self.target))
     }
 
-    /// Null outside of namespaces.
+    /// The namespace of the object; null for cluster-scoped ones.
     fn namespace(&self) -> &Value {
         let parsed = || self.in_namespace.and_then(|namespace| conversion::parse(namespace).ok());
         self.namespace.get_or_init(|| parsed().unwrap_or_default())
     }
 
-    /// What `authorizer.requestResource` asks about.
+    /// The attributes of `authorizer.requestResource`.
     fn resource(&self) -> Resource {
         let attributes = &self.subject.attributes;
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
@@ -101,7 +102,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The cost that is left for all expressions about the write.
+    /// The remaining cost of all expressions about the write.
     pub(crate) fn allowance(&self) -> &'a Allowance {
         &self.subject.operation.expressions
     }
@@ -119,7 +120,7 @@ impl Variables for Seen<'_> {
         Some(match name {
             "object" => Cel::json(objects.new.as_deref().unwrap_or(&NULL)),
             "oldObject" => Cel::json(objects.old.as_deref().unwrap_or(&NULL)),
-            // What is served is as it is declared.
+            // The request is built by the server, so it conforms to its declaration.
             "request" => Cel::declared(self.inputs.request(), &REQUEST).ok()?,
             "namespaceObject" => Cel::declared(self.inputs.namespace(), &NAMESPACE).ok()?,
             "params" if self.names.params => Cel::json(self.params),
@@ -149,7 +150,7 @@ impl Conditions {
         self.conditions.is_empty()
     }
 
-    /// Whether all of them hold. One that does not counts more than others that fail.
+    /// Whether all conditions hold. A condition that does not hold takes precedence over others that fail.
     pub(crate) async fn judge(&self, inputs: &Inputs<'_>, params: &Value, names: Names) -> Matched {
         if self.conditions.is_empty() {
             return Matched::Yes;
@@ -162,7 +163,8 @@ impl Conditions {
         let mut activation = Activation::of(&seen);
         let mut budget = Budget::new(MATCH_CONDITIONS_BUDGET, inputs.allowance());
         let mut found = Vec::with_capacity(self.conditions.len());
-        // As upstream, all are evaluated before any is looked at, so that a spent budget counts most.
+        // All conditions are evaluated before any result is checked, as upstream, so an exhausted budget takes
+        // precedence.
         for condition in &self.conditions {
             match condition.evaluate(&mut activation, &mut budget) {
                 Ok(value) => found.push(value),

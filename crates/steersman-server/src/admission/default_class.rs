@@ -1,5 +1,5 @@
-//! `DefaultStorageClass` and `DefaultIngressClass`: give a claim or an ingress that names no class the one that is marked as the
-//! default. Of several the newest counts.
+//! `DefaultStorageClass` and `DefaultIngressClass`: set the default class of a claim or an ingress that names none. Of
+//! several default classes the newest is used.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::conversion;
@@ -12,7 +12,7 @@ use steersman_machinery::value::{at, set_at, str_at};
 use steersman_machinery::{GroupResource, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// One kind with classes.
+/// A kind with classes.
 #[derive(Debug)]
 pub(super) struct DefaultClass {
     group: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct DefaultClass {
     marks: &'static [&'static str],
     /// The field that names the class.
     field: &'static str,
-    /// The annotation that names a class too.
+    /// The annotation that can also name the class.
     annotation: &'static str,
 }
 
@@ -69,12 +69,12 @@ impl Plugin for DefaultClass {
 
 impl DefaultClass {
     fn has_class(&self, object: &Value) -> bool {
-        // An empty name says: no class.
+        // An empty name means no class.
         at(object, &["spec", self.field]).is_some_and(|class| !class.is_null())
             || at(object, &["metadata", "annotations", self.annotation]).is_some()
     }
 
-    /// The name of the class that is marked as the default.
+    /// The name of the default class.
     fn default(&self, state: &State) -> Result<Option<String>, Failure> {
         let classes = GroupResource::new(self.classes.0, self.classes.1);
         let found = state.store.list(&classes, &Scope::All, At::Latest, Page::ALL);
@@ -84,7 +84,7 @@ impl DefaultClass {
     }
 }
 
-/// The name of the newest class that has one of the marks; of two of one second the first by name.
+/// The name of the newest class with one of the marks; of several from the same second the first by name.
 fn newest(classes: &[Value], marks: &[&str]) -> Option<String> {
     let is_marked =
         |class: &&Value| marks.iter().any(|mark| str_at(class, &["metadata", "annotations", mark]) == Some("true"));

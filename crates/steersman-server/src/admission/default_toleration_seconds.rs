@@ -1,4 +1,5 @@
-//! `DefaultTolerationSeconds`: lets a pod stay on an unreachable node for five minutes, unless it has tolerations for that.
+//! `DefaultTolerationSeconds`: lets a pod stay on an unreachable node for five minutes, unless it has its own
+//! tolerations.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
 use crate::operation::ResourceAttributes;
@@ -28,7 +29,7 @@ impl Plugin for DefaultTolerationSeconds {
     }
 }
 
-/// Adds the tolerations that every pod has.
+/// Adds the default tolerations.
 fn tolerate(pod: &mut Value) {
     const SECONDS: i64 = 300;
     let Some(spec) = object_at(pod, &["spec"]) else { return };

@@ -1,4 +1,5 @@
-//! `ExtendedResourceToleration`: a pod that asks for a device tolerates the taint of nodes that are kept for those who need it.
+//! `ExtendedResourceToleration`: a pod that requests a device gets a toleration for the taint of nodes that are
+//! reserved for such pods.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
 use steersman_kinds::builtin::resource_name;

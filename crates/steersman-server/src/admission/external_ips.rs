@@ -1,4 +1,4 @@
-//! `DenyServiceExternalIPs`: nobody adds external addresses to a Service, with which the traffic of others could be taken.
+//! `DenyServiceExternalIPs`: refuses new external addresses of a Service, which could intercept the traffic of others.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, forbidden};
 use crate::operation::ResourceAttributes;
@@ -28,7 +28,7 @@ impl Plugin for ExternalIps {
     }
 }
 
-/// Whether a service has an external address that it has not had.
+/// Whether a service has a new external address.
 fn has_new(service: &Value, old: Option<&Value>) -> bool {
     const PATH: [&str; 2] = ["spec", "externalIPs"];
     let had = |address: &Value| old.into_iter().flat_map(|old| items(old, &PATH)).any(|other| other == address);

@@ -1,9 +1,9 @@
-//! `Initializers`: puts the names of those who must see a new object first into its metadata, and judges updates until they are done.
+//! `Initializers`: sets the initializers of a new object in its metadata, and checks updates until they are done.
 //! Follows apiserver's `admission/plugin/initialization` of Kubernetes 1.13.
 //!
-//! Never initialized are: what the server itself makes, since it would wait for itself; what decides about admission or defines
-//! kinds, since it comes into force when its write is answered; the pods that a node makes known, since they run already; and
-//! Events, one of which says that something waits for an initializer.
+//! Some objects are never initialized: those that the server itself creates, since it would wait for itself; those that
+//! decide about admission or define kinds, since they take effect when their write is answered; mirror pods, since
+//! their containers run already; and Events, one of which reports that an object waits for an initializer.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, name_of};
 use crate::authz::{self, Attributes};
@@ -17,10 +17,10 @@ use futures::future::BoxFuture;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 
-/// The verb of those who may create objects with initializers of their choice, or without any, and change objects that are not
+/// The verb for creating objects with chosen initializers, or without any, and for changing objects that are not
 /// initialized.
 const INITIALIZE: &str = "initialize";
-/// Groups and resources that are never initialized; an empty resource stands for all of the group.
+/// Groups and resources that are never initialized; an empty resource matches the whole group.
 const EXEMPT: [(&str, &str); 5] = [
     ("", "events"),
     ("admissionregistration.k8s.io", ""),
@@ -52,7 +52,7 @@ impl Plugin for Initializers {
             let is_second = review.reinvocation.is_second();
             let Review { state, operation, .. } = review;
             match review.old {
-                // What is there was put there in the first round, and not by the client.
+                // The initializers were set in the first round, not by the client.
                 None if is_second => Ok(()),
                 None => create(state, configured, operation, object).await,
                 Some(old) => update(state, configured, operation, object, old).await,
@@ -61,7 +61,7 @@ impl Plugin for Initializers {
     }
 }
 
-/// Has a new object wait for its initializers.
+/// Sets the initializers of a new object.
 async fn create(
     state: &State,
     configured: &Configured,
@@ -94,7 +94,7 @@ async fn create(
     Ok(())
 }
 
-/// Judges a change of an object that is or was not initialized.
+/// Checks a change of an object that is or was not initialized.
 async fn update(
     state: &State,
     configured: &Configured,
@@ -102,7 +102,7 @@ async fn update(
     new: &mut Value,
     old: &Value,
 ) -> Result<(), Failure> {
-    // Whoever applies a manifest with an empty list again does not change anything.
+    // A manifest with an empty list can be applied again without a change.
     field::normalize(new);
     if !field::is_given(new) && !field::is_given(old) {
         return Ok(());
@@ -121,7 +121,7 @@ fn is_exempt(operation: &Operation<'_>) -> bool {
     operation.is_of_system() || operation.strategy().handling() != Handling::Stored || EXEMPT.iter().any(is_exempt)
 }
 
-/// Refuses who may not initialize.
+/// Refuses users without the verb `initialize`.
 async fn authorize(state: &State, operation: &Operation<'_>, object: &Value, what: &str) -> Result<(), Failure> {
     let name = Some(name_of(object)).filter(|name| !name.is_empty());
     let attributes = ResourceAttributes { verb: INITIALIZE, name, ..operation.attributes };

@@ -1,5 +1,5 @@
-//! `LimitRanger`: gives containers what the LimitRanges of their namespace say by default, and refuses pods and claims beyond
-//! their bounds. Follows kubernetes' `plugin/pkg/admission/limitranger`.
+//! `LimitRanger`: sets the defaults of the namespace's LimitRanges on containers, and refuses pods and claims that
+//! exceed their bounds. Follows kubernetes' `plugin/pkg/admission/limitranger`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, name_of, objects_of};
 use crate::operation::ResourceAttributes;
@@ -11,7 +11,7 @@ use steersman_machinery::quantity::Quantity;
 use steersman_machinery::value::{at, object_at, set_at, str_at};
 use steersman_machinery::{GroupResource, Value};
 
-/// The annotation that says what a pod was given.
+/// The annotation that records which defaults a pod got.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Plugin for LimitRanger {
         let is_claim = attributes.is_about("", "persistentvolumeclaims") && attributes.subresource.is_none();
         match (phase, action, attributes.subresource) {
             (_, Action::Delete, _) => false,
-            // What a pod's containers ask for can only be changed by a resize.
+            // The resources of a pod's containers can only be changed by a resize.
             (Phase::Mutate, Action::Create, None) => is_pod,
             (Phase::Validate, Action::Create, None) => is_pod || is_claim,
             (Phase::Validate, Action::Update, Some("resize")) => is_pod,
@@ -74,13 +74,13 @@ fn ranges(review: &Review<'_, '_>) -> Result<Vec<Value>, Failure> {
     objects_of(review, &GroupResource::new("", "limitranges"))
 }
 
-/// The limits of a type in a range.
+/// The limits for a type in a LimitRange.
 fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
     let limits = at(range, &["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
     limits.filter(move |limit| str_at(limit, &["type"]) == Some(kind))
 }
 
-/// Gives the containers of a pod what they do not say, and notes in an annotation which ones got what.
+/// Sets the defaults of a pod's containers, and records them in an annotation.
 fn give(pod: &mut Value, range: &Value) {
     let mut notes = Vec::new();
     for (list, word) in [("containers", "container"), ("initContainers", "init container")] {
@@ -112,7 +112,7 @@ fn give(pod: &mut Value, range: &Value) {
     }
 }
 
-/// Where a pod, or one of its containers, is beyond the bounds of a range.
+/// The violations of a LimitRange by a pod or one of its containers.
 fn excesses(pod: &Value, range: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     let all = at(range, &["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
@@ -168,7 +168,7 @@ fn bounds(limit: &Value, kind: &str, requests: &Amounts, limits: &Amounts, fault
     }
 }
 
-/// Where a claim is beyond the bounds of a range.
+/// The violations of a LimitRange by a claim.
 fn excesses_of_claim(claim: &Value, range: &Value) -> Vec<String> {
     const KIND: &str = "PersistentVolumeClaim";
     let requests = totals::amounts(at(claim, &["spec", "resources", "requests"]));
@@ -191,7 +191,7 @@ fn excesses_of_claim(claim: &Value, range: &Value) -> Vec<String> {
     faults
 }
 
-/// Several faults as one text; one that is there twice is said once.
+/// Several errors as one text, without duplicates.
 fn one_sentence(faults: &[String]) -> String {
     let mut said: Vec<&str> = Vec::new();
     for fault in faults {

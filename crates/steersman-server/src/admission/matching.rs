@@ -1,8 +1,9 @@
-//! What a webhook, a policy or a binding is about: its rules, its selectors, and the version in which it wants objects.
+//! The match criteria of a webhook, a policy or a binding: its rules, its selectors, and the version in which it
+//! expects objects.
 //!
-//! [`Criteria`] are compiled once from a configuration and compared with the [`Subject`] of each write. An [`Index`] finds the
-//! configurations that may be about a resource by its plural, so that a write costs nothing for those of other resources. Follows
-//! apiserver's `admission/plugin/policy/matching` and `webhook/predicates`.
+//! [`Criteria`] are compiled once from a configuration and compared with the [`Subject`] of each write. An [`Index`]
+//! finds the configurations that may match a resource by its plural, so that configurations for other resources cost a
+//! write nothing. Follows apiserver's `admission/plugin/policy/matching` and `webhook/predicates`.
 
 mod index;
 mod rule;
@@ -28,7 +29,7 @@ const POLICIES: [&str; 4] = [
     "validatingadmissionpolicybindings",
 ];
 const WEBHOOKS: [&str; 2] = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-/// Objects that are answered and not stored, and which no policy sees: a policy on them could lock everybody out.
+/// Objects that are answered and not stored, and that no policy sees: a policy on them could lock out every user.
 const REVIEWS: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -38,14 +39,14 @@ const REVIEWS: [(&str, &str); 6] = [
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
-/// What a webhook, a policy or a binding is about.
+/// The match criteria of a webhook, a policy or a binding.
 #[derive(Debug)]
 pub(crate) struct Criteria {
     rules: Rules,
     excluded: Vec<Rule>,
-    /// Whether a rule also means the same resource in other versions and groups.
+    /// Whether a rule also matches the same resource in other versions and groups.
     is_equivalent: bool,
-    /// `None` if it cannot be read.
+    /// The namespace selector; `None` if it cannot be parsed.
     namespaces: Option<Labels>,
     objects: Option<Labels>,
 }
@@ -57,7 +58,7 @@ enum Rules {
     Listed(Vec<Rule>),
 }
 
-/// Whether no webhook may act on a write, because it changes what is registered for admission.
+/// Whether no webhook may act on a write, because it changes the registered webhooks or policies.
 pub(crate) fn is_exempt_from_webhooks(attributes: &ResourceAttributes<'_>) -> bool {
     attributes.group == GROUP && (POLICIES.contains(&attributes.resource) || WEBHOOKS.contains(&attributes.resource))
 }
@@ -69,7 +70,7 @@ pub(crate) fn is_exempt_from_policies(attributes: &ResourceAttributes<'_>) -> bo
 }
 
 impl Criteria {
-    /// Of one webhook of a configuration. Without rules it is about nothing.
+    /// The criteria of one webhook of a configuration. Without rules it matches nothing.
     pub(crate) fn of_webhook(webhook: &Value) -> Criteria {
         Criteria {
             rules: Rules::Listed(Rule::list(webhook, "rules")),
@@ -78,7 +79,8 @@ impl Criteria {
         }
     }
 
-    /// Of the `matchConstraints` of a policy or the `matchResources` of a binding. Without rules they are about everything.
+    /// The criteria of the `matchConstraints` of a policy or the `matchResources` of a binding. Without rules they
+    /// match everything.
     pub(crate) fn of_resources(resources: Option<&Value>) -> Criteria {
         let resources = resources.unwrap_or(&Value::Null);
         let listed = Rule::list(resources, "resourceRules");
@@ -101,10 +103,10 @@ impl Criteria {
         }
     }
 
-    /// Whether the write is one of these. Then in which version, and of which group, its objects are wanted.
+    /// Whether the write matches; if it does, the version and group in which its objects are expected.
     ///
     /// # Errors
-    /// When it may be one of these and the namespace does not exist, or a selector cannot be read.
+    /// When the write may match, but the namespace does not exist, or a selector cannot be parsed.
     pub(crate) fn find(&self, subject: &Subject<'_>) -> Result<Option<Served>, Failure> {
         if self.objects.as_ref().is_some_and(|labels| !is_object_selected(labels, subject)) {
             return Ok(None);
@@ -123,13 +125,13 @@ impl Criteria {
         Ok(is_namespace_selected(namespaces, subject)?.then_some(target))
     }
 
-    /// What the first rule that the write matches wants: first by the resource of the request, then by those that are the same.
+    /// The resource of the first rule that the write matches: the one of the request, or else an equivalent one.
     fn listed(rules: &[Rule], is_equivalent: bool, subject: &Subject<'_>) -> Option<Served> {
         let (resource, version) = (&subject.served.resource, subject.served.version());
         if rules.iter().any(|rule| rule.is_about(subject, &resource.group, &version.name, &resource.plural)) {
             return Some(subject.served.clone());
         }
-        // Only a rule about the same plural can be about the same objects in another version.
+        // Only a rule about the same plural can match the same objects in another version.
         if !is_equivalent || !rules.iter().any(|rule| rule.may_be_about(subject, &resource.plural)) {
             return None;
         }
@@ -162,7 +164,7 @@ fn is_namespace_selected(labels: &Labels, subject: &Subject<'_>) -> Result<bool,
     let attributes = &subject.attributes;
     let is_namespace = attributes.is_about("", "namespaces");
     if is_namespace && attributes.subresource.is_none() && subject.action != Action::Delete {
-        // The namespace itself is written: the store does not have it, or not as it will be.
+        // The namespace itself is written: the store does not have it yet, or has its old labels.
         let new = subject.new.and_then(|namespace| namespace.get("metadata")?.get("labels"));
         return Ok(selector::matches(labels, new.unwrap_or(&Value::Null)));
     }

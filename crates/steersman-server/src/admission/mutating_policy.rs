@@ -1,7 +1,8 @@
-//! `MutatingAdmissionPolicy`: changes new objects by what expressions of policies write.
+//! `MutatingAdmissionPolicy`: changes new objects with the CEL expressions of policies.
 //!
-//! The mutations of a policy are applied one after the other, each seeing what came before. What changes an object has everything
-//! that wants it called once more in a second round. Follows apiserver's `admission/plugin/policy/mutating`.
+//! The mutations of a policy are applied one after the other, each to the result of the previous one. A change of the
+//! object makes all policies and webhooks that ask for reinvocation run once more in a second round. Follows
+//! apiserver's `admission/plugin/policy/mutating`.
 
 use crate::admission::condition::{Inputs, Matched};
 use crate::admission::matching;
@@ -32,12 +33,12 @@ struct Refusal {
     reason: &'static str,
 }
 
-/// The policies at work on one object.
+/// The state of applying policies to one object.
 struct Work<'w> {
     subject: &'w Subject<'w>,
     questions: &'w Questions<'w>,
     state: &'w State,
-    /// The object as it is by now, in the requested form.
+    /// The current object, in the requested form.
     object: Value,
     rounds: &'w mut Reinvocation,
     refusals: Vec<Refusal>,
@@ -67,7 +68,7 @@ impl plugin::Plugin for MutatingAdmissionPolicy {
             if review.operation.is_of_system() {
                 return Ok(());
             }
-            // Put back below; a failure ends the mutation.
+            // Restored below; a failure ends the mutation.
             let mut rounds = std::mem::take(&mut review.reinvocation);
             let changed = apply(review, new, &mut rounds).await?;
             review.reinvocation = rounds;
@@ -79,7 +80,7 @@ impl plugin::Plugin for MutatingAdmissionPolicy {
     }
 }
 
-/// Applies every policy that is about the write. The object, if it has changed.
+/// Applies every policy that matches the write. Returns the object, if it has changed.
 async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) -> Result<Option<Value>, Failure> {
     let state = review.state;
     let index = state.policies.mutating().index();
@@ -154,7 +155,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether something has failed. A mutation that fails does not keep those behind it from being tried.
+    /// Applies the mutations. Returns whether one has failed; a failure does not prevent the later ones.
     async fn mutate(
         &mut self,
         policy: &Mutating,
@@ -186,7 +187,7 @@ impl Work<'_> {
         Ok(has_failed)
     }
 
-    /// What the conditions of a policy say of the object as it is by now.
+    /// Evaluates the conditions of a policy on the current object.
     async fn conditions(&self, policy: &Mutating, target: &Served, params: &Value) -> Matched {
         let definition = policy.definition();
         if definition.conditions.is_empty() {
@@ -202,7 +203,7 @@ impl Work<'_> {
         }
     }
 
-    /// What a mutation makes of the object as it is by now, in the version that the policy wants.
+    /// Applies a mutation to the current object, in the version that the policy expects.
     async fn patched(
         &self,
         policy: &Mutating,
@@ -217,7 +218,7 @@ impl Work<'_> {
         patch.apply(self.subject, target, objects.new.as_deref().unwrap_or(&Value::Null))
     }
 
-    /// The objects as they are by now, in the version that a policy wants.
+    /// The current objects, in the version that a policy expects.
     async fn objects(&self, target: &Served) -> Result<Objects<'_>, String> {
         let failed = |failure: Failure| format!("failed to convert object version: {}", dispatch::message(&failure));
         let new = self.subject.other(&self.object, target).await.map_err(failed)?;

@@ -1,5 +1,5 @@
-//! `NamespaceLifecycle`: refuses creations in a namespace that does not exist or is being deleted, and the deletion of the
-//! namespaces that the system needs.
+//! `NamespaceLifecycle`: refuses creations in a namespace that does not exist or is being deleted, and the deletion of
+//! the namespaces that the system needs.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
 use crate::operation::ResourceAttributes;
@@ -9,7 +9,7 @@ use steersman_machinery::status::Cause;
 use steersman_machinery::{GroupResource, ObjectKey, Value, value};
 use steersman_storage::Guard;
 
-/// Namespaces that the system needs.
+/// The namespaces that the system needs.
 const UNDELETABLE: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 #[derive(Debug)]
@@ -57,14 +57,15 @@ async fn check_namespace(review: &mut Review<'_, '_>, name: &str) -> Result<(), 
     let key = ObjectKey::cluster(namespace);
     let found = match review.state.store.get_cached(&namespaces, &key) {
         Some(found) => Some(found),
-        // The cache may be behind a creation of the namespace that was answered already.
+        // The cache may lag behind a creation of the namespace that was already answered.
         None => review.state.get(&namespaces, &key).await?,
     };
     let Some(found) = found else {
         return Err(Failure::not_found(&namespaces, namespace));
     };
     if !found.meta().is_deleting() {
-        // Its deletion may begin before the object is stored. The guard then fails the write, and this is checked again.
+        // The namespace's deletion may begin before the object is stored. The guard then fails the write, and this
+        // check runs again.
         review.operation.guards.push(Guard { resource: namespaces, key, expected: found.revision });
         return Ok(());
     }

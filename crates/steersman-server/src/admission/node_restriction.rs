@@ -1,5 +1,5 @@
-//! `NodeRestriction`: what the agent of a node may write of what its authorizer allows: its own node, the status of its own pods,
-//! tokens of its own pods. Follows kubernetes' `plugin/pkg/admission/noderestriction`.
+//! `NodeRestriction`: limits the writes of kubelets, beyond the node authorizer, to their own node, the status of their
+//! own pods, and tokens of their own pods. Follows kubernetes' `plugin/pkg/admission/noderestriction`.
 
 mod audience;
 mod labels;
@@ -14,11 +14,11 @@ use futures::future::BoxFuture;
 use steersman_machinery::value::{at, remove_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 
-/// Where nodes renew their leases.
+/// The namespace in which nodes renew their leases.
 const LEASES: &str = "kube-node-lease";
-/// Signers of certificates for nodes.
+/// The signers of nodes' certificates.
 const SIGNERS: [&str; 2] = ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"];
-/// What is restricted.
+/// The restricted resources.
 const RESTRICTED: [(&str, &str); 8] = [
     ("", "nodes"),
     ("", "persistentvolumeclaims"),
@@ -118,7 +118,7 @@ async fn check(review: &Review<'_, '_>, node: &str, new: Option<&Value>) -> Resu
     }
 }
 
-/// The name of the object that is written, which in a creation is in its body.
+/// The name of the written object; for a creation it is in the body.
 fn name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
     match review.operation.name() {
         "" => new.and_then(|new| str_at(new, &["metadata", "name"])).unwrap_or_default(),
@@ -145,7 +145,7 @@ async fn check_pod(review: &Review<'_, '_>, node: &str, new: Option<&Value>) -> 
     }
 }
 
-/// A node creates pods only to make known what it runs by itself, and such a pod gives it access to nothing.
+/// A node may only create mirror pods of the static pods that it runs, and these must not reference other objects.
 async fn check_new_pod(review: &Review<'_, '_>, node: &str, pod: &Value) -> Result<(), Refusal> {
     if !pod_references::is_mirror(pod) {
         let annotation = pod_references::mirror_annotation();
@@ -224,7 +224,7 @@ fn check_pod_status(review: &Review<'_, '_>, node: &str, new: Option<&Value>) ->
     Ok(())
 }
 
-/// Whether a part of an object differs. Absent and empty are the same.
+/// Whether a field of an object has changed. Absent and empty are equal.
 fn is_other(old: &Value, new: &Value, path: &[&str]) -> bool {
     let part = |object| {
         at(object, path).filter(|part| match part {
@@ -261,7 +261,7 @@ fn check_node(review: &Review<'_, '_>, node: &str, new: Option<&Value>) -> Resul
     if has_config && is_other(old, new, &CONFIG) {
         return Err(format!("node {node:?} is not allowed to update configSource to a new non-nil configSource").into());
     }
-    // Without a taint a node would get pods that are meant for others.
+    // By removing a taint a node would attract pods that are meant for others.
     if is_other(old, new, &["spec", "taints"]) {
         return Err(format!("node {node:?} is not allowed to modify taints").into());
     }
@@ -340,7 +340,7 @@ fn check_request(node: &str, new: Option<&Value>) -> Result<(), Refusal> {
 
 // === tokens ===
 
-/// A node gets tokens for its own pods only.
+/// A node only gets tokens for its own pods.
 async fn check_token(review: &Review<'_, '_>, node: &str, new: Option<&Value>) -> Result<(), Refusal> {
     let bound = new.and_then(|request| at(request, &["spec", "boundObjectRef"])).filter(|bound| !bound.is_null());
     let text = |key| bound.and_then(|bound| str_at(bound, &[key])).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `TaintNodesByCondition`: keeps pods away from a new node until it has said that it is ready. A control loop takes the taint
-//! off.
+//! `TaintNodesByCondition`: adds a taint that keeps pods away from a new node until it is ready. A control loop removes
+//! it.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::operation::ResourceAttributes;

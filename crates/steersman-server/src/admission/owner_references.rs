@@ -1,5 +1,6 @@
-//! `OwnerReferencesPermissionEnforcement`: only who may delete an object changes its owners, and only who may set finalizers on
-//! an owner has its deletion blocked. Follows kubernetes' `plugin/pkg/admission/gc`.
+//! `OwnerReferencesPermissionEnforcement`: changing the owners of an object requires permission to delete it, and
+//! blocking the deletion of an owner requires permission to set its finalizers. Follows kubernetes'
+//! `plugin/pkg/admission/gc`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, forbidden};
 use crate::authz::{self, Attributes, ResourceAttributes, Verdict};
@@ -21,7 +22,7 @@ impl Plugin for OwnerReferences {
     }
 
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
-        // The status of a pod is written with the owners as they are.
+        // A write of a pod's status does not change the owners.
         let is_pod_status = attributes.is_about("", "pods") && attributes.subresource == Some("status");
         phase == Phase::Validate && action != Action::Delete && !is_pod_status
     }
@@ -41,12 +42,12 @@ impl Plugin for OwnerReferences {
     }
 }
 
-/// Whether the owners are others than before.
+/// Whether the owners have changed.
 fn is_changed(object: &Value, old: Option<&Value>) -> bool {
     !items(object, &OWNERS).eq(old.into_iter().flat_map(|old| items(old, &OWNERS)))
 }
 
-/// Who changes the owners must be allowed to delete the object: its new owner's deletion would delete it.
+/// Changing the owners requires permission to delete the object, because the deletion of a new owner would delete it.
 async fn check_deletion(review: &Review<'_, '_>, object: &Value) -> Result<(), Failure> {
     let asked = ResourceAttributes {
         verb: "delete",
@@ -62,7 +63,7 @@ async fn check_deletion(review: &Review<'_, '_>, object: &Value) -> Result<(), F
     Err(forbidden(review, Some(object), &why))
 }
 
-/// Who lets the object block the deletion of an owner must be allowed to set finalizers on the owner.
+/// Blocking the deletion of an owner requires permission to set finalizers on the owner.
 async fn check_blocked(review: &Review<'_, '_>, object: &Value) -> Result<(), Failure> {
     let blocked = newly_blocked(object, review.old);
     if blocked.is_empty() {
@@ -101,7 +102,7 @@ async fn check_blocked(review: &Review<'_, '_>, object: &Value) -> Result<(), Fa
                 version,
                 resource: &served.resource.plural,
                 subresource: Some("finalizers"),
-                // An owner in a namespace is in that of the object.
+                // A namespaced owner is in the namespace of the object.
                 namespace: review.operation.namespace().filter(|_| is_namespaced),
                 name: Some(text("name")),
                 ..ResourceAttributes::default()

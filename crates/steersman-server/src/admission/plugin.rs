@@ -26,7 +26,6 @@ pub(crate) struct Review<'r, 'o> {
     pub(crate) operation: &'r mut Operation<'o>,
     /// The current object; `None` for a creation.
     pub(crate) old: Option<&'r Value>,
-    /// The options of a deletion.
     pub(crate) deletion: Option<&'r Delete>,
     /// The rounds of mutation.
     pub(crate) reinvocation: Reinvocation,
@@ -42,7 +41,7 @@ impl<'r, 'o> Review<'r, 'o> {
         Review { action, state, operation, old, deletion: None, reinvocation: Reinvocation::default() }
     }
 
-    /// The write as webhooks and policies see it.
+    /// The subject of the write, for webhooks and policies.
     ///
     /// # Errors
     /// When its namespace cannot be read.
@@ -63,7 +62,7 @@ impl<'r, 'o> Review<'r, 'o> {
         ))
     }
 
-    /// A namespace as it is. The cache may be behind a creation that was answered already.
+    /// The current namespace. The cache may lag behind a creation that was already answered.
     async fn namespace(&self, name: &str) -> Result<Option<Arc<Object>>, Failure> {
         let (namespaces, key) = (GroupResource::new("", "namespaces"), ObjectKey::cluster(name));
         match self.state.store.get_cached(&namespaces, &key) {
@@ -72,21 +71,21 @@ impl<'r, 'o> Review<'r, 'o> {
         }
     }
 
-    /// Of a deletion, with its options.
+    /// The review of a deletion, with its options.
     #[must_use]
     pub(crate) fn with_deletion(self, options: &'r Delete) -> Review<'r, 'o> {
         Review { deletion: Some(options), ..self }
     }
 }
 
-/// What a plugin is shown of an update of an object that is still being created, because it waits for initializers.
+/// How a plugin sees an update of an object that is still being created, because it waits for initializers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Unfinished {
-    /// A creation of what the object becomes: an initializer may add to it whatever its creator could have.
+    /// As a creation of the new state: an initializer may add whatever the creator could have set.
     Creation,
-    /// The same, with what it was before: the plugin acts on the difference.
+    /// As a creation with the old object: the plugin acts on the difference.
     Growth,
-    /// An update.
+    /// As an update.
     Update,
 }
 
@@ -106,15 +105,15 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
     /// Whether the plugin handles such writes. Must be cheap.
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool;
 
-    /// Whether something is registered with the server for which the plugin acts on such writes, if it acts on behalf of others.
-    /// Asked after [`Plugin::handles`]; must be as cheap.
+    /// Whether anything that is registered with the server may make the plugin act on such writes; only for plugins
+    /// that act for others. Called after [`Plugin::handles`]; must be as cheap.
     fn has_registered(&self, state: &State, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         let _ = (state, action, attributes);
         true
     }
 
-    /// What it is shown of an update of an object that waits for initializers. Most rules are about creations and about what an
-    /// update may not change, so they would not see what an initializer adds.
+    /// How the plugin sees an update of an object that waits for initializers. Most rules are about creations and about
+    /// fields that an update may not change, so as an update they would not check what an initializer adds.
     fn unfinished(&self) -> Unfinished {
         Unfinished::Creation
     }
@@ -151,7 +150,7 @@ pub(super) fn is_about_pod(attributes: &ResourceAttributes<'_>) -> bool {
     attributes.is_about("", "pods") && attributes.subresource.is_none()
 }
 
-/// The objects of a resource in the namespace of a write, as the cache has them.
+/// The cached objects of a resource in the namespace of a write.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -162,7 +161,7 @@ pub(super) fn objects_of(review: &Review<'_, '_>, resource: &GroupResource) -> R
     }
 }
 
-/// The objects of a resource in a namespace, as the cache has them.
+/// The cached objects of a resource in a namespace.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -175,7 +174,7 @@ pub(super) fn objects_in(state: &State, namespace: &str, resource: &GroupResourc
     found.map_err(|error| Failure::of_read(&error))?.objects.iter().map(|object| conversion::parse(object)).collect()
 }
 
-/// An object as it is. The cache may be behind a creation that was answered already.
+/// The current state of an object. The cache may lag behind a creation that was already answered.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -187,7 +186,7 @@ pub(super) async fn find(state: &State, resource: &GroupResource, key: &ObjectKe
     found.map(|object| conversion::parse(&object)).transpose()
 }
 
-/// The name of the object of a write in the refusals of policies and webhooks.
+/// The name of the object in the denials of policies and webhooks.
 pub(crate) fn refused_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
     let name = written_name(review, new);
     if name.is_empty() || review.operation.is_of_collection { "Unknown" } else { name }
@@ -198,7 +197,7 @@ pub(super) fn forbidden(review: &Review<'_, '_>, new: Option<&Value>, why: &str)
     Failure::forbidden(&review.operation.group_resource(), written_name(review, new), why)
 }
 
-/// The name in the path, else that of the new object.
+/// The name in the path, or else that of the new object.
 fn written_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
     match review.operation.name() {
         "" => new.map(name_of).unwrap_or_default(),
@@ -206,7 +205,7 @@ fn written_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a s
     }
 }
 
-/// The name of an object as refusals name it: where the server is to generate it, what it begins with.
+/// The name of an object in denials: its name, or else its `generateName`.
 pub(super) fn name_of(object: &Value) -> &str {
     let text = |key| str_at(object, &["metadata", key]).filter(|text| !text.is_empty());
     text("name").or(text("generateName")).unwrap_or_default()

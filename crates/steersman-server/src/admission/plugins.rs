@@ -1,4 +1,4 @@
-//! Which plugins a server has: the table of all that kube-apiserver 1.36 knows, and what is chosen from it.
+//! The admission plugins of a server: the table of all plugins of kube-apiserver 1.36, and the choice among them.
 
 use crate::admission::plugin::Plugin;
 use crate::admission::{
@@ -10,34 +10,34 @@ use crate::admission::{
 };
 use std::fmt;
 
-/// A plugin as kube-apiserver knows it.
+/// A plugin of kube-apiserver.
 struct Row {
-    /// Upstream's name; empty for what no flag switches.
+    /// Upstream's name; empty for a plugin that no flag switches.
     name: &'static str,
     is_on: IsOn,
-    /// `None` if there is no such plugin here.
+    /// `None` if it is not implemented here.
     plugin: Option<&'static dyn Plugin>,
 }
 
-/// Which servers have a plugin unless told otherwise.
+/// The servers in which a plugin is on by default.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum IsOn {
     Always,
-    /// Those that stand in for kube-apiserver. The plugin needs a control loop, which others do not know to be running.
+    /// Servers that stand in for kube-apiserver. The plugin needs a control loop that may not run elsewhere.
     InUpstream,
     Never,
-    /// Those with initializers.
+    /// Servers with initializers.
     WithInitializers,
-    /// Servers that authorize nodes by the objects that belong to them: only this plugin checks the content of their writes.
+    /// Servers with the node authorizer: only this plugin checks the content of the nodes' writes.
     WithNodes,
 }
 
-/// In upstream's order (`pkg/kubeapiserver/options/plugins.go`), in which they are called.
+/// In upstream's order (`pkg/kubeapiserver/options/plugins.go`), which is the order of the calls.
 static ROWS: [Row; 43] = [
     absent("AlwaysAdmit", IsOn::Never),
     absent("NamespaceAutoProvision", IsOn::Never),
     row("NamespaceLifecycle", IsOn::Always, &namespace_lifecycle::NamespaceLifecycle),
-    // Upstream does this where it prepares pods.
+    // Upstream does this in the strategy of pods.
     row("", IsOn::Always, &app_armor::AppArmor),
     row("NamespaceExists", IsOn::Never, &namespace_exists::NamespaceExists),
     row("LimitPodHardAntiAffinityTopology", IsOn::Never, &anti_affinity::AntiAffinity),
@@ -73,7 +73,7 @@ static ROWS: [Row; 43] = [
     row("PodResizeValidator", IsOn::Always, &pod_resize::PodResize),
     row("MutatingAdmissionPolicy", IsOn::Always, &mutating_policy::MutatingAdmissionPolicy),
     row("MutatingAdmissionWebhook", IsOn::Always, &webhook_plugins::Mutating),
-    // Upstream's `Initializers`. It comes and goes with the kind and the field.
+    // Upstream's `Initializers`, for servers that serve InitializerConfiguration and `metadata.initializers`.
     row("", IsOn::WithInitializers, &initializers::Initializers),
     row("ValidatingAdmissionPolicy", IsOn::Always, &validating_policy::ValidatingAdmissionPolicy),
     row("ValidatingAdmissionWebhook", IsOn::Always, &webhook_plugins::Validating),
@@ -89,21 +89,21 @@ const fn absent(name: &'static str, is_on: IsOn) -> Row {
     Row { name, is_on, plugin: None }
 }
 
-/// The admission plugins of a server, by the names that kube-apiserver has for them.
+/// The admission plugins of a server, by the names of kube-apiserver.
 #[derive(Clone)]
 pub struct Plugins {
-    /// By position in [`ROWS`].
+    /// Whether each plugin is on, by position in [`ROWS`].
     is_on: [bool; ROWS.len()],
-    /// Plugins that were switched on or off by name stay so.
+    /// Whether each plugin was switched on or off by name, which defaults no longer change.
     is_chosen: [bool; ROWS.len()],
-    /// Those that are on and exist here, in the order in which they are called.
+    /// The enabled plugins that exist here, in the order in which they are called.
     asked: Vec<&'static dyn Plugin>,
 }
 
-/// Why plugins cannot be chosen so.
+/// Why a choice of plugins is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PluginsError {
-    /// It is to be on and off.
+    /// A plugin is enabled and disabled.
     #[error("the admission plugin {name} is enabled and disabled: do one of them")]
     Both { name: String },
     /// kube-apiserver has no such plugin.
@@ -114,21 +114,22 @@ pub enum PluginsError {
 // === impl Plugins ===
 
 impl Default for Plugins {
-    /// Those that kube-apiserver has by default, but for ServiceAccount and StorageObjectInUseProtection: without the control
-    /// loop that makes the account `default` no pod could be created, and without those that take their finalizers off no claim,
-    /// no volume and no class of volume attributes would ever go away. Who runs these loops switches them on.
+    /// The defaults of kube-apiserver, without ServiceAccount and StorageObjectInUseProtection, which need control
+    /// loops: without the loop that creates the account `default` no pod could be created, and without the loops that
+    /// remove the finalizers no claim, volume or volume attributes class could be deleted. A server that runs these
+    /// loops enables both.
     fn default() -> Plugins {
         Plugins::of(|row| row.is_on == IsOn::Always)
     }
 }
 
 impl Plugins {
-    /// Those that kube-apiserver has by default.
+    /// The defaults of kube-apiserver.
     pub fn of_upstream() -> Plugins {
         Plugins::of(|row| matches!(row.is_on, IsOn::Always | IsOn::InUpstream))
     }
 
-    /// Those of a list and no others.
+    /// Only the plugins of a list.
     ///
     /// # Errors
     /// When a name is unknown.
@@ -139,7 +140,7 @@ impl Plugins {
         Ok(plugins)
     }
 
-    /// The same plugins, some more and some less.
+    /// The same plugins, with some enabled and some disabled.
     ///
     /// # Errors
     /// When a name is unknown, or is in both lists.
@@ -153,17 +154,17 @@ impl Plugins {
         }
     }
 
-    /// Whether a plugin is on. One that does not exist here can be on too: it does nothing.
+    /// Whether a plugin is on. A plugin that is not implemented here can be on too: it does nothing.
     pub fn is_on(&self, name: &str) -> bool {
         ROWS.iter().zip(self.is_on).any(|(row, is_on)| is_on && row.name == name)
     }
 
-    /// Whether there is such a plugin here.
+    /// Whether the plugin is implemented here.
     pub fn exists(name: &str) -> bool {
         ROWS.iter().any(|row| row.name == name && row.plugin.is_some())
     }
 
-    /// The same for a server that authorizes nodes by what belongs to them: with NodeRestriction, unless that was switched off.
+    /// The plugins of a server with the node authorizer: NodeRestriction is on unless it was disabled.
     pub(crate) fn with_nodes(mut self) -> Plugins {
         for (position, _) in ROWS.iter().enumerate().filter(|(_, row)| row.is_on == IsOn::WithNodes) {
             self.is_on[position] |= !self.is_chosen[position];
@@ -172,7 +173,7 @@ impl Plugins {
         self
     }
 
-    /// The same, and the plugin of initializers.
+    /// The plugins of a server with initializers: their plugin is on.
     pub(crate) fn with_initializers(mut self) -> Plugins {
         for (is_on, row) in self.is_on.iter_mut().zip(&ROWS) {
             *is_on |= row.is_on == IsOn::WithInitializers;
@@ -181,7 +182,7 @@ impl Plugins {
         self
     }
 
-    /// Those that are on and exist here, in the order in which they are called.
+    /// The enabled plugins that exist here, in the order in which they are called.
     pub(crate) fn asked(self) -> Vec<&'static dyn Plugin> {
         self.asked
     }
@@ -219,7 +220,7 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// All names, in the order of the alphabet.
+/// All names, in alphabetical order.
 fn known() -> Vec<&'static str> {
     let mut names: Vec<&str> = ROWS.iter().map(|row| row.name).filter(|name| !name.is_empty()).collect();
     names.sort_unstable();

@@ -1,5 +1,5 @@
-//! `PodResizeValidator`: refuses to resize a pod beyond what its node can give, or on a node that cannot resize pods. Follows
-//! kubernetes' `plugin/pkg/admission/podresize`.
+//! `PodResizeValidator`: refuses to resize a pod beyond the capacity of its node, or on a node that cannot resize pods.
+//! Follows kubernetes' `plugin/pkg/admission/podresize`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, find, forbidden};
 use crate::operation::ResourceAttributes;
@@ -54,7 +54,7 @@ impl Plugin for PodResize {
     }
 }
 
-/// Why a node cannot resize a pod to this: for programs and for people.
+/// Why a node cannot resize a pod to this: the reason and the message.
 fn fault(pod: &Value, node: &Value) -> Option<(&'static str, String)> {
     let name = str_at(node, &["metadata", "name"]).unwrap_or_default();
     let system = str_at(node, &["metadata", "labels", "kubernetes.io/os"]);
@@ -65,7 +65,7 @@ fn fault(pod: &Value, node: &Value) -> Option<(&'static str, String)> {
     let allocatable = totals::amounts(at(node, &["status", "allocatable"]));
     let requests = totals::requests(pod);
     let of = |amounts: &Amounts, resource: &str| amounts.get(resource).copied().unwrap_or(Quantity::ZERO);
-    // Processors are said in thousandths, memory in bytes; both are rounded up.
+    // CPU is given in thousandths, memory in bytes; both are rounded up.
     let excess = |resource: &str, nanos_of_one: i128| {
         let (asked, there) = (of(&requests, resource), of(&allocatable, resource));
         let number = |amount: Quantity| (amount.nanos() + nanos_of_one - 1).div_euclid(nanos_of_one);

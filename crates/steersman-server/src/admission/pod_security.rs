@@ -1,8 +1,8 @@
-//! `PodSecurity`: holds pods to the level of security that the labels of their namespace say, and warns of what would not be
-//! let in. Follows `k8s.io/pod-security-admission`.
+//! `PodSecurity`: enforces the Pod Security Standards that the labels of a namespace select, and warns about
+//! violations. Follows `k8s.io/pod-security-admission`.
 //!
-//! `enforce` refuses pods; `warn` and `audit` also look at the templates of kinds that make pods. Labels of a namespace that are
-//! no levels are refused; where a namespace has them nevertheless, its pods are held to the restricted level.
+//! `enforce` refuses pods; `warn` and `audit` also check the pod templates of other kinds. Invalid labels of a
+//! namespace are refused; in a namespace that has them nevertheless, the restricted level is enforced.
 
 mod baseline;
 mod checks;
@@ -20,13 +20,13 @@ use std::collections::BTreeMap;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
 
-/// The most pods that are looked at when the level of a namespace changes.
+/// The maximum number of pods that are checked when the level of a namespace changes.
 const PODS_MAX: usize = 3000;
 
 #[derive(Debug)]
 pub(super) struct PodSecurity;
 
-/// A finding of a check, such as `privileged` with what sets it.
+/// A finding of a check, such as `privileged` with the containers that set it.
 pub(super) struct Finding {
     reason: String,
     detail: String,
@@ -59,7 +59,7 @@ impl Plugin for PodSecurity {
     }
 }
 
-/// The labels must be levels; what is in the namespace is told if it would not be let in any more.
+/// Validates the labels of a namespace, and warns about existing pods that violate a new level.
 fn of_namespace(review: &mut Review<'_, '_>, namespace: &Value) -> Result<(), Failure> {
     let policy = |object: &Value| {
         let labels = at(object, &["metadata", "labels"]).and_then(Value::as_object).into_iter().flatten();
@@ -90,7 +90,8 @@ fn refuse(namespace: &Value, faults: &[steersman_machinery::field::Error]) -> Re
     }
 }
 
-/// What violates a level among the pods of a namespace: a line for each set of reasons, with the first pod and the number of others.
+/// The violations of a level by the pods of a namespace: a line for each set of reasons, with the first pod and the
+/// number of others.
 fn violations_in(review: &Review<'_, '_>, namespace: &str, level: &LevelVersion) -> Result<Vec<String>, Failure> {
     let pods = objects_in(review.state, namespace, &GroupResource::new("", "pods"))?;
     let mut warnings = Vec::new();
@@ -153,7 +154,7 @@ async fn of_template(review: &mut Review<'_, '_>, object: &Value) -> Result<(), 
     Ok(())
 }
 
-/// Warns of what would not be let in, and notes it for the audit log.
+/// Warns about violations, and records them for the audit log.
 fn report(review: &mut Review<'_, '_>, policy: &Policy, subject: &Subject<'_>) {
     let violations = |level: &LevelVersion| {
         let findings = checks::evaluate(level, subject);
@@ -168,14 +169,14 @@ fn report(review: &mut Review<'_, '_>, policy: &Policy, subject: &Subject<'_>) {
     }
 }
 
-/// The policy of the namespace of a write; `None` if it asks for nothing.
+/// The policy of the namespace of a write; `None` if it restricts nothing.
 async fn policy_of(review: &Review<'_, '_>) -> Result<Option<Policy>, Failure> {
     let Some(name) = review.operation.namespace() else { return Ok(None) };
     let namespaces = GroupResource::new("", "namespaces");
     let key = ObjectKey::cluster(name);
     let namespace = match review.state.store.get_cached(&namespaces, &key) {
         Some(namespace) => Some(namespace),
-        // The cache may be behind a creation of the namespace that was answered already.
+        // The cache may lag behind a creation of the namespace that was already answered.
         None => review.state.get(&namespaces, &key).await?,
     };
     let Some(namespace) = namespace else { return Ok(None) };
@@ -185,7 +186,7 @@ async fn policy_of(review: &Review<'_, '_>) -> Result<Option<Policy>, Failure> {
     Ok(Some(Policy::read(namespace.meta().labels()).0).filter(|policy| !policy.is_privileged()))
 }
 
-/// Whether a change of a pod is looked at: that of an image, or a container more or less.
+/// Whether a change of a pod is checked: if it changes an image, or adds or removes a container.
 fn is_significant(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, list: &str| -> Vec<(String, String)> {
         let containers = at(pod, &["spec", list]).and_then(Value::as_array).into_iter().flatten();

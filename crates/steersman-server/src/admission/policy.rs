@@ -1,9 +1,10 @@
-//! Policies of admission: what the ValidatingAdmissionPolicies, the MutatingAdmissionPolicies and their bindings in the store say,
-//! compiled once for each change and found by the resource of a write.
+//! Policies of admission: the ValidatingAdmissionPolicies, the MutatingAdmissionPolicies and their bindings in the
+//! store, compiled once for each change and indexed by the resources that they match.
 //!
-//! Tasks of the server follow the four resources (`follower`). Writing one of them waits until it is in force. A policy without a
-//! binding does nothing; a binding of a policy that does not exist waits for it. The plugins that evaluate them are beside this
-//! (`validating_policy`, `mutating_policy`), since the state of the server has the policies and the plugins need the state.
+//! Tasks of the server follow the four resources (`follower`). A write of one of them is answered only once it is in
+//! effect. A policy without a binding does nothing; a binding of a policy that does not exist waits for it. The plugins
+//! that evaluate them are outside of this module (`validating_policy`, `mutating_policy`), since they need the state of
+//! the server, which contains the policies.
 
 pub(super) mod definition;
 pub(super) mod dispatch;
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The policies and bindings in force.
+/// The policies and bindings in effect.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     mutating: Registered<Mutating>,
@@ -41,12 +42,12 @@ impl Policies {
         &self.validating
     }
 
-    /// Notified when a policy that validates has changed.
+    /// Notifies of changes of validating policies.
     pub(crate) fn changes(&self) -> watch::Receiver<Reached> {
         self.progress(Part::ValidatingPolicies).changes()
     }
 
-    /// If a resource is one of the four, waits until what was written of it at a revision is in force. False if it never will be.
+    /// If a resource is one of the four, waits until a write at a revision is in effect. False if it never will be.
     pub(crate) async fn wait_for(&self, resource: &Resource, revision: Revision) -> bool {
         if *resource.group != *GROUP {
             return true;
@@ -57,7 +58,7 @@ impl Policies {
         }
     }
 
-    /// The four resources, and how far each has been followed.
+    /// The four resources, with the progress of following each.
     pub(crate) fn followed(&self) -> [(GroupResource, &Progress); 4] {
         Part::ALL.map(|part| (GroupResource::new(GROUP, part.plural()), self.progress(part)))
     }

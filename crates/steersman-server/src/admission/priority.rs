@@ -38,7 +38,7 @@ impl Plugin for Priority {
     }
 }
 
-/// The PriorityClass of a name, or the one for pods that name none.
+/// The PriorityClass of this name, or the default for pods that name none.
 fn priority_class(state: &State, name: Option<&str>) -> Option<PriorityClass> {
     let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
     match name {
@@ -54,10 +54,9 @@ fn priority_class(state: &State, name: Option<&str>) -> Option<PriorityClass> {
     }
 }
 
-/// The fields of a PriorityClass that its pods get.
+/// The fields of a PriorityClass that its pods inherit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct PriorityClass {
-    /// Its name.
     name: String,
     /// The priority of its pods.
     value: i64,
@@ -66,7 +65,7 @@ struct PriorityClass {
 }
 
 impl PriorityClass {
-    /// What a stored PriorityClass gives to its pods.
+    /// Reads a stored PriorityClass.
     fn read(object: &Value) -> PriorityClass {
         PriorityClass {
             name: str_at(object, &["metadata", "name"]).unwrap_or_default().to_owned(),
@@ -90,9 +89,9 @@ enum Refusal {
         "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {computed} from the given PriorityClass name"
     )]
     PreemptionPolicy {
-        /// What the client said.
+        /// The policy that the client gave.
         given: String,
-        /// What it is.
+        /// The policy of the class.
         computed: String,
     },
     /// The priority of the pod is not that of its class.
@@ -100,20 +99,21 @@ enum Refusal {
         "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {computed} from the given PriorityClass name"
     )]
     Priority {
-        /// What the client said.
+        /// The priority that the client gave.
         given: i64,
-        /// What it is.
+        /// The priority of the class.
         computed: i64,
     },
     /// There is no such class.
     #[error("no PriorityClass with name {name} was found")]
     UnknownPriorityClass {
-        /// The name that was given.
+        /// The name that the pod gives.
         name: String,
     },
 }
 
-/// Gives a new pod its priority. `class` finds a PriorityClass by name, and the global default where no name is given.
+/// Sets the priority of a new pod. `class` finds a PriorityClass by name, and the global default where no name is
+/// given.
 fn set_priority(pod: &mut Value, class: impl FnOnce(Option<&str>) -> Option<PriorityClass>) -> Result<(), Refusal> {
     let name = str_at(pod, &["spec", "priorityClassName"]).filter(|name| !name.is_empty());
     let found = class(name);

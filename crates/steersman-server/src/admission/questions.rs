@@ -1,7 +1,7 @@
-//! What expressions ask the authorizer.
+//! Authorization checks in expressions.
 //!
-//! An expression is evaluated without waiting, but an authorizer may have to wait for its answer. A question that it cannot answer
-//! at once ends the evaluation; it is asked, and the expression is evaluated again with the answer at hand.
+//! Expressions are evaluated without waiting, but an authorizer may have to wait. A check that it cannot decide at once
+//! ends the evaluation; the check is then awaited, and the expression evaluated again with its decision.
 
 use crate::authz::{self, Attributes, Authorizer, ResourceAttributes, Verdict};
 use steersman_kinds::user::User;
@@ -11,10 +11,10 @@ use steersman_cel as cel;
 use steersman_cel::{Question, ServiceAccount, Target};
 use steersman_machinery::selector::{Fields, Labels};
 
-/// The most questions that are asked with waiting for one write; further ones get an error for an answer.
+/// The maximum number of awaited checks for one write; further ones get an error as their decision.
 const WAITING_MAX: usize = 64;
 
-/// The authorizer as the expressions about one write ask it.
+/// The authorizer for the expressions about one write.
 pub(crate) struct Questions<'a> {
     authorizer: &'a dyn Authorizer,
     user: &'a User,
@@ -24,11 +24,11 @@ pub(crate) struct Questions<'a> {
 #[derive(Default)]
 struct Waited {
     answers: Vec<(Asked, cel::Decision)>,
-    /// The question that ended the evaluation.
+    /// The check that ended the evaluation.
     pending: Option<Asked>,
 }
 
-/// A question of its own.
+/// A check, without borrowed data.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Asked {
     service_account: Option<ServiceAccount>,
@@ -43,12 +43,12 @@ enum About {
 }
 
 impl<'a> Questions<'a> {
-    /// Asked for a user.
+    /// Checks for a user.
     pub(crate) fn new(authorizer: &'a dyn Authorizer, user: &'a User) -> Questions<'a> {
         Questions { authorizer, user, waited: Mutex::default() }
     }
 
-    /// Evaluates until no question is open. `evaluate` must only depend on the answers.
+    /// Evaluates until no check is pending. `evaluate` must only depend on the decisions.
     pub(crate) async fn settle<T>(&self, mut evaluate: impl FnMut() -> T) -> T {
         loop {
             let value = evaluate();
@@ -86,7 +86,7 @@ impl cel::Authorizer for Questions<'_> {
             }
             None => {
                 waited.pending.get_or_insert(asked);
-                // Not seen: the evaluation is repeated.
+                // This decision is never used: the evaluation is repeated.
                 cel::Decision::default()
             }
         }
@@ -109,14 +109,14 @@ impl Asked {
         }
     }
 
-    /// The service account that is asked about.
+    /// The service account that is checked.
     fn user(&self) -> Option<User> {
         let ServiceAccount { namespace, name } = self.service_account.as_ref()?;
         let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         Some(User { name: format!("system:serviceaccount:{namespace}:{name}"), groups, ..User::default() })
     }
 
-    /// What the question is narrowed to. A selector that cannot be read narrows nothing.
+    /// The selectors of the check. An invalid selector counts as absent.
     fn selectors(&self) -> (Option<Fields>, Option<Labels>) {
         let About::Resource(resource) = &self.about else { return (None, None) };
         let fields = resource.field_selector.as_deref().and_then(|text| Fields::parse(text).ok());
@@ -150,7 +150,7 @@ mod tests {
     use futures::future::{self, BoxFuture, FutureExt as _};
     use steersman_cel::{Activation, Environment, Meter, PER_CALL_LIMIT, Value};
 
-    /// Answers after a while: whoever has a name that is asked for as a verb is allowed.
+    /// Decides after a wait: allows users whose name is the verb.
     #[derive(Debug)]
     struct Slow;
 

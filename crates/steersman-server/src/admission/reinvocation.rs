@@ -1,34 +1,34 @@
-//! The second round of mutation: when a policy or a webhook has changed an object, all plugins mutate it once more, and of the
-//! policies and webhooks those that want to see what came after them.
+//! The second round of mutation: when a policy or a webhook has changed an object, all plugins mutate it once more, and
+//! so do the policies and webhooks whose reinvocation policy asks for it.
 //!
 //! Follows apiserver's `admission/reinvocation.go` and the `reinvocationcontext.go` of its plugins.
 
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 
-/// What is known of the rounds of one mutation.
+/// The state of the rounds of one mutation.
 #[derive(Debug, Default)]
 pub(crate) struct Reinvocation {
-    /// Something has changed the object, so there is to be a second round.
+    /// Whether a policy or a webhook has changed the object, so that a second round follows.
     is_wanted: bool,
     is_second: bool,
     pub(crate) policies: Invoked,
     pub(crate) webhooks: Invoked,
 }
 
-/// What one plugin has invoked.
+/// The invocations of one plugin.
 #[derive(Debug, Default)]
 pub(crate) struct Invoked {
-    /// What wants to be invoked again if the object changes.
+    /// The policies or webhooks to invoke again if the object changes.
     previously: BTreeSet<String>,
-    /// What is to be invoked in the second round.
+    /// The policies or webhooks to invoke in the second round.
     again: BTreeSet<String>,
-    /// The object as the plugin left it in the first round.
+    /// The object after the plugin's first round.
     output: Option<Value>,
 }
 
 impl Reinvocation {
-    /// The object has changed: asks for a second round.
+    /// Requests a second round, because the object has changed.
     pub(crate) fn want(&mut self) {
         self.is_wanted = true;
     }
@@ -37,7 +37,7 @@ impl Reinvocation {
         self.is_second
     }
 
-    /// Begins the second round, if there is to be one and this was the first.
+    /// Begins the second round, if one is requested and this was the first.
     pub(super) fn begin_second(&mut self) -> bool {
         let begins = self.is_wanted && !self.is_second;
         self.is_second |= begins;
@@ -46,29 +46,31 @@ impl Reinvocation {
 }
 
 impl Invoked {
-    /// Notes what wants to be invoked again if the object changes after it.
+    /// Records a policy or webhook that is invoked again if the object changes later.
     pub(crate) fn add(&mut self, key: String) {
         self.previously.insert(key);
     }
 
-    /// The object has changed: what was noted so far is to be invoked again.
+    /// Requires that everything recorded so far is invoked again, because the object has changed.
     pub(crate) fn require(&mut self) {
         self.again.append(&mut self.previously);
     }
 
-    /// Whether something is to be invoked in the second round.
+    /// Whether the policy or webhook is invoked in the second round.
     pub(crate) fn is_required(&self, key: &str) -> bool {
         self.again.contains(key)
     }
 
-    /// At the begin of the second round: if other plugins have changed the object, all that was noted is to be invoked again.
+    /// Called at the start of the second round: if other plugins have changed the object, everything recorded is
+    /// invoked again.
     pub(crate) fn compare(&mut self, object: &Value) {
         if self.output.as_ref().is_none_or(|output| output != object) {
             self.require();
         }
     }
 
-    /// At the end of a round: what other plugins may change. Kept only if something may have to be invoked again.
+    /// Called at the end of a round: stores the object for [`Invoked::compare`], if anything may have to be invoked
+    /// again.
     pub(crate) fn keep(&mut self, object: &Value) {
         self.output = (!self.previously.is_empty()).then(|| object.clone());
     }

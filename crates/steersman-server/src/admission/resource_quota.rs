@@ -1,9 +1,10 @@
-//! `ResourceQuota`: refuses what would use more than the quotas of its namespace allow, and counts what is let in at once.
-//! Follows apiserver's `admission/plugin/resourcequota`.
+//! `ResourceQuota`: refuses writes that would exceed the quotas of their namespace, and counts the usage of accepted
+//! ones at once. Follows apiserver's `admission/plugin/resourcequota`.
 //!
-//! A write is first held against the quotas in the cache. Then its usage is added to the status of each that concerns it, in a
-//! write of its own that checks again, so that two writes at a time cannot both take what is left for one. What was added is
-//! noted in the operation: a further attempt of the same write adds only the difference, and a write that fails gives it back.
+//! A write is first compared with the cached quotas. Then its usage is added to the status of each matching quota, in a
+//! separate write that checks again, so that two concurrent writes cannot both take the last room. The added usage is
+//! recorded in the operation: a further attempt of the same write adds only the difference, and a write that fails
+//! gives it back.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, name_of, objects_of};
 use steersman_kinds::at_rest;
@@ -20,13 +21,13 @@ use steersman_machinery::value::{at, object_at, remove_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::WriteError;
 
-/// The most attempts to count in a quota that others count in at the same time.
+/// The maximum number of attempts to update a quota that is updated concurrently.
 const ATTEMPTS_MAX: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct ResourceQuota;
 
-/// A write is refused; the text follows `pods "x" is forbidden: `.
+/// Why a write is refused; the text follows `pods "x" is forbidden: `.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
@@ -37,7 +38,7 @@ enum Refusal {
     Unspecified { quota: String, why: String },
 }
 
-/// Why nothing was counted.
+/// Why no usage was counted.
 enum NotCounted {
     Failed(Failure),
     Refused(Refusal),
@@ -93,18 +94,18 @@ impl Plugin for ResourceQuota {
     }
 }
 
-/// Gives back what was counted for a write that has failed.
+/// Gives back the usage of a write that has failed.
 pub(super) async fn refund(state: &State, operation: &mut Operation<'_>) {
     for Charge { quota, used } in std::mem::take(&mut operation.charges) {
         let back = used.into_iter().map(|(resource, amount)| (resource, Quantity::ZERO.minus(amount))).collect();
         if let Err(NotCounted::Failed(failure)) = count(state, &quota, &back).await {
-            // The quota controller counts anew.
+            // The quota controller recalculates the usage.
             tracing::warn!(quota = %quota.name, message = failure.status.message, "a quota keeps what a failed write used");
         }
     }
 }
 
-/// How a write is counted; `None` if it is not.
+/// The way in which a write is counted; `None` if it is not.
 fn subject_of<'a>(attributes: &ResourceAttributes<'a>, action: Action) -> Option<Subject<'a>> {
     let subject = Subject::of(attributes.group, attributes.resource)?;
     let is_changed_in_place = match subject {
@@ -115,7 +116,7 @@ fn subject_of<'a>(attributes: &ResourceAttributes<'a>, action: Action) -> Option
     (action == Action::Create || is_changed_in_place).then_some(subject)
 }
 
-/// What a write adds to what is used; amounts of zero are left out.
+/// The usage that a write adds; zero amounts are left out.
 fn delta(subject: &Subject<'_>, new: &Value, old: Option<&Value>) -> Amounts {
     let mut delta = subject.usage(new);
     for (resource, before) in old.map(|old| subject.usage(old)).unwrap_or_default() {
@@ -157,7 +158,7 @@ fn concerned<'q>(
     Ok(concerned)
 }
 
-/// Whether a quota has room for so much more.
+/// Checks that a quota has room for this additional usage.
 fn check(quota: &Value, delta: &Amounts) -> Result<(), Refusal> {
     let (hard, used) = (amounts(quota, "hard"), amounts(quota, "used"));
     let [mut requested, mut taken, mut limited] = [const { Vec::new() }; 3];
@@ -185,7 +186,7 @@ fn amounts(quota: &Value, field: &str) -> BTreeMap<String, Quantity> {
     totals::amounts(at(quota, &["status", field]))
 }
 
-/// Counts a write in a quota, less what an earlier attempt of it has counted.
+/// Adds the usage of a write to a quota, less the usage that an earlier attempt has added.
 async fn charge(
     state: &State,
     operation: &mut Operation<'_>,
@@ -211,12 +212,12 @@ async fn charge(
     Ok(())
 }
 
-/// Adds to what the status of a quota says is used.
+/// Adds to the used amounts in the status of a quota.
 async fn count(state: &State, key: &ObjectKey, delta: &Amounts) -> Result<(), NotCounted> {
     let catalog = state.catalog();
     let Some(served) = catalog.find("", "v1", "resourcequotas") else { return Ok(()) };
     for _ in 0..ATTEMPTS_MAX {
-        // A quota that is gone holds nothing.
+        // A deleted quota limits nothing.
         let Some(stored) = state.get(&quotas(), key).await.map_err(NotCounted::Failed)? else { return Ok(()) };
         let mut quota = conversion::parse(&stored).map_err(NotCounted::Failed)?;
         check(&quota, delta).map_err(NotCounted::Refused)?;
@@ -235,7 +236,7 @@ async fn count(state: &State, key: &ObjectKey, delta: &Amounts) -> Result<(), No
     Err(NotCounted::Failed(Failure::modified(&quotas(), &key.name)))
 }
 
-/// Adds amounts to those that are used, of the resources that the quota holds. Whether that changes anything.
+/// Adds to the used amounts of the resources that the quota limits. Returns whether that changes anything.
 fn add(quota: &mut Value, delta: &Amounts) -> bool {
     let hard = amounts(quota, "hard");
     let used = amounts(quota, "used");

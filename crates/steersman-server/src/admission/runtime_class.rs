@@ -1,4 +1,4 @@
-//! `RuntimeClass`: gives a pod the overhead and the placement of its RuntimeClass, and refuses what contradicts it.
+//! `RuntimeClass`: sets the overhead and the placement of a pod from its RuntimeClass, and refuses contradictions.
 //! Follows kubernetes' `plugin/pkg/admission/runtimeclass`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, find, is_about_pod, name_of};
@@ -59,7 +59,7 @@ async fn class(review: &Review<'_, '_>, name: &str) -> Result<Option<Value>, Fai
     find(review.state, &GroupResource::new("node.k8s.io", "runtimeclasses"), &ObjectKey::cluster(name)).await
 }
 
-/// Gives a pod what its class says.
+/// Sets the overhead and the placement of a pod from its class.
 fn apply(pod: &mut Value, class: Option<&Value>) -> Result<(), Refusal> {
     let given = at(pod, &["spec", "overhead"]).filter(|overhead| !overhead.is_null()).cloned();
     match class.and_then(|class| at(class, &["overhead"])).filter(|overhead| !overhead.is_null()) {
@@ -101,7 +101,7 @@ fn place(pod: &mut Value, scheduling: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Tolerations without those that another one makes superfluous. Of two that are equal the first stays.
+/// Tolerations without those that another one covers. Of two equal ones the first is kept.
 fn merged(all: &[Value]) -> Vec<Value> {
     let mut kept: Vec<Value> = Vec::new();
     for (index, toleration) in all.iter().enumerate() {
@@ -114,7 +114,7 @@ fn merged(all: &[Value]) -> Vec<Value> {
     kept
 }
 
-/// Whether everything that one toleration tolerates is tolerated by another.
+/// Whether one toleration covers everything that another tolerates.
 fn covers(other: &Value, one: &Value) -> bool {
     let text = |toleration: &Value, field| str_at(toleration, &[field]).unwrap_or_default().to_owned();
     let seconds = |toleration: &Value| at(toleration, &["tolerationSeconds"]).and_then(Value::as_i64);

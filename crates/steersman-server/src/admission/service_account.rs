@@ -1,8 +1,8 @@
-//! `ServiceAccount`: gives a pod its account, the token of the account in a volume, and the account's secrets for images; refuses
-//! pods of accounts that do not exist, and secrets that the account does not let its pods use. Follows kubernetes'
-//! `plugin/pkg/admission/serviceaccount`.
+//! `ServiceAccount`: sets the account of a pod, mounts the token of the account in a volume, and adds the account's
+//! image pull secrets; refuses pods of accounts that do not exist, and secrets that the account does not let its pods
+//! use. Follows kubernetes' `plugin/pkg/admission/serviceaccount`.
 //!
-//! Somebody must make the account `default` of every namespace: kube-controller-manager does.
+//! A control loop must create the account `default` of every namespace; kube-controller-manager has one.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, find, forbidden};
 use crate::operation::ResourceAttributes;
@@ -16,17 +16,17 @@ use steersman_machinery::value::{at, object_at, set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value, name};
 
 const DEFAULT: &str = "default";
-/// Where programs in a pod look for their token.
+/// The path at which programs in a pod look for their token.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The name of the volume begins so.
+/// The prefix of the volume's name.
 const VOLUME: &str = "kube-api-access-";
-/// The annotation of an account whose pods may use the secrets only that it names.
+/// The annotation of an account whose pods may only use the secrets that it lists.
 const ENFORCES: &str = "kubernetes.io/enforce-mountable-secrets";
-/// A token of this lifetime is extended where clients are old.
+/// The requested lifetime of the token; the server extends tokens with this lifetime for old clients.
 const TOKEN_SECONDS: i64 = 3607;
-/// How often the account `default` is looked for: it is made soon after its namespace.
+/// The maximum number of lookups of the account `default`: it is created soon after its namespace.
 const ATTEMPTS_MAX: u32 = 10;
-/// How long it is waited for each time, in milliseconds.
+/// The pause between two lookups, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Plugin for ServiceAccount {
     }
 }
 
-/// Gives a pod what its account has for it.
+/// Sets the account of a pod, with its token and image pull secrets.
 async fn give(review: &Review<'_, '_>, pod: &mut Value) -> Result<(), Failure> {
     if account_name(pod).is_empty() {
         set_at(pod, &["spec", "serviceAccountName"], DEFAULT.into());
@@ -92,7 +92,7 @@ async fn give(review: &Review<'_, '_>, pod: &mut Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Mounts the token in every container that has nothing at its place.
+/// Mounts the token in every container that has no mount at its path.
 fn mount_token(pod: &mut Value) {
     let existing = items(pod, &["spec", "volumes"]).filter_map(|volume| str_at(volume, &["name"]));
     let existing = existing.into_iter().find(|name| name.starts_with(VOLUME)).map(str::to_owned);
@@ -159,7 +159,6 @@ fn account_name(pod: &Value) -> &str {
     str_at(pod, &["spec", "serviceAccountName"]).unwrap_or_default()
 }
 
-/// The account of a pod.
 async fn account(review: &Review<'_, '_>, pod: &Value) -> Result<Value, Failure> {
     let (namespace, name) = (review.operation.namespace().unwrap_or_default(), account_name(pod));
     let (accounts, key) = (GroupResource::new("", "serviceaccounts"), ObjectKey::namespaced(namespace, name));
@@ -177,7 +176,7 @@ async fn account(review: &Review<'_, '_>, pod: &Value) -> Result<Value, Failure>
     Err(forbidden(review, Some(pod), &why))
 }
 
-/// What a pod that a node made known may not have.
+/// The error of a mirror pod with fields that it may not have.
 fn mirror_fault(pod: &Value) -> Option<&'static str> {
     if !account_name(pod).is_empty() {
         return Some("a mirror pod may not reference service accounts");
@@ -190,11 +189,11 @@ fn mirror_fault(pod: &Value) -> Option<&'static str> {
     sources.any(is_token).then_some("a mirror pod may not use ServiceAccountToken volume projections")
 }
 
-/// Lists of containers, with what a refusal calls one.
+/// The lists of containers, each with its name in error messages.
 const EPHEMERAL: [(&str, &str); 1] = [("ephemeralContainers", "ephemeral container")];
 const LASTING: [(&str, &str); 2] = [("initContainers", "init container"), ("containers", "container")];
 
-/// The first secret that a pod names and its account does not.
+/// The error about the first secret that a pod names and its account does not list.
 fn secret_fault(account: &Value, pod: &Value) -> Option<String> {
     let of_account = str_at(account, &["metadata", "name"]).unwrap_or_default();
     let mut volumes = items(pod, &["spec", "volumes"]).filter_map(|volume| str_at(volume, &["secret", "secretName"]));
@@ -236,7 +235,7 @@ fn container_fault(account: &Value, pod: &Value, lists: &[(&str, &str)]) -> Opti
     })
 }
 
-/// Whether an account names a secret in one of its lists.
+/// Whether an account lists a secret in one of its lists.
 fn names(account: &Value, list: &str, secret: &str) -> bool {
     items(account, &[list]).any(|one| str_at(one, &["name"]) == Some(secret))
 }

@@ -1,5 +1,5 @@
-//! `StorageObjectInUseProtection`: puts a finalizer on claims, volumes and classes of attributes, so that one in use stays until
-//! it is not. Control loops take the finalizers off.
+//! `StorageObjectInUseProtection`: adds a finalizer to claims, volumes and volume attributes classes, so that they are
+//! not removed while in use. Control loops remove the finalizers.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::operation::ResourceAttributes;

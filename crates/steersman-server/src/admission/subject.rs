@@ -1,4 +1,5 @@
-//! A write as webhooks and policies see it: what they match, what is in their requests, and its objects in the version they want.
+//! A write for webhooks and policies: the attributes that they match, the request that they get, and the objects in the
+//! version that they expect.
 
 use crate::admission::action::{Action, Phase};
 use steersman_kinds::catalog::{Catalog, Handling, Served};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, GroupVersionKind, Object, Value, value};
 
-/// A write that may concern webhooks and policies.
+/// A write that webhooks and policies may match.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) action: Action,
@@ -21,11 +22,11 @@ pub(crate) struct Subject<'a> {
     pub(crate) served: &'a Served,
     pub(crate) attributes: ResourceAttributes<'a>,
     pub(crate) operation: &'a Operation<'a>,
-    /// The name in the path, else that of the new object; empty while the server has not generated it, and in the deletion of a
-    /// collection.
+    /// The name in the path, or else that of the new object; empty while the server has not generated it, and in the
+    /// deletion of a collection.
     pub(crate) name: &'a str,
-    /// In the requested form while it is mutated, in the internal form while it is validated. Of a subresource that takes
-    /// another kind, an object of that.
+    /// The new object: in the requested form while it is mutated, in the internal form while it is validated. For a
+    /// subresource that takes another kind, an object of that kind.
     pub(crate) new: Option<&'a Value>,
     pub(crate) old: Option<&'a Value>,
     deletion: Option<&'a Delete>,
@@ -33,10 +34,9 @@ pub(crate) struct Subject<'a> {
     catalog: Arc<Catalog>,
 }
 
-/// What a write is in, and what comes with it.
+/// The data that accompanies a write.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
-    /// The options of a deletion.
     pub(crate) deletion: Option<&'a Delete>,
     /// The namespace of the write, if it has one that exists.
     pub(crate) namespace: Option<Arc<Object>>,
@@ -69,7 +69,7 @@ impl<'a> Subject<'a> {
         Subject { action, phase, served, attributes, operation, name, new, old, deletion, namespace, catalog }
     }
 
-    /// The namespace of the write; of a write of a Namespace, that itself as it is stored.
+    /// The namespace of the write; for a write of a Namespace, the stored Namespace itself.
     ///
     /// # Errors
     /// 404 if it does not exist.
@@ -80,7 +80,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// What `namespaceObject` is: the namespace that the object is in.
+    /// The value of `namespaceObject`: the namespace of the object.
     ///
     /// # Errors
     /// When the namespace does not exist.
@@ -91,7 +91,7 @@ impl<'a> Subject<'a> {
         self.namespace().map(Some)
     }
 
-    /// The resource of the request in its other versions, and other groups' views of the same objects.
+    /// The resource of the request in its other versions, and the resources of other groups with the same objects.
     pub(super) fn equivalents(&self) -> Vec<&Served> {
         let resource = &self.served.resource;
         let versions = self.catalog.groups().iter().flat_map(|group| group.served());
@@ -107,14 +107,14 @@ impl<'a> Subject<'a> {
         same.filter(is_other).filter(has_subresource).collect()
     }
 
-    /// The object that a request on the subresource sends is of a kind of its own.
+    /// Whether a request on the subresource sends an object of another kind.
     pub(crate) fn is_of_other_kind(&self) -> bool {
         let Some(name) = self.attributes.subresource else { return false };
         let mut subresources = self.served.version().subresources.iter();
         subresources.any(|one| *one.name == *name && one.handling != Handling::Stored)
     }
 
-    /// The objects in a version that [`Criteria::find`](crate::admission::matching::Criteria::find) has given.
+    /// The objects in a version that [`Criteria::find`](crate::admission::matching::Criteria::find) returned.
     ///
     /// # Errors
     /// When they cannot be converted to it now.
@@ -129,17 +129,17 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether a version is that of the request.
+    /// Whether a version is the requested one.
     pub(crate) fn is_requested(&self, target: &Served) -> bool {
         Arc::ptr_eq(&self.served.resource, &target.resource) && self.served.index() == target.index()
     }
 
-    /// Whether it is a write of the desired number of replicas. Webhooks and policies see a Scale; what is written is the object.
+    /// Whether it is a write of `/scale`. Webhooks and policies get a Scale; the object is written.
     pub(crate) fn is_of_scale(&self) -> bool {
         self.attributes.subresource == Some("scale")
     }
 
-    /// An object, in the form that [`Subject::new`] has it in, as webhooks and policies see it in another version.
+    /// Converts an object, in the form of [`Subject::new`], to another version, as webhooks and policies see it.
     ///
     /// # Errors
     /// When it cannot be converted to it now.
@@ -151,7 +151,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// What a webhook or a policy has made of an object in a version that it wanted, in the requested form.
+    /// Converts an object that a webhook or a policy has changed in its version to the requested form.
     ///
     /// # Errors
     /// When it cannot be converted now, or the desired number of replicas cannot be set.
@@ -189,7 +189,8 @@ impl<'a> Subject<'a> {
         conversion::from_internal(self.served, target, internal).await.map(Cow::Owned)
     }
 
-    /// The request that a webhook is sent and that expressions know as `request`: an AdmissionRequest without uid and objects.
+    /// The request that is sent to a webhook and that expressions see as `request`: an AdmissionRequest without uid and
+    /// objects.
     pub(crate) fn request(&self, target: &Served) -> Value {
         let operation = self.operation;
         let subresource = self.attributes.subresource;
@@ -221,7 +222,7 @@ impl<'a> Subject<'a> {
         request
     }
 
-    /// The options of the request as the client sent them.
+    /// The options of the request, as sent by the client.
     fn options(&self) -> Value {
         let operation = self.operation;
         let kind = match self.action {

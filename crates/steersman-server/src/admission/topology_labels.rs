@@ -1,4 +1,4 @@
-//! `PodTopologyLabels`: a pod that is given its node gets the labels that say where the node is. Follows kubernetes'
+//! `PodTopologyLabels`: copies the topology labels of a node to a pod when it is bound. Follows kubernetes'
 //! `plugin/pkg/admission/podtopologylabels`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, find};

@@ -1,7 +1,8 @@
-//! `ValidatingAdmissionPolicy`: refuses, warns of or notes writes for which an expression of a policy does not hold.
+//! `ValidatingAdmissionPolicy`: refuses, warns about or records writes for which an expression of a policy does not
+//! hold.
 //!
-//! Follows apiserver's `admission/plugin/policy/validating`. All policies are evaluated, also behind a denial, since they may warn;
-//! the first denial is answered.
+//! Follows apiserver's `admission/plugin/policy/validating`. All policies are evaluated, also after a denial, since
+//! they may warn; the first denial is returned.
 
 use crate::admission::condition::Inputs;
 use crate::admission::matching;
@@ -21,14 +22,14 @@ use std::time::Duration;
 use steersman_machinery::Value;
 use tokio::time::Instant;
 
-/// The most bytes of an annotation for the audit log.
+/// The maximum size of an annotation for the audit log.
 const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
 const FAILURES: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 #[derive(Debug)]
 pub(super) struct ValidatingAdmissionPolicy;
 
-/// A write that is refused.
+/// A denial of a write.
 #[derive(Debug)]
 struct Denial {
     policy: Box<str>,
@@ -37,12 +38,12 @@ struct Denial {
     reason: Box<str>,
 }
 
-/// What all policies say of a write.
+/// The results of all policies for a write.
 #[derive(Debug, Default)]
 struct Verdict {
     denials: Vec<Denial>,
     warnings: Vec<String>,
-    /// For the audit log.
+    /// The failures, for the audit log.
     failures: Vec<Value>,
     annotations: Vec<(String, String)>,
 }
@@ -85,7 +86,7 @@ impl plugin::Plugin for ValidatingAdmissionPolicy {
     }
 }
 
-/// Evaluates every policy that is about a write.
+/// Evaluates every policy that matches a write.
 async fn judge(review: &Review<'_, '_>, new: Option<&Value>) -> Result<Verdict, Failure> {
     let state = review.state;
     let index = state.policies.validating().index();
@@ -126,7 +127,7 @@ async fn judge(review: &Review<'_, '_>, new: Option<&Value>) -> Result<Verdict, 
         let mut annotations = BTreeMap::new();
         for params in &invocation.params {
             review.operation.check_time()?;
-            // Each evaluation is bounded, but there may be many of them.
+            // Each evaluation is bounded, but there may be many.
             tokio::task::coop::consume_budget().await;
             let began = Instant::now();
             let judgement = policy.judge(inputs, params).await;
@@ -151,7 +152,7 @@ impl Verdict {
         });
     }
 
-    /// Does what the binding wants about what a policy says.
+    /// Carries out the actions of a binding for the result of a policy.
     fn add(
         &mut self,
         policy: &Validating,

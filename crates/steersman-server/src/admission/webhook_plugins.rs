@@ -1,10 +1,10 @@
-//! The plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook: they find the webhooks in force that are about a write, and call
-//! them (`call`): one after the other to change the object, each seeing what those before it made of it, then all at once to judge it.
-//! What is sent and what an answer may say is in `request` and `response`, the change of the object in `patch`. Follows apiserver's
-//! `admission/plugin/webhook`.
+//! The plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook: they find the registered webhooks that match a
+//! write, and call them (`call`): mutating ones one after the other, each with the object as changed by those before
+//! it, then validating ones all at once. Requests and answers are in `request` and `response`, the change of the object
+//! in `patch`. Follows apiserver's `admission/plugin/webhook`.
 //!
-//! The server's own writes ask no webhook: a webhook that is not there must not keep the server from starting, or from renewing
-//! its lease.
+//! The server's own writes call no webhook: an unreachable webhook must not keep the server from starting, or from
+//! renewing its lease.
 
 mod call;
 mod mutating;

@@ -1,8 +1,8 @@
-//! Admission webhooks: programs outside of the server that change or refuse writes, named by MutatingWebhookConfigurations and
-//! ValidatingWebhookConfigurations.
+//! Admission webhooks: programs outside of the server that change or refuse writes, registered by
+//! MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 //!
-//! [`Webhooks`] has those in force, compiled (`hook`) and indexed by resource (`registered`). They are called by the plugins
-//! (`webhook_plugins`), which need the state of the server; nothing here does, because the state has it.
+//! [`Webhooks`] holds the registered ones, compiled (`hook`) and indexed by resource (`registered`). The plugins call
+//! them (`webhook_plugins`) and need the state of the server; nothing here does, because the state contains this.
 
 pub(crate) mod hook;
 pub(crate) mod registered;
@@ -15,7 +15,7 @@ use crate::follower::Progress;
 use std::fmt;
 use steersman_machinery::{GroupResource, Revision};
 
-/// The webhooks in force.
+/// The registered webhooks.
 #[derive(Default)]
 pub(crate) struct Webhooks {
     pub(super) mutating: Registered,
@@ -23,8 +23,8 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
-    /// If a resource is one of those that name webhooks, waits until what was written at a revision is in force. False if it never
-    /// will be.
+    /// If a resource is one of the webhook configurations, waits until a write at a revision is in effect. False if it
+    /// never will be.
     pub(crate) async fn wait_for(&self, resource: &Resource, revision: Revision) -> bool {
         match Kind::find(&resource.group, &resource.plural) {
             Some(kind) => self.of(kind).wait_for(revision).await,
@@ -32,7 +32,7 @@ impl Webhooks {
         }
     }
 
-    /// The resources that name webhooks, and how far each has been followed.
+    /// The resources of webhook configurations, with the progress of following each.
     pub(crate) fn progress(&self) -> [(GroupResource, &Progress); 2] {
         [Kind::Mutating, Kind::Validating].map(|kind| (kind.storage(), self.of(kind).progress()))
     }

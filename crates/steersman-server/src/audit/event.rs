@@ -1,7 +1,7 @@
-//! An event of the audit log, and the line of JSON that it becomes.
+//! An event of the audit log, and its line of JSON.
 //!
-//! An event keeps the bodies of its request as the bytes that were sent, so that making it costs a request little. They become
-//! JSON when the line is written, which is somebody else's time.
+//! An event keeps the bodies of its request as the bytes that were sent, so that creating it is cheap for the request.
+//! They are converted to JSON when the line is written, outside of the request.
 
 use crate::audit::{Level, Stage};
 use crate::codec;
@@ -20,7 +20,7 @@ use steersman_machinery::Budget;
 use steersman_machinery::status::{Details, Status};
 use steersman_machinery::value;
 
-/// What happened to a request up to a stage.
+/// The state of a request at a stage.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub(super) level: Level,
@@ -42,7 +42,7 @@ pub struct Event {
     pub(super) annotations: BTreeMap<Cow<'static, str>, String>,
 }
 
-/// What a request is about.
+/// The object of a request.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectRef {
@@ -64,14 +64,14 @@ pub(super) struct ObjectRef {
     pub(super) subresource: String,
 }
 
-/// A body as it was sent.
+/// A body, as sent.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     pub(super) bytes: Bytes,
     pub(super) media_type: String,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) code: u16,
@@ -158,26 +158,26 @@ impl Event {
             stage_timestamp: micros(self.stage_at),
             annotations: &self.annotations,
         };
-        // Nothing in it can fail to be written: its maps have text as keys.
+        // Serialization cannot fail, because all map keys are strings.
         let mut text = serde_json::to_vec(&line).unwrap_or_default();
         text.push(b'\n');
         text
     }
 
-    /// About how many bytes it takes in memory.
+    /// The approximate size in memory.
     pub fn size(&self) -> usize {
         let body = |body: &Option<Document>| body.as_ref().map_or(0, |body| body.bytes.len());
         size_of::<Event>() + self.request_uri.len() + body(&self.request_body) + body(&self.response_body)
     }
 
-    /// The stage that it reports.
+    /// The reported stage.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 }
 
 impl ObjectRef {
-    /// Adds what only the body of the request says.
+    /// Fills in the fields that only the body of the request contains.
     fn complete(&mut self, request: &Value) {
         let said = |key: &str| value::str_at(request, &["metadata", key]).unwrap_or_default().to_owned();
         let fields = [
@@ -195,7 +195,7 @@ impl ObjectRef {
 }
 
 impl Document {
-    /// The body as JSON; none if it cannot be read.
+    /// The body as JSON; none if it cannot be decoded.
     fn to_value(&self) -> Option<Value> {
         let media_type = self.media_type.split(';').next().unwrap_or_default().trim();
         match media_type.rsplit(['/', '+', '.']).next()? {
@@ -232,7 +232,7 @@ fn without_managed_fields(mut body: Value) -> Value {
     body
 }
 
-/// A time with six decimals, as `MicroTime` has it.
+/// A time with six decimals, like `MicroTime`.
 fn micros(time: Timestamp) -> String {
     let micros = time.subsec_nanosecond().rem_euclid(1_000_000_000) / 1000;
     let time = Offset::UTC.to_datetime(time);

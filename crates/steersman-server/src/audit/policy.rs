@@ -1,6 +1,7 @@
-//! The audit policy: a file in the format of `audit.k8s.io/v1` `Policy`, and which of its rules a request falls under.
+//! The audit policy: a file in the format of `audit.k8s.io/v1` `Policy`, and the rules that apply to a request.
 //!
-//! The first rule that matches decides. A request that no rule matches is not logged. Follows apiserver's `audit/policy`.
+//! The first rule that matches decides. A request that no rule matches is not logged. Follows apiserver's
+//! `audit/policy`.
 
 use crate::audit::{Level, Stage};
 use crate::config_file;
@@ -8,12 +9,12 @@ use crate::operation::{Attributes, ResourceAttributes};
 use steersman_kinds::user::User;
 use serde::Deserialize;
 
-/// The newest version of the format, and the only one.
+/// The newest version of the format, and the only one supported.
 const API_VERSION: &str = "audit.k8s.io/v1";
 const KIND: &str = "Policy";
 const ANY: &str = "*";
 
-/// Which requests are logged, and how.
+/// Decides which requests are logged, and how.
 #[derive(Clone, Debug)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -22,22 +23,22 @@ pub struct Policy {
 /// A policy file that cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{field} is {value}: want {want}")]
     Field {
-        /// Its path.
+        /// The field path.
         field: String,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         want: &'static str,
     },
-    /// It is not what a policy looks like; the text names the line.
+    /// It does not have the form of a policy; the text names the line.
     #[error("it is no audit policy: {0}")]
     Form(String),
 }
 
-/// What is logged of a request.
+/// The level of a request, and the stages and fields that are left out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Ruling {
     pub(crate) level: Level,
@@ -78,7 +79,7 @@ struct Rule {
     non_resource_urls: Vec<String>,
     #[serde(default)]
     omit_stages: Vec<Stage>,
-    /// In place of what the policy says.
+    /// Overrides the policy's value.
     omit_managed_fields: Option<bool>,
 }
 
@@ -96,10 +97,10 @@ struct Resources {
 // === impl Policy ===
 
 impl Policy {
-    /// Reads a policy, in YAML or JSON.
+    /// Parses a policy, in YAML or JSON.
     ///
     /// # Errors
-    /// Naming the line or the field that is wrong.
+    /// With the line or the field that is invalid.
     pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         let file: File = config_file::parse(text).map_err(PolicyError::Form)?;
         let wrong = |field: &str, value: &str, want| {
@@ -120,7 +121,7 @@ impl Policy {
         Ok(Policy { rules })
     }
 
-    /// What is logged of a request. Without a user, rules that name users or groups do not match.
+    /// The ruling for a request. Without a user, rules that name users or groups do not match.
     pub(crate) fn ruling(&self, user: Option<&User>, attributes: &Attributes<'_>) -> Ruling {
         let rule = self.rules.iter().find(|rule| rule.matches(user, attributes));
         let Some(rule) = rule else {
@@ -209,7 +210,7 @@ impl Resources {
     }
 }
 
-/// Whether `pods`, `pods/log`, `pods/*`, `*/scale` or `*` is what a request is about.
+/// Whether `pods`, `pods/log`, `pods/*`, `*/scale` or `*` matches the resource of a request.
 fn is_resource(wanted: &str, of: &ResourceAttributes<'_>) -> bool {
     match (wanted.split_once('/'), of.subresource) {
         _ if wanted == ANY => true,

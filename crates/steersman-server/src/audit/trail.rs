@@ -1,7 +1,7 @@
-//! What the audit log learns of one request on its way through the chain.
+//! The data that the audit log collects about one request on its way through the chain.
 //!
-//! A trail exists only for requests that the policy wants. It reports each stage once; the last one when the answer has been
-//! sent or given up, from the body of the answer.
+//! A trail exists only for requests that the policy logs. It reports each stage once; the last one when the response
+//! has been sent or aborted, from the body of the response.
 
 use crate::audit::event::{Document, Event, ObjectRef, Outcome};
 use crate::audit::policy::Ruling;
@@ -22,14 +22,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The most bytes of an answer's body that are logged. A longer one is left out, and an annotation says so.
+/// The maximum size of a logged response body. A longer one is left out, and an annotation says so.
 const RESPONSE_BYTES_MAX: usize = 10 * 1024 * 1024;
-/// The most bytes of a user agent, which the client chooses. As upstream.
+/// The maximum length of a user agent, which the client chooses. As upstream.
 const USER_AGENT_BYTES_MAX: usize = 1024;
 const TRUNCATED: &str = "...TRUNCATED";
-/// What the log says in place of a status code if there was no answer, as nginx does.
+/// The status code in the log if there was no response, as in nginx.
 const CLIENT_GONE: u16 = 499;
-/// Addresses of proxies that are taken from headers.
+/// The maximum number of proxy addresses that are read from headers.
 const SOURCES_MAX: usize = 16;
 
 /// The trail of one request.
@@ -43,19 +43,19 @@ pub(crate) struct Trail {
     is_over: bool,
 }
 
-/// A request as it came.
+/// A received request.
 pub(crate) struct Received<'a> {
     pub(crate) audit: &'a Arc<Audit>,
     pub(crate) audit_id: &'a str,
     pub(crate) info: &'a RequestInfo,
     pub(crate) parts: &'a Parts,
-    /// Where its connection comes from, if not from within the process.
+    /// The address of the connection; `None` for requests within the process.
     pub(crate) source: Option<IpAddr>,
     pub(crate) at: Timestamp,
     pub(crate) clock: fn() -> Timestamp,
 }
 
-/// Collects the body of an answer, and reports the last stage when it is dropped.
+/// Collects the body of a response, and reports the last stage when it is dropped.
 struct End {
     trail: Trail,
     body: BytesMut,
@@ -63,14 +63,14 @@ struct End {
 }
 
 impl Trail {
-    /// Begins a trail if the policy wants the request, and reports that it was received.
+    /// Begins a trail if the policy logs the request, and reports that it was received.
     pub(crate) async fn begin(received: &Received<'_>, user: &Arc<User>) -> Option<Trail> {
         let trail = Trail::new(received, Some(user.clone()))?;
         trail.report(Stage::RequestReceived).await;
         Some(trail)
     }
 
-    /// Reports a request whose sender could not be authenticated, if the policy wants it.
+    /// Reports a request whose sender could not be authenticated, if the policy logs it.
     pub(crate) async fn unauthenticated(received: &Received<'_>, annotations: &[Annotation]) {
         let Some(mut trail) = Trail::new(received, None) else { return };
         annotations.iter().for_each(|annotation| trail.note(annotation));
@@ -121,21 +121,21 @@ impl Trail {
         Some(Trail { audit: audit.clone(), ruling, clock, event, is_over: false })
     }
 
-    /// The request is carried out as another user than its sender.
+    /// Records that the request is carried out as another user than its sender.
     pub(crate) fn impersonated(&mut self, user: &Arc<User>) {
         if self.event.user.as_ref().is_some_and(|sender| !Arc::ptr_eq(sender, user)) {
             self.event.impersonated_user = Some(user.clone());
         }
     }
 
-    /// What the authorizer says.
+    /// Records the verdict of the authorizer.
     pub(crate) fn judged(&mut self, verdict: &Verdict) {
         let decision = if verdict.is_allowed() { "allow" } else { "forbid" };
         self.annotate("authorization.k8s.io/decision", decision);
         self.annotate("authorization.k8s.io/reason", verdict.reason.to_string());
     }
 
-    /// Adds what was noted while the request was carried out.
+    /// Adds an annotation made while the request was carried out.
     pub(crate) fn note(&mut self, annotation: &Annotation) {
         if !annotation.is_of_body || Level::Request <= self.event.level {
             self.annotate(annotation.key.clone(), &annotation.value);
@@ -146,7 +146,7 @@ impl Trail {
         self.event.annotations.insert(key.into(), value.into());
     }
 
-    /// The body of the request. It is kept for what it says about the object, also where it is not logged itself.
+    /// Records the body of the request. Its metadata is needed even where the body itself is not logged.
     pub(crate) fn request_body(&mut self, bytes: &Bytes, headers: &HeaderMap) {
         let is_object = matches!(self.event.verb, "create" | "update");
         if !bytes.is_empty() && self.event.object.is_some() && (is_object || Level::Request <= self.event.level) {
@@ -154,7 +154,7 @@ impl Trail {
         }
     }
 
-    /// Reports how the request ends: a panic, the beginning of a watch, and the end of the answer when it is there.
+    /// Reports the end of a request: a panic, the beginning of a watch, or the complete response.
     pub(crate) async fn answered(mut self, answer: &mut Response<Body>, failure: Option<&Failure>, is_panic: bool) {
         self.is_over = true;
         let failure = failure.map(|failure| failure.status.clone());
@@ -196,7 +196,7 @@ impl Trail {
         }
     }
 
-    /// The event of a stage, unless the policy leaves it out.
+    /// The event of a stage, unless the policy omits it.
     fn at(&self, stage: Stage) -> Option<Event> {
         if self.ruling.omits(stage) {
             return None;
@@ -212,7 +212,7 @@ impl Drop for Trail {
         if self.is_over {
             return;
         }
-        // The request was given up, most likely because its client went away. What it has begun may still be carried out.
+        // The request was aborted, most likely because its client disconnected. Its effects may still be carried out.
         let failure = Failure::new(CLIENT_GONE, "", "the client went away before the answer");
         self.event.status = Some(Outcome { code: CLIENT_GONE, failure: Some(failure.status) });
         if let Some(event) = self.at(Stage::ResponseComplete) {
@@ -262,7 +262,8 @@ fn user_agent(headers: &HeaderMap) -> String {
     format!("{}{TRUNCATED}", &text[..text.floor_char_boundary(USER_AGENT_BYTES_MAX)])
 }
 
-/// Where a request comes from: first what proxies say, which anybody can, then the address of the connection.
+/// The source addresses of a request: first those in proxy headers, which anyone can forge, then the address of the
+/// connection.
 fn sources(headers: &HeaderMap, source: Option<IpAddr>) -> Vec<IpAddr> {
     let mut sources: Vec<IpAddr> = Vec::new();
     for name in ["x-forwarded-for", "x-real-ip"] {

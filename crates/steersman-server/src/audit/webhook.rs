@@ -1,8 +1,9 @@
-//! The audit log sent to a webhook: lists of events, posted in batches by a task, so that no request waits; or, if that is wanted,
-//! each event by itself while its request waits. Follows apiserver's `plugin/pkg/audit/{webhook,buffered}`.
+//! The audit log sent to a webhook. A task posts lists of events in batches, so that no request waits; in blocking mode
+//! each event is sent alone while its request waits. Follows apiserver's `plugin/pkg/audit/{webhook,buffered}`.
 //!
-//! What waits is bounded in events and in bytes, and so are the calls under way: an event that finds no room is lost and counted. A
-//! webhook that fails is tried again a few times; then its events are lost and counted, and nothing else suffers.
+//! The waiting events are bounded in number and bytes, and so are the concurrent calls: an event that finds no room is
+//! dropped and counted. A failed call is retried a few times; then its events are dropped and counted, and nothing else
+//! is affected.
 
 use crate::audit::{Event, Sink};
 use crate::webhook::Client;
@@ -17,13 +18,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long one call may take.
+/// The timeout of one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of the events that wait to be sent, or are being sent.
+/// The maximum size in bytes of the events that wait to be sent or are being sent.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Batches under way at a time; the next waits in the queue.
+/// The maximum number of batches sent at a time; the next waits in the queue.
 const CALLS_MAX: usize = 16;
-/// How long the last batches may take when the server ends.
+/// The timeout for the last batches when the server ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How events are sent. The names are those of kube-apiserver's flags.
@@ -31,24 +32,24 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// Whether a request waits until its event was sent.
     pub is_blocking: bool,
-    /// How many events wait to be sent.
+    /// The maximum number of events that wait to be sent.
     pub buffer_size: usize,
-    /// How many events are sent at a time.
+    /// The maximum number of events in a batch.
     pub batch_max_size: usize,
-    /// How long an event waits for others to be sent with.
+    /// The maximum time for which an event waits for others of its batch.
     pub batch_max_wait: Duration,
-    /// How many batches are sent; `None`: as many as there are.
+    /// The rate limit of batches; `None`: no limit.
     pub throttle: Option<Throttle>,
-    /// How long after a first failure the call is tried again. Each further pause is half as long again.
+    /// The pause after the first failure of a call. Each further pause is half as long again.
     pub initial_backoff: Duration,
 }
 
-/// A number of batches in a time.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
-    /// In a second, on the average; more than zero.
+    /// Batches per second on average; more than zero.
     pub qps: f64,
-    /// At once, after a time with fewer.
+    /// Batches at once, after a time with fewer.
     pub burst: u32,
 }
 
@@ -59,7 +60,7 @@ pub struct Webhook {
     shared: Arc<Shared>,
 }
 
-/// The task that sends what the webhook takes.
+/// The handle of the task that sends the events that the webhook accepts.
 #[derive(Debug)]
 pub struct Sender {
     events: mpsc::Sender<Message>,
@@ -73,7 +74,7 @@ struct Shared {
     settings: Settings,
     waiting_bytes: AtomicUsize,
     failed: AtomicU64,
-    /// The calls that requests wait for.
+    /// The tasks of the calls that requests wait for.
     awaited: TaskTracker,
     /// Cancelled when nothing is sent any more.
     ended: CancellationToken,
@@ -85,7 +86,7 @@ enum Message {
     Event(Box<Event>),
 }
 
-/// A bucket that fills with time; each batch takes one out.
+/// A token bucket: it fills with time, and each batch takes a token.
 #[derive(Debug)]
 struct Bucket {
     throttle: Throttle,
@@ -94,7 +95,7 @@ struct Bucket {
 }
 
 impl Default for Settings {
-    /// As kube-apiserver's flags have them.
+    /// The defaults of kube-apiserver's flags.
     fn default() -> Settings {
         Settings {
             is_blocking: false,
@@ -125,7 +126,7 @@ impl Webhook {
 }
 
 impl Sender {
-    /// Sends what waits, for a few seconds at most, and ends.
+    /// Sends the waiting events, for a few seconds at most, and ends the task.
     pub async fn close(self) {
         self.shared.awaited.close();
         let end = async {
@@ -167,12 +168,12 @@ impl Sink for Webhook {
             if !self.shared.reserve(size) {
                 return false;
             }
-            // In a task of its own: if the client goes away while it waits, its event is sent nevertheless.
+            // In its own task, so that the event is sent even if the client disconnects while it waits.
             let shared = self.shared.clone();
             let sent = self.shared.awaited.spawn(async move {
                 shared.ended.run_until_cancelled(shared.send_counted(vec![event], size)).await.is_some()
             });
-            // A call that failed was counted by the task.
+            // The task counts a failed call.
             sent.await.unwrap_or(false)
         })
     }
@@ -211,7 +212,7 @@ async fn send_all(mut events: mpsc::Receiver<Message>, shared: Arc<Shared>) {
     while calls.join_next().await.is_some() {}
 }
 
-/// The events that are sent together, and whether they are the last.
+/// The events of the next batch, and whether it is the last.
 async fn next_batch(events: &mut mpsc::Receiver<Message>, settings: &Settings) -> (Vec<Event>, bool) {
     let mut batch = Vec::new();
     let mut deadline = None;
@@ -247,7 +248,8 @@ impl Shared {
         self.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
     }
 
-    /// Sends a batch of so many bytes, which wait no more; counts its events if it was not taken.
+    /// Sends a batch of this size, whose bytes are no longer counted as waiting, and counts its events if it was not
+    /// accepted.
     async fn send_counted(&self, batch: Vec<Event>, size: usize) {
         let n_events = batch.len() as u64;
         if !self.send(batch).await {
@@ -256,9 +258,9 @@ impl Shared {
         self.release(size);
     }
 
-    /// Sends a batch; false if it was not taken.
+    /// Sends a batch; false if it was not accepted.
     async fn send(&self, batch: Vec<Event>) -> bool {
-        // Bodies become JSON here, which for large ones takes long.
+        // In a blocking task, because large bodies take long to encode.
         let Ok(body) = tokio::task::spawn_blocking(move || list(&batch)).await else { return false };
         match self.client.post_again_after(self.settings.initial_backoff, &body, TIMEOUT).await {
             Ok(_) => true,
@@ -288,7 +290,7 @@ impl Bucket {
         Bucket { throttle, tokens: f64::from(throttle.burst), filled_at: Instant::now() }
     }
 
-    /// When the next batch may be sent. It counts as sent.
+    /// The time at which the next batch may be sent; counts it as sent.
     fn next(&mut self, now: Instant) -> Instant {
         let Throttle { qps, burst } = self.throttle;
         let filled = now.saturating_duration_since(self.filled_at).as_secs_f64() * qps;

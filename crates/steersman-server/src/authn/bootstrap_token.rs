@@ -1,4 +1,4 @@
-//! Bootstrap tokens, with which new nodes join: Secrets of the type `bootstrap.kubernetes.io/token` in `kube-system`. Follows
+//! Bootstrap tokens for joining nodes: Secrets of the type `bootstrap.kubernetes.io/token` in `kube-system`. Follows
 //! kubernetes' `plugin/pkg/auth/authenticator/token/bootstrap`.
 
 use crate::digest_cache::digest;
@@ -15,13 +15,13 @@ use steersman_storage::Store;
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
-/// The longest part of a group after that of all.
+/// The maximum length of a group after the common prefix.
 const GROUP_BYTES_MAX: usize = 256;
 
-/// Whose token it is. `None` if it is none of this kind, or is not known.
+/// The user of a token. `None` if it is not a bootstrap token, or is unknown.
 ///
 /// # Errors
-/// When the Secret's groups are not such as a bootstrap token may give, or the store fails.
+/// When the Secret has groups that a bootstrap token must not have, or the store fails.
 pub(super) async fn authenticate(store: &Store, token: &str, now: Timestamp) -> Result<Option<Arc<User>>, String> {
     let Some((id, secret)) = parts(token) else { return Ok(None) };
     store.sync().await.map_err(|error| error.to_string())?;
@@ -35,7 +35,7 @@ pub(super) async fn authenticate(store: &Store, token: &str, now: Timestamp) -> 
         let bytes = STANDARD.decode(str_at(&object, &["data", key]).unwrap_or_default()).unwrap_or_default();
         String::from_utf8(bytes).unwrap_or_default()
     };
-    // Digests, so that how long the comparison takes says nothing of the secret.
+    // Digests are compared, so that the duration of the comparison does not depend on the secret.
     let is_known = str_at(&object, &["type"]) == Some(TYPE)
         && digest(data("token-secret")) == digest(secret)
         && data("token-id") == id
@@ -54,7 +54,7 @@ pub(super) async fn authenticate(store: &Store, token: &str, now: Timestamp) -> 
     Ok(Some(Arc::new(User::authenticated(format!("system:bootstrap:{id}"), groups))))
 }
 
-/// The id and the secret of a token of this kind.
+/// The id and the secret of a bootstrap token.
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is_of = |text: &str, len: usize| {
@@ -79,7 +79,7 @@ mod tests {
 
     const TOKEN: &str = "abcdef.0123456789abcdef";
 
-    /// Who a token stands for while there is a Secret with these changes.
+    /// The groups of a token's user, with these changes of the Secret.
     async fn check(changes: &[(&str, &str)], token: &str) -> Result<Option<Vec<String>>, String> {
         let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
         let mut data: Map<String, Value> = Map::new();

@@ -1,4 +1,4 @@
-//! Client certificates. The transport judges them and puts a [`Peer`] into the request's extensions.
+//! Client certificates. The transport verifies them and puts a [`Peer`] into the request's extensions.
 
 use steersman_kinds::user::User;
 use jiff::Timestamp;
@@ -7,30 +7,32 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use x509_parser::x509::X509Name;
 
-/// The object identifier of a subject's uid in upstream's certificates.
+/// The object identifier of the uid in upstream's certificates.
 const UID: &str = "1.3.6.1.4.1.57683.2";
 
-/// The user of a connection, as the transport knows it: the subject of a verified client certificate, or the code that
-/// calls the server within its process. Put into the extensions of every request of the connection.
+/// The client of a connection: the subject of a verified client certificate, or the in-process caller. The transport
+/// puts it into the extensions of every request of the connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// `None` where the certificate is good only for a proxy.
+    /// The user; `None` where the certificate is only valid for a proxy.
     pub(super) user: Option<Arc<User>>,
-    /// The common name of the certificate, if it is of the proxies' CA.
+    /// The common name of the certificate, if the proxies' CA signed it.
     pub(super) proxy: Option<Arc<str>>,
-    /// Whether the certificate is no user's: who shows one that is not good is not nobody, even where nobody may ask.
+    /// Whether the certificate is not a valid user certificate: such a client is not anonymous, even where anonymous
+    /// requests are allowed.
     pub(super) is_refused: bool,
-    /// When the certificate ends. A connection may last for longer, and its peer is nobody from then on.
+    /// The expiration of the certificate. A connection may last longer; requests after it are treated as if the
+    /// certificate was refused.
     ends: Option<Timestamp>,
 }
 
 impl Peer {
-    /// The holder of a connection.
+    /// The peer of a user.
     pub fn new(user: User) -> Peer {
         Peer { user: Some(Arc::new(user)), proxy: None, is_refused: false, ends: None }
     }
 
-    /// The name of the user, if the peer is one.
+    /// The name of the user, if the peer has one.
     pub fn user_name(&self) -> Option<&str> {
         self.user.as_deref().map(|user| user.name.as_str())
     }
@@ -40,36 +42,37 @@ impl Peer {
         self.proxy.as_deref()
     }
 
-    /// An authenticating proxy, by the common name of its certificate, who may be a user too.
+    /// The peer of an authenticating proxy, by the common name of its certificate; it may also be a user.
     pub fn proxy(name: &str, user: Option<User>) -> Peer {
         Peer { is_refused: user.is_none(), user: user.map(Arc::new), proxy: Some(name.into()), ends: None }
     }
 
-    /// Somebody with a certificate that stands for nobody: of another CA, expired, or not for clients. Such a peer needs a token.
+    /// The peer of a client with an invalid certificate: of another CA, expired, or not for clients. It needs a token.
     pub fn refused() -> Peer {
         Peer { user: None, proxy: None, is_refused: true, ends: None }
     }
 
-    /// The same peer, whose certificate ends at this time; requests after it are those of a peer whose certificate is not good.
+    /// The same peer with an expiration of its certificate; later requests are treated as if the certificate was
+    /// refused.
     #[must_use]
     pub fn until(self, ends: Option<Timestamp>) -> Peer {
         Peer { ends, ..self }
     }
 
-    /// Whether the certificate has ended.
+    /// Whether the certificate has expired.
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
         self.ends.is_some_and(|ends| ends < now)
     }
 
-    /// Whether the certificate stands for somebody.
+    /// Whether the certificate identifies a user or a proxy.
     pub fn is_known(&self) -> bool {
         self.user.is_some() || self.proxy.is_some()
     }
 }
 
-/// The user that a verified client certificate stands for: the subject's common name, its organizations as groups.
+/// The user of a verified client certificate: the subject's common name, with its organizations as groups.
 ///
-/// `None` if the certificate cannot be read or names nobody.
+/// `None` if the certificate cannot be parsed or names no user.
 pub fn certificate_user(der: &[u8]) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     let subject = certificate.subject();
@@ -88,14 +91,14 @@ pub fn certificate_user(der: &[u8]) -> Option<User> {
     (!name.is_empty()).then_some(user)
 }
 
-/// The last second at which a certificate is good. `None` if it cannot be read.
+/// The last second at which a certificate is valid. `None` if it cannot be parsed.
 pub fn certificate_end(der: &[u8]) -> Option<Timestamp> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
-/// The common name of a subject. Of several the last counts, as in Go's `pkix.Name`: whoever approves or signs a request must
-/// mean the name that its holder will have.
+/// The common name of a subject. Of several the last is used, as in Go's `pkix.Name`: approvers and signers of a
+/// request must see the same name that authentication will use.
 pub(crate) fn common_name<'a>(subject: &X509Name<'a>) -> Option<&'a str> {
     subject.iter_common_name().last()?.as_str().ok()
 }
@@ -130,7 +133,7 @@ mod tests {
             certificate_user(params.self_signed(&key).unwrap().der()).map(|user| user.name)
         };
         assert_eq!(named("system:node:n1".into()).as_deref(), Some("system:node:n1"));
-        // One that cannot be read does not leave the place to another.
+        // An unreadable last name does not fall back to an earlier one.
         assert_eq!(named(rcgen::DnValue::BmpString("system:node:n1".try_into().unwrap())), None);
         assert_eq!(named("".into()), None);
     }

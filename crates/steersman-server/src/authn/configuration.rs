@@ -1,5 +1,5 @@
-//! The file `AuthenticationConfiguration`: issuers of JWTs, and for whom requests without credentials are answered. What is not
-//! supported is refused by its name. Follows apiserver's `pkg/apis/apiserver/v1` and its validation.
+//! The file `AuthenticationConfiguration`: issuers of JWTs, and anonymous access. Unsupported settings are refused by
+//! name. Follows apiserver's `pkg/apis/apiserver/v1` and its validation.
 
 use crate::authn::Anonymous;
 use crate::authn::key::Algorithm;
@@ -8,16 +8,16 @@ use crate::config_file;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most issuers, as upstream has it.
+/// The maximum number of issuers, as upstream.
 const ISSUERS_MAX: usize = 64;
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
 
-/// What a file says.
+/// A parsed configuration.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     pub issuers: Vec<Issuer>,
-    /// `None`: what the flag says.
+    /// Anonymous access; `None`: the flag decides.
     pub anonymous: Option<Anonymous>,
 }
 
@@ -115,10 +115,10 @@ struct Condition {
 }
 
 impl Configuration {
-    /// Reads a file. `own_issuers` are those of service account tokens, which no other may be.
+    /// Parses a file. `own_issuers` are the issuers of service account tokens, which no other issuer may equal.
     ///
     /// # Errors
-    /// When it is not of that form, or asks for what is not supported.
+    /// When its form is invalid, or it has unsupported settings.
     pub fn parse(yaml: &str, own_issuers: &[String]) -> Result<Configuration, ConfigurationError> {
         let file: File = config_file::parse(yaml).map_err(ConfigurationError::Malformed)?;
         if file.kind != "AuthenticationConfiguration" || !VERSIONS.contains(&file.api_version.as_str()) {

@@ -1,18 +1,18 @@
-//! Signed tokens in the compact form: header, claims and signature, parted by dots (RFC 7515).
+//! Signed tokens in the compact form: header, claims and signature, separated by dots (RFC 7515).
 
 use crate::authn::key::{Algorithm, PublicKey, SigningKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// A token whose signature is yet to be verified.
+/// A token whose signature is not verified yet.
 #[derive(Debug)]
 pub(crate) struct Jws<'a> {
-    /// What is signed: header and claims as they were sent.
+    /// The signed part: header and claims as sent.
     signed: &'a str,
     algorithm: Algorithm,
     key_id: Option<String>,
-    /// The claims as JSON. Nobody vouches for them before [`Jws::is_signed_by`].
+    /// The claims as JSON. Untrusted until [`Jws::is_signed_by`] is true.
     pub(crate) claims: Vec<u8>,
     signature: Vec<u8>,
 }
@@ -31,8 +31,8 @@ struct IssuedHeader<'a> {
 }
 
 impl<'a> Jws<'a> {
-    /// Reads a token. `None` for one that is not of that form, is signed by an algorithm that is not known here (`none` is one of
-    /// them), or demands extensions.
+    /// Parses a token. `None` if it does not have this form, uses an algorithm that is not supported (such as `none`),
+    /// or requires extensions.
     pub(crate) fn parse(token: &'a str) -> Option<Jws<'a>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -50,7 +50,7 @@ impl<'a> Jws<'a> {
         })
     }
 
-    /// The key that the token names.
+    /// The id of the key that the token names.
     pub(crate) fn key_id(&self) -> Option<&str> {
         self.key_id.as_deref()
     }
@@ -59,7 +59,7 @@ impl<'a> Jws<'a> {
         self.algorithm
     }
 
-    /// Whether one of the keys signed it: the one that it names, or any if it names none.
+    /// Whether one of the keys signed it: the named one, or any if it names none.
     pub(crate) fn is_signed_by<'k>(&self, keys: impl IntoIterator<Item = &'k PublicKey>) -> bool {
         let is_named = |key: &&PublicKey| self.key_id().is_none_or(|id| id == key.id());
         let verifies = |key: &PublicKey| key.verifies(self.algorithm, self.signed.as_bytes(), &self.signature);
@@ -67,7 +67,7 @@ impl<'a> Jws<'a> {
     }
 }
 
-/// A token of these claims. `None` if the system gives no random numbers.
+/// Signs a token with these claims. `None` if the system provides no random numbers.
 pub(crate) fn sign(key: &SigningKey, claims: &impl Serialize) -> Option<String> {
     let header = IssuedHeader { alg: key.algorithm().as_str(), kid: key.public().id() };
     let encode = |json: Vec<u8>| URL_SAFE_NO_PAD.encode(json);

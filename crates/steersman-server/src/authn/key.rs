@@ -1,8 +1,8 @@
-//! The keys of signed tokens: those that sign, and those that verify.
+//! The keys of signed tokens: signing keys, and verifying keys.
 //!
-//! A key is bound to what it is used for: an RSA key of a service account signs and verifies RS256 alone, a P-256 key ES256
-//! alone, so that a token cannot choose how it is verified. Mathematics is ring's; the `rsa` crate makes RSA keys, which ring
-//! cannot.
+//! A key is bound to its algorithm: an RSA key of a service account only signs and verifies RS256, a P-256 key only
+//! ES256, so that a token cannot choose how it is verified. The cryptography is ring's; the `rsa` crate generates RSA
+//! keys, which ring cannot.
 
 mod der;
 mod private;
@@ -13,7 +13,7 @@ pub use crate::authn::key::public::PublicKey;
 use ring::signature;
 use x509_parser::pem::Pem;
 
-/// How a token is signed.
+/// A signing algorithm of tokens.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Algorithm {
     Es256,

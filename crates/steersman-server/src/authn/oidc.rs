@@ -1,9 +1,9 @@
-//! Tokens of OIDC issuers and others that sign JWTs: who they are for, who their user is.
+//! Verifies JWTs of OIDC and other issuers: the audience, the signature, and the user.
 //!
-//! An issuer's keys are fetched in the background (`oidc/keys`), so a request never waits for them longer than a bound. A
-//! signature is verified once for each version of the keys; what the token says is cached by its digest until its end. Follows
-//! apiserver's `plugin/pkg/authenticator/token/oidc`. Not here: claims that point to another server (`_claim_names`), and CEL
-//! expressions, which the configuration refuses.
+//! An issuer's keys are fetched in the background (`oidc/keys`), so a request waits for them only for a bounded time. A
+//! signature is verified once for each version of the keys; the claims of the token are cached by its digest until it
+//! expires. Follows apiserver's `plugin/pkg/authenticator/token/oidc`. Not supported: claims that refer to another
+//! server (`_claim_names`), and CEL expressions, which the configuration refuses.
 
 mod keys;
 
@@ -20,40 +20,40 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How much the clocks of issuer and server may differ at the begin of a token. Its end is its end.
+/// The allowed clock difference for the `nbf` of a token. Its `exp` has no leeway.
 const BEGIN_LEEWAY_SECONDS: i64 = 300;
-/// The most tokens of one issuer that are remembered.
+/// The maximum size of the cache of verified tokens of one issuer.
 const VERIFIED_MAX: usize = 4096;
 const VERIFIED_BYTES_MAX: usize = 16 << 20;
-/// The most tokens with a bad signature that are remembered.
+/// The maximum size of the cache of tokens with a bad signature.
 const REFUSED_MAX: usize = 1024;
 const REFUSED_BYTES: usize = 64;
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(10);
 
-/// An issuer whose tokens are taken.
+/// An issuer whose tokens are accepted.
 #[derive(Clone, Debug)]
 pub struct Issuer {
-    /// Its URL, as its tokens name it.
+    /// The URL of the issuer, as its tokens name it.
     pub url: String,
-    /// Where its discovery document is, if not below its URL.
+    /// The URL of the discovery document, if it is not below the issuer's URL.
     pub discovery_url: Option<String>,
-    /// PEM certificates of the authorities that its certificate may be from. Empty: those of the system.
+    /// The PEM certificates of the authorities for the issuer's certificate. Empty: the system's authorities.
     pub ca: Vec<u8>,
-    /// A token must be for one of them.
+    /// The audiences; a token must be for one of them.
     pub audiences: Vec<String>,
-    /// How its tokens may be signed.
+    /// The algorithms with which tokens may be signed.
     pub algorithms: Vec<Algorithm>,
     /// The claim with the name of the user.
     pub username: PrefixedClaim,
-    /// The claim with the groups of the user, a text or a list of them.
+    /// The claim with the groups of the user, a string or a list of strings.
     pub groups: Option<PrefixedClaim>,
     /// The claim with the uid of the user.
     pub uid: Option<String>,
-    /// Claims that a token must have, with these values.
+    /// Claims that a token must have with these values.
     pub required: BTreeMap<String, String>,
 }
 
-/// A claim, and what is put before its value.
+/// A claim, and the prefix of its value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PrefixedClaim {
     pub claim: String,
@@ -69,10 +69,10 @@ pub struct Oidc {
     refused: DigestCache<Timestamp>,
 }
 
-/// A token whose signature was verified.
+/// A token whose signature is verified.
 #[derive(Debug)]
 struct Verified {
-    /// By which version of the keys.
+    /// The version of the keys that verified it.
     version: u64,
     user: Arc<User>,
     end: i64,
@@ -97,10 +97,10 @@ impl Oidc {
         tokio::spawn(self.keys.clone().run(stopping))
     }
 
-    /// Whose token it is. `None` if it is none of this issuer.
+    /// The user of a token. `None` if it is not a token of this issuer.
     ///
     /// # Errors
-    /// With the reason why a token of this issuer is not good.
+    /// With the reason why a token of this issuer is not valid.
     pub(crate) async fn authenticate(
         &self,
         token: &str,
@@ -170,10 +170,10 @@ fn unsigned(issuer: &Issuer) -> String {
     format!("oidc: the signature is not of a key of the issuer {:?}", issuer.url)
 }
 
-/// The user that the claims of a token describe.
+/// The user described by the claims of a token.
 ///
 /// # Errors
-/// When it is not for this server, or the claims are not such as the issuer's are to be.
+/// When the token is not for this server, or the claims do not match the issuer's configuration.
 fn user(issuer: &Issuer, claims: &Map<String, Value>) -> Result<User, String> {
     let audiences = match claims.get("aud") {
         Some(Value::String(one)) => vec![one.as_str()],
@@ -197,7 +197,7 @@ fn user(issuer: &Issuer, claims: &Map<String, Value>) -> Result<User, String> {
     let PrefixedClaim { claim, prefix } = &issuer.username;
     let name = claims.get(claim).and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| format!("oidc: the token has no claim {claim:?} with the name of the user"))?;
-    // An address that was never shown to be the user's own would make anybody of him.
+    // With an unverified address anyone could claim to be another user.
     if claim == "email" && claims.get("email_verified").is_some_and(|verified| *verified != Value::Bool(true)) {
         return Err("oidc: email not verified".to_owned());
     }
@@ -217,7 +217,7 @@ fn user(issuer: &Issuer, claims: &Map<String, Value>) -> Result<User, String> {
     Ok(User { uid, extra: id.into_iter().collect(), ..User::authenticated(format!("{prefix}{name}"), groups) })
 }
 
-/// The values of a claim that is a text or a list of them.
+/// The values of a claim that is a string or a list of strings.
 fn of_list(of: &PrefixedClaim, claims: &Map<String, Value>) -> Result<Vec<String>, String> {
     let PrefixedClaim { claim, prefix } = of;
     let bad = || format!("oidc: the claim {claim:?} is no text, nor a list of them");
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Verifies with a key that needs no fetching.
+    /// An authenticator with a key that need not be fetched.
     fn oidc(issuer: Issuer, key: &SigningKey) -> Oidc {
         let oidc = Oidc::new(issuer).unwrap();
         oidc.keys.set(vec![key.public().clone()]);

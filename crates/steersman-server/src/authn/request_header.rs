@@ -1,5 +1,6 @@
-//! The headers of an authenticating proxy, which says in them who the user is. They count on a connection whose certificate is
-//! of the proxies' CA and names one of them, and nowhere else. Follows apiserver's `pkg/authentication/request/headerrequest`.
+//! The headers in which an authenticating proxy names the user. They are only trusted on a connection whose certificate
+//! is signed by the proxies' CA and names one of the proxies. Follows apiserver's
+//! `pkg/authentication/request/headerrequest`.
 
 use crate::query::percent_decode;
 use steersman_kinds::user::{ANONYMOUS, User};
@@ -7,23 +8,23 @@ use http::{HeaderMap, HeaderName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which proxies are believed, and in which headers they speak.
+/// The trusted proxies, and the headers that they use.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHeader {
-    /// The common names of the proxies; empty: whoever has a certificate of their CA.
+    /// The common names of the proxies; empty: any with a certificate of their CA.
     pub allowed_names: Vec<String>,
-    /// Headers with the name of the user, the first that is there counts.
+    /// Headers with the name of the user; the first one present is used.
     pub username_headers: Vec<HeaderName>,
-    /// Headers with the uid of the user, the first that is there counts.
+    /// Headers with the uid of the user; the first one present is used.
     pub uid_headers: Vec<HeaderName>,
-    /// Headers with groups, one in each.
+    /// Headers with groups, one group in each.
     pub group_headers: Vec<HeaderName>,
-    /// What the names of headers with extra fields begin with, in lower case.
+    /// The prefixes of headers with extra fields, in lower case.
     pub extra_prefixes: Vec<String>,
 }
 
 impl RequestHeader {
-    /// The user of a request that a proxy sent; `None` if it names nobody, or the proxy is none of those that are believed.
+    /// The user of a request from a proxy; `None` if the request names none, or the proxy is not trusted.
     pub(super) fn authenticate(&self, proxy: &str, headers: &HeaderMap) -> Option<Arc<User>> {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|name| name == proxy) {
             return None;
@@ -54,7 +55,7 @@ impl RequestHeader {
     }
 }
 
-/// The value of the first of the headers that is there and not empty.
+/// The value of the first of the headers that is present and not empty.
 fn first(names: &[HeaderName], headers: &HeaderMap) -> Option<String> {
     let values = names.iter().filter_map(|name| headers.get(name));
     values

@@ -1,8 +1,9 @@
-//! Tokens of ServiceAccounts: issued, and verified against the objects that they are bound to.
+//! Tokens of ServiceAccounts: issues them, and verifies them against the objects that they are bound to.
 //!
-//! A signature is verified once: what the token says is cached by its digest. Everything that can change is looked up at each
-//! request, in the store's cache: that it is not over, that the account, pod, Secret or node are still those of the token. So a
-//! token ends with its account at once, and a cached one costs no more than a digest and two or three lookups.
+//! A signature is verified once: the claims of a token are cached by its digest. Everything that can change is checked
+//! at each request: that the token has not expired, and, in the store's cache, that the account, pod, Secret or node
+//! are still the ones of the token. So deleting an account ends its tokens at once, and a cached token costs no more
+//! than a digest and two or three lookups.
 //!
 //! Follows kubernetes' `pkg/serviceaccount` and `pkg/registry/core/serviceaccount/storage/token.go`.
 
@@ -28,48 +29,48 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::Store;
 
-/// The issuer that every Kubernetes has.
+/// The issuer that every Kubernetes cluster has.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 /// The issuer of tokens in Secrets.
 pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
-/// How much the clocks of issuer and server may differ.
+/// The allowed difference between the clocks of issuer and server.
 const LEEWAY_SECONDS: i64 = 60;
-/// The most tokens that are remembered.
+/// The maximum size of the cache of verified tokens.
 const VERIFIED_MAX: usize = 16 * 1024;
 const VERIFIED_BYTES_MAX: usize = 32 << 20;
-/// The most tokens with a bad signature that are remembered, so that whoever repeats one costs no mathematics.
+/// The maximum size of the cache of tokens with a bad signature, which saves verifying a repeated one.
 const REFUSED_MAX: usize = 4096;
 const REFUSED_BYTES: usize = 64;
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(10);
-/// The expiration that kubelets ask for; such a token is good for longer, for clients that never read it again.
+/// The expiration that kubelets request; the server extends it, for clients that never read the token again.
 const KUBELET_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
-/// Of the tokens of ServiceAccounts.
+/// The options of service account tokens.
 #[derive(Debug)]
 pub struct Options {
-    /// Whose tokens are taken. The first issues.
+    /// The issuers whose tokens are accepted. The first is the issuer of new tokens.
     pub issuers: Vec<String>,
-    /// The keys.
+    /// The keys that sign and verify tokens.
     pub keys: Keyring,
-    /// Where the discovery document says that the keys are; `None`: at the address of the server.
+    /// The URI of the keys in the discovery document; `None`: at the address of the server.
     pub jwks_uri: Option<String>,
-    /// The longest that a token is issued for; `None`: as long as is asked.
+    /// The maximum lifetime of a new token; `None`: as requested.
     pub expiration_max: Option<Duration>,
-    /// Whether tokens that kubelets fetch for pods are good for a year, as upstream has it.
+    /// Whether tokens that kubelets fetch for pods are valid for a year, as upstream.
     pub extends_expiration: bool,
-    /// What fills the Secrets that are to hold a token; `None`: nothing here does.
+    /// The options of the loop that writes tokens into Secrets; `None`: it does not run here.
     pub token_secrets: Option<TokenSecrets>,
 }
 
-/// Of the Secrets that are to hold a token.
+/// The options of the loop that writes tokens into Secrets.
 #[derive(Clone, Debug, Default)]
 pub struct TokenSecrets {
-    /// The PEM of the CA by which clients know the server, for their `ca.crt`.
+    /// The PEM of the server's CA, for the `ca.crt` of the Secrets.
     pub ca: Option<String>,
 }
 
-/// Issues and verifies.
+/// Issues and verifies tokens.
 #[derive(Debug)]
 pub(crate) struct ServiceAccounts {
     options: Options,
@@ -78,18 +79,18 @@ pub(crate) struct ServiceAccounts {
     legacy_uses: Uses,
 }
 
-/// A token as it was presented, and for whom it must be.
+/// A presented token, and the audiences that it is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Presented<'a> {
     pub(crate) token: &'a str,
     pub(crate) digest: &'a Digest,
-    /// It must be for one of these.
+    /// The token must be for one of these.
     pub(crate) audiences: &'a [String],
     /// The audiences of this server.
     pub(crate) api_audiences: &'a [String],
 }
 
-/// A token whose signature was verified.
+/// A token whose signature is verified.
 #[derive(Debug)]
 struct Verified {
     said: Said,
@@ -102,7 +103,7 @@ enum Said {
     Legacy(LegacyClaims, legacy::Seen),
 }
 
-/// A token to be issued.
+/// The content of a token to be issued.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) namespace: String,
@@ -114,7 +115,7 @@ pub(crate) struct Request {
     pub(crate) seconds: i64,
 }
 
-/// A token that was issued.
+/// An issued token.
 #[derive(Debug)]
 pub(crate) struct Issued {
     pub(crate) token: String,
@@ -122,7 +123,8 @@ pub(crate) struct Issued {
 }
 
 impl Default for Options {
-    /// Tokens of the default issuer, with a P-256 key that is made when the first is asked for and lives as long as the process.
+    /// Tokens of the default issuer, signed with a P-256 key that is generated at first use and lives as long as the
+    /// process.
     fn default() -> Options {
         Options {
             issuers: vec![DEFAULT_ISSUER.to_owned()],
@@ -156,17 +158,17 @@ impl ServiceAccounts {
         &self.legacy_uses
     }
 
-    /// Whether tokens can be asked for.
+    /// Whether the server issues tokens.
     pub(crate) fn is_issuing(&self) -> bool {
         self.options.keys.can_sign() && !self.options.issuers.is_empty()
     }
 
-    /// The longest that a token is issued for, in seconds.
+    /// The maximum lifetime of a new token, in seconds.
     pub(crate) fn seconds_max(&self) -> Option<i64> {
         self.options.expiration_max.map(|max| i64::try_from(max.as_secs()).unwrap_or(i64::MAX))
     }
 
-    /// Issues a token. `api_audiences` are those of this server.
+    /// Issues a token. `api_audiences` are the audiences of this server.
     ///
     /// # Errors
     /// When it cannot be signed.
@@ -206,7 +208,7 @@ impl ServiceAccounts {
         Ok(Issued { token, id: claims.jti })
     }
 
-    /// Signs the token of a Secret, which is good as long as the Secret.
+    /// Signs the token of a Secret, which is valid as long as the Secret exists.
     ///
     /// # Errors
     /// When it cannot be signed.
@@ -232,10 +234,10 @@ impl ServiceAccounts {
 // === impl ServiceAccounts: verifies ===
 
 impl ServiceAccounts {
-    /// Whose token it is, and what there is to note about it. `None` if it is none of a service account.
+    /// The user of a token, and the notes about it for the audit log. `None` if it is not a service account token.
     ///
     /// # Errors
-    /// With the reason why a token of a service account is not good.
+    /// With the reason why a service account token is not valid.
     pub(crate) async fn authenticate(
         &self,
         store: &Store,
@@ -252,7 +254,7 @@ impl ServiceAccounts {
             },
         };
         let given = match &verified.said {
-            // One without audiences is for this server.
+            // A token without audiences is for this server.
             Said::Bound(claims) if !claims.aud.is_empty() => &claims.aud,
             Said::Bound(_) | Said::Legacy(..) => api_audiences,
         };
@@ -264,7 +266,7 @@ impl ServiceAccounts {
                 quoted(audiences)
             ));
         }
-        // Everything that was acknowledged before this request counts.
+        // Every write that was acknowledged before this request must be visible.
         store.sync().await.map_err(|error| error.to_string())?;
         match &verified.said {
             Said::Bound(claims) => {
@@ -278,7 +280,7 @@ impl ServiceAccounts {
         Ok(Some(Identity { user: verified.user.clone(), audiences: audiences_in_common }))
     }
 
-    /// Verifies the signature, and remembers what the token says.
+    /// Verifies the signature, and caches the claims of the token.
     fn verify(&self, token: &str, digest: &Digest, now: Timestamp) -> Result<Option<Arc<Verified>>, String> {
         let Some(jws) = Jws::parse(token) else { return Ok(None) };
         let Ok(Issuer { iss }) = serde_json::from_slice(&jws.claims) else { return Ok(None) };
@@ -320,14 +322,14 @@ impl ServiceAccounts {
             Verified { said: Said::Bound(Box::new(claims)), user: Arc::new(user) }
         };
         let verified = Arc::new(verified);
-        // What is kept is made of the claims, some of them twice.
+        // The cached value is built from the claims, some of them twice.
         self.verified.insert(*digest, verified.clone(), 512 + 2 * jws.claims.len());
         Ok(Some(verified))
     }
 }
 
-/// Notes that a Pod uses a token that its kubelet should have replaced: the server takes it for a year, for clients that never read it
-/// again.
+/// Notes that a Pod uses a token that its kubelet should have replaced: the server accepts it for a year, for clients
+/// that never read the token again.
 fn note_if_stale(claims: &Claims, notes: &mut Notes, now: Timestamp) {
     let limit = claims.kubernetes.warnafter.filter(|limit| *limit != 0);
     if let Some(seconds) = limit.map(|limit| now.as_second() - limit).filter(|seconds| 0 < *seconds) {
@@ -336,7 +338,7 @@ fn note_if_stale(claims: &Claims, notes: &mut Notes, now: Timestamp) {
     }
 }
 
-/// A list of texts as upstream's messages print it.
+/// A list of strings as upstream's messages print it.
 fn quoted(texts: &[String]) -> String {
     let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
     format!("[{}]", texts.join(" "))

@@ -1,4 +1,4 @@
-//! Tokens of service accounts against a store: which are good, and which are not.
+//! Tests of service account tokens against a store: which are valid, and which are not.
 
 use super::*;
 use crate::authn::service_account::Request;
@@ -22,7 +22,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 impl World {
-    /// With the account `a/sa` of uid `u1`, whose tokens are signed with a key that the test has too.
+    /// A store with the account `a/sa` of uid `u1`, and a key that both the authenticator and the test have.
     async fn new(algorithm: Algorithm) -> World {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let (key, pem) = SigningKey::generate(algorithm).unwrap();
@@ -56,7 +56,7 @@ impl World {
         accounts.issue(request, self.authenticator.audiences(), at(NOW)).await.unwrap().token
     }
 
-    /// The name behind a token, or why there is none.
+    /// The user name of a token, or why it is refused.
     async fn name(&self, token: &str, second: i64) -> Result<String, String> {
         let audiences = self.authenticator.audiences();
         let identity = self.authenticator.token(token, audiences, &mut Notes::default(), at(second)).await;
@@ -80,7 +80,7 @@ fn bound(name: &str, uid: &str) -> Bound {
     Bound { name: name.to_owned(), uid: uid.to_owned() }
 }
 
-/// The claims of a token that is good, with some of them set anew.
+/// The claims of a valid token, with some of them changed.
 fn claims(changes: Value) -> Value {
     let mut claims = json!({
         "aud": [DEFAULT_ISSUER], "exp": NOW + 600, "iat": NOW, "nbf": NOW, "iss": DEFAULT_ISSUER, "jti": "j",
@@ -108,7 +108,7 @@ async fn a_forged_or_misused_token_is_refused() {
         let kid = world.key.public().id();
         let hmac = {
             let signed = format!("{}.{body}", encode(&json!({"alg": "HS256", "kid": kid})));
-            // With the public key, which everybody knows, as the secret.
+            // Signed with the public key, which everybody knows, as the secret.
             let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, kid.as_bytes());
             let tag = URL_SAFE_NO_PAD.encode(ring::hmac::sign(&secret, signed.as_bytes()));
             format!("{signed}.{tag}")
@@ -159,7 +159,7 @@ async fn a_forged_or_misused_token_is_refused() {
             let refused = world.name(&token, NOW).await.expect_err(what);
             let want = if why.is_empty() { "invalid bearer token" } else { why };
             assert!(refused.contains(want) && (!why.is_empty() || refused == want), "{what}: {refused}");
-            // What is remembered of it does not make it better.
+            // Caching the token does not make it valid.
             assert_eq!(world.name(&token, NOW).await.expect_err(what), refused, "{what}");
         }
         assert!(world.name(&good, NOW).await.is_ok());
@@ -291,10 +291,10 @@ async fn what_a_proxy_says_counts_only_with_a_certificate_of_its_ca() {
     assert_eq!(send(&believed, Some(Peer::proxy("proxy", Some(alice()))), true).await, "jane");
     assert_eq!(send(&believed, Some(Peer::proxy("proxy", Some(alice()))), false).await, "alice");
     assert_eq!(send(&believed, Some(Peer::proxy("other", Some(alice()))), true).await, "alice");
-    // A certificate of users, and none at all.
+    // The certificate of a user, and none at all.
     assert_eq!(send(&believed, Some(Peer::new(alice())), true).await, "alice");
     assert_eq!(send(&believed, None, true).await, ANONYMOUS);
-    // Who shows a certificate that is no user's is not nobody.
+    // A client whose certificate is not a user's is not anonymous.
     assert_eq!(send(&disbelieved, Some(Peer::proxy("proxy", None)), true).await, "");
     assert_eq!(send(&believed, Some(Peer::refused()), true).await, "");
 }
@@ -324,7 +324,7 @@ async fn a_certificate_is_good_until_it_ends_though_its_connection_lasts() {
     let (jane, token) = (("x-remote-user", "jane"), ("authorization", "Bearer secret"));
     assert_eq!(send(alice(), token, NOW).await, "alice");
     assert_eq!(send(alice(), jane, NOW + 1).await, "");
-    // With a good token such a client is who the token says.
+    // With a valid token such a client is the user of the token.
     assert_eq!(send(alice(), token, NOW + 1).await, "bob");
     assert_eq!(send(Peer::proxy("proxy", None), jane, NOW).await, "jane");
     assert_eq!(send(Peer::proxy("proxy", None), jane, NOW + 1).await, "");

@@ -1,11 +1,11 @@
-//! The token file: users who sign in by a token that does not change.
+//! The token file: users with static tokens.
 
 use crate::digest_cache::{Digest, digest};
 use steersman_kinds::user::User;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The users of a token file, by the digest of their token: the tokens themselves are not kept.
+/// The users of a token file, by the digest of their token: the tokens themselves are not stored.
 #[derive(Debug, Default)]
 pub struct Tokens {
     users: HashMap<Digest, Arc<User>>,
@@ -27,10 +27,10 @@ pub enum TokensError {
 }
 
 impl Tokens {
-    /// Reads a token file: one line for each user, `token,user,uid,"group1,group2"`; the groups may be absent.
+    /// Parses a token file: one line for each user, `token,user,uid,"group1,group2"`; the groups are optional.
     ///
     /// # Errors
-    /// When a line is not of that form, naming the line (and never the token).
+    /// When a line is malformed; the error has the line's number (and never the token).
     pub fn parse(csv: &str) -> Result<Tokens, TokensError> {
         let mut users = HashMap::new();
         for (index, text) in csv.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! Tokens that somebody else knows: a TokenReview is posted to a webhook, and its status says whose the token is. Follows
+//! Authentication by a webhook: posts a TokenReview to it, and reads the user of the token from its status. Follows
 //! apiserver's `plugin/pkg/authenticator/token/webhook`.
 
 use crate::authn::{Identity, common};
@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long all attempts together may take.
+/// The timeout of all attempts together.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The most answers that are remembered.
+/// The maximum size of the cache of answers.
 const ANSWERS_MAX: usize = 8192;
 const ANSWERS_BYTES_MAX: usize = 16 << 20;
 
-/// How a webhook is asked.
+/// How a webhook is called.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// For how long an answer is remembered; zero: not at all.
+    /// How long an answer is cached; zero: not at all.
     pub ttl: Duration,
     pub version: ReviewVersion,
 }
@@ -33,7 +33,7 @@ pub enum ReviewVersion {
     V1Beta1,
 }
 
-/// Asks a webhook.
+/// Calls a webhook.
 #[derive(Debug)]
 pub struct Webhook {
     client: Client,
@@ -92,7 +92,7 @@ struct UserInfo {
 }
 
 impl Default for Settings {
-    /// As kube-apiserver's flags have them.
+    /// The defaults of kube-apiserver's flags.
     fn default() -> Settings {
         Settings { ttl: Duration::from_secs(120), version: ReviewVersion::V1Beta1 }
     }
@@ -103,10 +103,11 @@ impl Webhook {
         Webhook { client, settings, answers: DigestCache::new(ANSWERS_MAX, ANSWERS_BYTES_MAX) }
     }
 
-    /// Whose token it is, if the webhook knows it and it is good for one of the audiences. `api_audiences` are those of this server.
+    /// The user of a token, if the webhook recognizes it and it is valid for one of the audiences. `api_audiences` are
+    /// the audiences of this server.
     ///
     /// # Errors
-    /// When the webhook says why it is not good, or fails.
+    /// When the webhook says why the token is not valid, or fails.
     pub(super) async fn authenticate(
         &self,
         token: &str,
@@ -114,7 +115,7 @@ impl Webhook {
         api_audiences: &[String],
     ) -> Result<Option<Identity>, String> {
         let review = self.review(token, audiences)?;
-        // Of the whole question: for other audiences the answer may be another.
+        // The key is the digest of the whole review, because the answer depends on the audiences.
         let key = digest(&review);
         if let Some(answer) = self.answers.get(&key).filter(|answer| Instant::now() < answer.until) {
             return Ok(answer.identity.clone());
@@ -124,7 +125,7 @@ impl Webhook {
             reviewed.map_err(|_| format!("the token webhook did not answer within {} s", TIMEOUT.as_secs()))?;
         let status = reviewed?.status;
         let outcome = identity(status, audiences, api_audiences);
-        // An error may pass, so it is not remembered.
+        // Errors are not cached, because they may be temporary.
         if let Ok(identity) = &outcome
             && !self.settings.ttl.is_zero()
         {
@@ -135,7 +136,7 @@ impl Webhook {
         outcome
     }
 
-    /// The review that asks.
+    /// The body of the TokenReview.
     fn review(&self, token: &str, audiences: &[String]) -> Result<Bytes, String> {
         let api_version = match self.settings.version {
             ReviewVersion::V1 => "authentication.k8s.io/v1",
@@ -159,7 +160,7 @@ fn identity(status: Status, audiences: &[String], api_audiences: &[String]) -> R
     if user.username.is_empty() {
         return Err("the token webhook names no user".to_owned());
     }
-    // A webhook that knows nothing of audiences answers for this server.
+    // A webhook that does not know about audiences answers for this server.
     let given = if given.is_empty() { api_audiences } else { &given };
     let in_common = common(audiences, given);
     if in_common.is_empty() && !audiences.is_empty() {
@@ -170,7 +171,7 @@ fn identity(status: Status, audiences: &[String], api_audiences: &[String]) -> R
     Ok(Some(Identity { user: Arc::new(user), audiences: in_common }))
 }
 
-/// About the bytes that an identity takes.
+/// The approximate size of an identity in bytes.
 fn size(identity: &Identity) -> usize {
     let User { name, uid, groups, extra } = &*identity.user;
     let extra = extra.iter().map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>());

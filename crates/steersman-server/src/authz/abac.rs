@@ -1,4 +1,4 @@
-//! ABAC: a file of policies, a JSON object in each line, which say what a user or a group may do. Follows kubernetes'
+//! ABAC: a file of policies, one JSON object per line, that allow actions to a user or a group. Follows kubernetes'
 //! `pkg/auth/authorizer/abac`.
 
 use crate::authz::{Authorizer, NonResourceRule, ResourceRule, Rules, Verdict};
@@ -13,11 +13,11 @@ const KIND: &str = "Policy";
 const ALL: &str = "*";
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// The policies of a file, in its order.
+/// The policies of a file, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Abac {
     policies: Vec<Policy>,
-    /// How many lines have no version.
+    /// The number of lines without a version.
     unversioned: usize,
 }
 
@@ -25,13 +25,13 @@ pub struct Abac {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("line {line}: {text}: {why}")]
 pub struct AbacError {
-    /// From 1 on.
+    /// The number of the line, from 1.
     pub line: usize,
     pub text: String,
     pub why: String,
 }
 
-/// What somebody may do. An empty field stands for nothing, `*` for everything.
+/// A policy of a user or a group. An empty field matches nothing, `*` everything.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default, rename_all = "camelCase")]
 struct Policy {
@@ -51,7 +51,7 @@ struct Versioned {
     spec: Policy,
 }
 
-/// What tells a line with a version from one without.
+/// The fields that distinguish a line with a version from one without.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct TypeMeta {
@@ -62,10 +62,10 @@ struct TypeMeta {
 // === impl Abac ===
 
 impl Abac {
-    /// Reads the text of a file. Empty lines, and those that begin with `#`, are passed over.
+    /// Parses the text of a file. Empty lines, and those that begin with `#`, are skipped.
     ///
     /// # Errors
-    /// With the first line that is no policy.
+    /// With the first line that is not a policy.
     pub fn parse(text: &str) -> Result<Abac, AbacError> {
         let mut abac = Abac::default();
         for (index, line) in text.lines().enumerate() {
@@ -96,7 +96,7 @@ impl Abac {
         Ok(abac)
     }
 
-    /// How many lines are in the form from before there were versions. They are best rewritten.
+    /// The number of lines in the unversioned form, which should be rewritten.
     pub fn unversioned(&self) -> usize {
         self.unversioned
     }
@@ -146,7 +146,7 @@ impl Authorizer for Abac {
 // === impl Policy ===
 
 impl Policy {
-    /// All users are all that are authenticated.
+    /// A policy of all users becomes one of all authenticated users.
     fn with_all_users(self) -> Policy {
         if self.user == ALL || self.group == ALL {
             return Policy { user: String::new(), group: AUTHENTICATED.to_owned(), ..self };
@@ -154,7 +154,7 @@ impl Policy {
         self
     }
 
-    /// A line without a version: what it leaves out stands for everything.
+    /// The policy of a line without a version, in which an absent field matches everything.
     fn upgraded(self) -> Policy {
         let or_all = |text: &str| if text.is_empty() { ALL.to_owned() } else { text.to_owned() };
         let is_of_all_paths = self.namespace.is_empty() && self.resource.is_empty();
@@ -174,7 +174,7 @@ impl Policy {
         upgraded.with_all_users()
     }
 
-    /// Whether it is about a user. One that names neither a user nor a group is about nobody.
+    /// Whether the policy applies to a user. A policy that names neither a user nor a group applies to none.
     fn is_of(&self, user: &User) -> bool {
         let is_user = self.user.is_empty() || self.user == user.name;
         let is_group = self.group.is_empty() || user.is_in(&self.group);

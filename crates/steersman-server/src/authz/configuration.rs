@@ -1,8 +1,8 @@
-//! Reads an AuthorizationConfiguration (`apiserver.config.k8s.io`): which authorizers are asked in which order, and how webhooks
-//! are called.
+//! Parses an AuthorizationConfiguration (`apiserver.config.k8s.io`): the authorizers, their order, and how webhooks are
+//! called.
 //!
-//! What it asks for and what is not supported is refused by name: conditions (`matchConditions`), the mode ABAC, and
-//! webhooks that are found by the service account of a pod.
+//! Unsupported settings are refused by name: conditions (`matchConditions`), the mode ABAC, and webhooks that are
+//! located with the service account of a pod.
 
 use crate::authz::modes::{Authorization, Mode};
 use crate::authz::webhook::{FailurePolicy, ReviewVersion, Settings, Webhook};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{duration, name};
 
-/// The longest that a webhook may take.
+/// The maximum timeout of a webhook.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
@@ -23,10 +23,10 @@ const VERSIONS: [&str; 3] =
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// A field has a value that it must not have.
+    /// A field has an invalid value.
     #[error("{field}: {why}")]
     Field { field: String, why: String },
-    /// A webhook cannot be called as it says.
+    /// A webhook cannot be called with its settings.
     #[error("the webhook {name:?} of the file {file} cannot be used", file = .file.display())]
     Webhook {
         name: String,
@@ -34,7 +34,7 @@ pub enum ConfigurationError {
         #[source]
         source: EndpointError,
     },
-    /// It is not YAML, or has other fields.
+    /// The text is not YAML, or has unknown fields.
     #[error("it is no AuthorizationConfiguration: {0}")]
     Yaml(String),
 }
@@ -70,7 +70,7 @@ struct ConfiguredWebhook {
     timeout: Option<String>,
     #[serde(default)]
     subject_access_review_version: String,
-    /// Of conditions only, which are refused.
+    /// Only used by conditions, which are refused.
     #[serde(rename = "matchConditionSubjectAccessReviewVersion")]
     _condition_version: Option<String>,
     #[serde(default)]
@@ -91,10 +91,10 @@ struct ConnectionInfo {
 }
 
 impl Authorization {
-    /// Reads a configuration. Blocks: the files that it names are read.
+    /// Parses a configuration. Blocks: the files that it names are read.
     ///
     /// # Errors
-    /// When it cannot be read, or asks for what is not supported.
+    /// When it cannot be parsed, or has unsupported settings.
     pub fn read_configuration(text: &str) -> Result<Authorization, ConfigurationError> {
         let configuration: Configuration = config_file::parse(text).map_err(ConfigurationError::Yaml)?;
         let Configuration { api_version, kind, authorizers } = configuration;
@@ -155,7 +155,7 @@ impl ConfiguredWebhook {
             },
         };
         let defaults = Settings::default();
-        // Zero is the same as nothing, and whether to remember is said elsewhere.
+        // Zero counts as absent; another field decides whether decisions are cached.
         let ttl = |time: Option<Duration>, is_kept: Option<bool>, default: Duration| match is_kept {
             Some(false) => Duration::ZERO,
             Some(true) | None => time.filter(|time| !time.is_zero()).unwrap_or(default),

@@ -1,7 +1,7 @@
-//! Which authorizers a server asks, in which order.
+//! The authorizers of a server and their order.
 //!
-//! The first that allows or denies decides; if none does, the request is denied with the reasons of all. Members of
-//! `system:masters` are allowed before anybody is asked, as in kube-apiserver, so that no mistake in a role or a webhook locks
+//! The first authorizer that allows or denies decides; if none does, the request is denied with the reasons of all.
+//! Members of `system:masters` are allowed first, as in kube-apiserver, so that no mistake in a role or a webhook locks
 //! out the administrator.
 
 use crate::authz::node::Nodes;
@@ -15,51 +15,51 @@ use std::sync::Arc;
 /// How a server authorizes requests.
 #[derive(Clone, Debug)]
 pub enum Authorization {
-    /// By an authorizer of the embedder's alone: it decides on members of `system:masters` too.
+    /// Only the embedder's authorizer: it decides about members of `system:masters` too.
     Custom(Arc<dyn Authorizer>),
-    /// By these, in this order.
+    /// These authorizers, in this order.
     Modes(Vec<Mode>),
 }
 
-/// An authorizer by the name that `--authorization-mode` has for it.
+/// An authorizer, by its name in `--authorization-mode`.
 #[derive(Clone, Debug)]
 pub enum Mode {
     AlwaysAllow,
     AlwaysDeny,
-    /// What nodes may do, by the pods on them.
+    /// The node authorizer, which decides by the pods on a node.
     Node,
-    /// One that the embedder brings, such as a webhook.
+    /// An authorizer of the embedder, such as a webhook.
     Other(Arc<dyn Authorizer>),
     /// The roles and bindings in the store.
     Rbac,
 }
 
-/// Asks several in turn.
+/// Calls several authorizers in turn.
 #[derive(Debug)]
 struct Union(Vec<Arc<dyn Authorizer>>);
 
-/// Says the same of everything.
+/// Gives the same verdict on every request.
 #[derive(Debug)]
 struct Always(Verdict);
 
-/// Allows members of `system:masters` everything.
+/// Allows every request of members of `system:masters`.
 #[derive(Debug)]
 struct Privileged;
 
 impl Default for Authorization {
-    /// Nodes by the pods on them, and everybody by roles and bindings.
+    /// The node authorizer and RBAC.
     fn default() -> Authorization {
         Authorization::Modes(vec![Mode::Node, Mode::Rbac])
     }
 }
 
 impl Authorization {
-    /// Whether nodes are authorized by the pods on them.
+    /// Whether the node authorizer is used.
     pub(crate) fn has_nodes(&self) -> bool {
         matches!(self, Authorization::Modes(modes) if modes.iter().any(|mode| matches!(mode, Mode::Node)))
     }
 
-    /// The authorizer, with these roles and bindings, and what belongs to which node.
+    /// The authorizer, with these roles and bindings, and this graph of nodes.
     pub(crate) fn authorizer(self, rbac: &Arc<Rbac>, nodes: &Arc<Nodes>) -> Arc<dyn Authorizer> {
         let modes = match self {
             Authorization::Custom(authorizer) => return authorizer,
@@ -80,7 +80,7 @@ impl Authorization {
 }
 
 impl Mode {
-    /// The mode of a name, if it is one that needs nothing but its name.
+    /// The mode with this name, if it needs no further settings.
     pub fn named(name: &str) -> Option<Mode> {
         match name {
             "AlwaysAllow" => Some(Mode::AlwaysAllow),
@@ -94,7 +94,7 @@ impl Mode {
 
 // === impl Union ===
 
-/// The verdicts of those without an opinion.
+/// The verdicts without a decision.
 #[derive(Debug, Default)]
 struct Undecided {
     reasons: Vec<String>,
@@ -102,7 +102,7 @@ struct Undecided {
 }
 
 impl Undecided {
-    /// The verdict, if it decides; else it is remembered.
+    /// The verdict, if it decides; otherwise it is recorded.
     fn decided(&mut self, verdict: Verdict) -> Option<Verdict> {
         if verdict.decision != Decision::NoOpinion {
             return Some(verdict);
@@ -204,7 +204,7 @@ impl Authorizer for Privileged {
         Box::pin(future::ready(self.authorize_now(user, attributes).unwrap_or(Verdict::NO_OPINION)))
     }
 
-    /// None: the rules of the administrator are those of the binding `cluster-admin`.
+    /// Empty: the administrator's rules are listed through the binding `cluster-admin`.
     fn rules_for<'a>(&'a self, _: &'a User, _: &'a str) -> BoxFuture<'a, Rules> {
         Box::pin(future::ready(Rules::default()))
     }

@@ -1,9 +1,9 @@
-//! The authorizer of nodes: the agent of a node reads what the pods on its node refer to, and writes what is its own. Follows
-//! kubernetes' `plugin/pkg/auth/authorizer/node`.
+//! The node authorizer: a kubelet may read the objects that the pods on its node refer to, and write its own objects.
+//! Follows kubernetes' `plugin/pkg/auth/authorizer/node`.
 //!
-//! What belongs to a node is in a graph, which tasks of the server keep up with the store (`follower`). As in upstream it may be
-//! behind by a moment: an agent that is refused asks again. What a node may write of what it is allowed to write here is up to the
-//! admission plugin NodeRestriction.
+//! A graph records which objects belong to a node; tasks of the server update it from the store (`follower`). As
+//! upstream, it may lag for a moment: a kubelet that is refused tries again. The admission plugin NodeRestriction
+//! further limits the content of the writes that are allowed here.
 
 pub(crate) mod follower;
 mod graph;
@@ -16,12 +16,12 @@ use futures::future::{self, BoxFuture};
 use parking_lot::RwLock;
 use std::borrow::Cow;
 
-/// Where nodes renew their leases.
+/// The namespace in which nodes renew their leases.
 const LEASES: &str = "kube-node-lease";
 const WRITES_OF_OWN: [&str; 5] = ["create", "delete", "get", "patch", "update"];
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// What all nodes may do alike: groups, resource with subresource, verbs.
+/// The permissions of every node: groups, resource with subresource, verbs.
 const OF_ALL: [(&[&str], &str, &[&str]); 9] = [
     (&["authentication.k8s.io"], "tokenreviews", &["create"]),
     (&["authorization.k8s.io"], "localsubjectaccessreviews", &["create"]),
@@ -34,13 +34,13 @@ const OF_ALL: [(&[&str], &str, &[&str]); 9] = [
     (&["node.k8s.io"], "runtimeclasses", &READS),
 ];
 
-/// What belongs to which node.
+/// The graph of the objects that belong to each node.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     graph: RwLock<Graph>,
 }
 
-/// Why a request is not allowed here; empty where upstream says nothing.
+/// Why a request is not allowed; empty where upstream gives no reason.
 type Refusal = Cow<'static, str>;
 
 impl Nodes {
@@ -138,7 +138,7 @@ impl Nodes {
             return Err("cannot authorize ResourceSlice subresources".into());
         }
         match asked.verb {
-            // What the new object says of its node is compared by NodeRestriction.
+            // NodeRestriction checks the node that the new object names.
             "create" => Ok(()),
             "delete" | "get" | "patch" | "update" => self.check_related(node, Kind::Slice, asked),
             "deletecollection" | "list" | "watch" if selects(asked, "spec.nodeName", node) => Ok(()),
@@ -155,7 +155,7 @@ impl Nodes {
             ("", "list" | "watch") if selects(asked, "spec.nodeName", node) => Ok(()),
             ("", "list" | "watch") if asked.name.is_some() => self.check_related(node, Kind::Pod, asked),
             ("", "list" | "watch") => Err("can only list/watch pods with spec.nodeName field selector".into()),
-            // Of whose pods is up to NodeRestriction.
+            // NodeRestriction checks that the pod is on the node.
             ("", "create" | "delete") | ("eviction", "create") | ("status", "patch" | "update") => Ok(()),
             _ => Err("".into()),
         }
@@ -169,7 +169,7 @@ fn check_lease(node: &str, asked: &ResourceAttributes<'_>) -> Result<(), Refusal
     if asked.namespace != Some(LEASES) {
         return Err(format!("can only access leases in the {LEASES:?} system namespace").into());
     }
-    // A creation has its name in the body, which NodeRestriction reads.
+    // The name of a new object is in the body, which NodeRestriction checks.
     if asked.verb != "create" && asked.name != Some(node) {
         return Err("can only access node lease with the same name as the requesting node".into());
     }
@@ -191,9 +191,9 @@ fn check_csi_node(node: &str, asked: &ResourceAttributes<'_>) -> Result<(), Refu
 
 fn check_node(node: &str, asked: &ResourceAttributes<'_>) -> Result<(), Refusal> {
     match (asked.subresource.unwrap_or_default(), asked.verb) {
-        // Of which node is up to NodeRestriction.
+        // NodeRestriction checks that it is the node's own object.
         ("", "create" | "patch" | "update") | ("status", "patch" | "update") => Ok(()),
-        // By the name alone: an agent looks for its node before it is there.
+        // By the name alone: a kubelet reads its Node before that exists.
         ("", "get" | "list" | "watch") => match asked.name.unwrap_or_default() {
             "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object").into()),
             name if name == node => Ok(()),
@@ -203,7 +203,7 @@ fn check_node(node: &str, asked: &ResourceAttributes<'_>) -> Result<(), Refusal>
     }
 }
 
-/// Whether a request is narrowed to the objects of a node.
+/// Whether a field selector restricts a request to the objects of a node.
 fn selects(asked: &ResourceAttributes<'_>, field: &str, node: &str) -> bool {
     let requirements = asked.field_selector.into_iter().flat_map(|fields| &fields.requirements);
     requirements.into_iter().any(|one| one.field == field && one.equal && one.value == node)
@@ -218,7 +218,7 @@ impl Authorizer for Nodes {
         Box::pin(future::ready(self.verdict(user, attributes)))
     }
 
-    /// Nothing of nodes is listed, and there is nothing to list of others.
+    /// No rules: those of nodes are not listed, and other users get none from this authorizer.
     fn rules_for<'a>(&'a self, user: &'a User, _: &'a str) -> BoxFuture<'a, Rules> {
         let error = user.node_name().map(|_| "node authorizer does not support user rule resolution".to_owned());
         Box::pin(future::ready(Rules { is_incomplete: error.is_some(), error, ..Rules::default() }))

@@ -1,11 +1,11 @@
 //! Authorization by roles and bindings (RBAC), as Kubernetes' `plugin/pkg/auth/authorizer/rbac` decides it.
 //!
-//! [`Rbac`] holds what the Roles, ClusterRoles and their bindings in the store say, compiled by subject: a decision looks up the
-//! user and the groups of the request, and costs nothing for bindings of others. Tasks of the server follow the four resources
-//! (`follower`). Writing one of them waits until it is in force ([`Rbac::wait_for`]), so that its writer's next request is
-//! decided by it.
+//! [`Rbac`] holds the Roles, ClusterRoles and their bindings of the store, compiled by subject: a decision looks up the
+//! user and the groups of the request, and costs nothing for bindings of others. Tasks of the server follow the four
+//! resources (`follower`). A write of one of them is answered only once it is in effect ([`Rbac::wait_for`]), so that
+//! the writer's next request is decided by it.
 //!
-//! What a role may contain is checked in `builtin/access`, who may write one in `registry/escalation`.
+//! `builtin/access` validates the content of a role, `registry/escalation` checks who may write one.
 
 pub(crate) mod binding;
 pub(crate) mod covers;
@@ -32,13 +32,13 @@ use std::sync::Arc;
 use steersman_machinery::Revision;
 use tokio::sync::Notify;
 
-/// The most bytes of rules that a review lists. The rules of Kubernetes' role `admin` have about 4 KB.
+/// The maximum size of the rules that a review lists. The rules of Kubernetes' role `admin` take about 4 KB.
 const TOLD_BYTES_MAX: usize = 512 * 1024;
-/// The bytes of a rule beside its texts, and of a text beside its characters.
+/// The overhead in bytes of a rule, and of each of its strings.
 const RULE_BYTES: usize = 32;
 const TEXT_BYTES: usize = 3;
 
-/// The roles and bindings in force.
+/// The roles and bindings in effect.
 #[derive(Default)]
 pub(crate) struct Rbac {
     index: RwLock<Index>,
@@ -54,14 +54,14 @@ pub(crate) struct Rbac {
 struct UserRules {
     rules: Vec<Rule>,
     not_found: BTreeSet<RoleRef>,
-    /// Whether there are more rules.
+    /// Whether rules were left out.
     is_cut: bool,
 }
 
 // === impl Rbac ===
 
 impl Rbac {
-    /// Whether a request is allowed, and by which binding.
+    /// The verdict on a request, with the binding that allows it.
     pub(crate) fn decide(&self, user: &User, attributes: &Attributes<'_>) -> Verdict {
         let namespace = match attributes {
             Attributes::NonResource { .. } => None,
@@ -90,13 +90,13 @@ impl Rbac {
         }
     }
 
-    /// All rules that apply to a user in a namespace, and the roles that bindings name and that do not exist.
+    /// All rules that apply to a user in a namespace, and the roles to which bindings refer and that do not exist.
     pub(crate) fn rules_of(&self, user: &User, namespace: Option<&str>) -> (Vec<Rule>, BTreeSet<RoleRef>) {
         let UserRules { rules, not_found, .. } = self.rules_up_to(user, namespace, usize::MAX);
         (rules, not_found)
     }
 
-    /// The rules that apply to a user in a namespace, until they have so many bytes.
+    /// The rules that apply to a user in a namespace, up to this number of bytes.
     fn rules_up_to(&self, user: &User, namespace: Option<&str>, bytes_max: usize) -> UserRules {
         let mut all = UserRules { rules: Vec::new(), not_found: BTreeSet::new(), is_cut: false };
         let (mut seen, mut bytes) = (BTreeSet::new(), 0_usize);
@@ -106,7 +106,7 @@ impl Rbac {
                 all.not_found.insert(held.role.clone());
                 return ControlFlow::Continue(());
             };
-            // A binding may have several subjects that are the user, and counts once.
+            // The user may match several subjects of a binding, which counts once.
             for _ in held.grants.iter().filter(|grant| seen.insert(grant.binding_address())) {
                 for rule in found {
                     bytes = bytes.saturating_add(told_bytes(rule));
@@ -122,7 +122,7 @@ impl Rbac {
         all
     }
 
-    /// The rules of a role, named from a namespace or from the cluster.
+    /// The rules of a role, referred to from a namespace or from the cluster.
     pub(crate) fn rules_of_role(&self, role: &RoleRef, namespace: Option<&str>) -> Option<Arc<[Rule]>> {
         self.index.read().rules(role, namespace)
     }
@@ -132,7 +132,7 @@ impl Rbac {
         self.index.read().aggregated()
     }
 
-    /// The rules that an aggregated ClusterRole should have, if they are not those that it has.
+    /// The rules that an aggregated ClusterRole should have, if they differ from those that it has.
     pub(crate) fn gathered(&self, cluster_role: &str) -> Option<Vec<Rule>> {
         self.index.read().gathered(cluster_role)
     }
@@ -142,12 +142,12 @@ impl Rbac {
         self.cluster_roles_changed.notified().await;
     }
 
-    /// Waits until what was written at a revision is in force. False if it never will be.
+    /// Waits until a write at a revision is in effect. False if it never will be.
     pub(crate) async fn wait_for(&self, resource: Resource, revision: Revision) -> bool {
         self.progress(resource).wait_for(revision).await
     }
 
-    /// How far a resource has been followed.
+    /// The progress of following a resource.
     pub(crate) fn progress(&self, resource: Resource) -> &Progress {
         match resource {
             Resource::ClusterRoleBindings => &self.cluster_role_bindings,
@@ -197,14 +197,14 @@ impl Authorizer for Rbac {
     }
 }
 
-/// About how many bytes a rule has where it is listed.
+/// The approximate size of a listed rule in bytes.
 fn told_bytes(rule: &Rule) -> usize {
     let Rule { api_groups, non_resource_urls, resource_names, resources, verbs } = rule;
     let texts = [api_groups, non_resource_urls, resource_names, resources, verbs].into_iter().flatten();
     RULE_BYTES + texts.map(|text| text.len() + TEXT_BYTES).sum::<usize>()
 }
 
-/// Several errors in one text: one alone as it is, several in brackets.
+/// Several errors in one text: a single one unchanged, several in brackets.
 pub(crate) fn aggregate(texts: BTreeSet<String>) -> String {
     let texts: Vec<String> = texts.into_iter().collect();
     match texts.as_slice() {

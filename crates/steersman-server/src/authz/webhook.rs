@@ -1,7 +1,7 @@
-//! Authorization by a webhook: a SubjectAccessReview is posted to it, and its status is the verdict.
+//! Authorization by a webhook: posts a SubjectAccessReview to it, and reads the decision from its status.
 //!
-//! Verdicts are remembered for a while, a limited number of them. When the webhook fails, the verdict is no opinion, with an
-//! error, or a denial if its failure policy says so. Follows apiserver's `plugin/pkg/authorizer/webhook`.
+//! A bounded number of decisions is cached for a while. When the webhook fails, the decision is no opinion with an
+//! error, or a denial if the failure policy says so. Follows apiserver's `plugin/pkg/authorizer/webhook`.
 
 use crate::authz::{Authorizer, Decision, Rules, Verdict};
 use crate::digest_cache::{DigestCache, digest};
@@ -16,24 +16,24 @@ use std::time::Duration;
 use steersman_machinery::selector::{self, Operator};
 use tokio::time::Instant;
 
-/// The most verdicts that are remembered, and their bytes.
+/// The maximum size of the cache of decisions.
 const VERDICTS_MAX: usize = 8192;
 const VERDICTS_BYTES_MAX: usize = 8 << 20;
-/// About the bytes of a verdict without its reason.
+/// The approximate size of a decision without its reason.
 const VERDICT_BYTES: usize = 256;
 
-/// How a webhook is asked.
+/// How a webhook is called.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// For how long an allowance is remembered; zero: not at all.
+    /// How long an allowance is cached; zero: not at all.
     pub authorized_ttl: Duration,
-    /// For how long a refusal is remembered; zero: not at all.
+    /// How long a denial is cached; zero: not at all.
     pub unauthorized_ttl: Duration,
-    /// How long one call may take.
+    /// The timeout of one call.
     pub timeout: Duration,
     /// The version of the SubjectAccessReview.
     pub version: ReviewVersion,
-    /// What counts when the webhook fails.
+    /// The decision when the webhook fails.
     pub failure_policy: FailurePolicy,
 }
 
@@ -41,18 +41,18 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReviewVersion {
     V1,
-    /// Its groups are in a field `group`.
+    /// The groups are in a field `group`.
     V1Beta1,
 }
 
-/// What counts when a webhook fails.
+/// The decision when a webhook fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FailurePolicy {
     Deny,
     NoOpinion,
 }
 
-/// Asks a webhook.
+/// Calls a webhook.
 #[derive(Debug)]
 pub struct Webhook {
     client: Client,
@@ -79,7 +79,7 @@ struct Spec<'a> {
     user: &'a str,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     groups: &'a [String],
-    /// The name that `groups` has in v1beta1.
+    /// The groups, under their v1beta1 name.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     group: &'a [String],
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -148,7 +148,7 @@ struct Status {
 }
 
 impl Default for Settings {
-    /// As kube-apiserver's flags have them.
+    /// The defaults of kube-apiserver's flags.
     fn default() -> Settings {
         Settings {
             authorized_ttl: Duration::from_secs(300),
@@ -167,7 +167,7 @@ impl Webhook {
         Webhook { client, settings, verdicts: DigestCache::new(VERDICTS_MAX, VERDICTS_BYTES_MAX) }
     }
 
-    /// The review that asks.
+    /// The body of the SubjectAccessReview.
     fn review(&self, user: &User, attributes: &Attributes<'_>) -> Result<Vec<u8>, serde_json::Error> {
         let (api_version, groups, group): (_, &[String], &[String]) = match self.settings.version {
             ReviewVersion::V1 => ("authorization.k8s.io/v1", &user.groups, &[]),
@@ -257,7 +257,8 @@ fn of_field(requirement: &selector::FieldRequirement) -> Requirement<'_> {
     Requirement { key: &requirement.field, operator, values: vec![&requirement.value] }
 }
 
-/// Conditions that reviews cannot express are left out: the webhook is asked about more than the request wants.
+/// The requirement in a review. Conditions that reviews cannot express are left out: the webhook then decides about
+/// more than the request asks for.
 fn of_label(requirement: &selector::Requirement) -> Option<Requirement<'_>> {
     let (operator, values): (_, &[String]) = match &requirement.operator {
         Operator::DoesNotExist => ("DoesNotExist", &[]),
@@ -279,7 +280,7 @@ impl Authorizer for Webhook {
         })
     }
 
-    /// Nothing is known: a webhook is asked about single requests only.
+    /// The rules are unknown: a webhook decides about single requests only.
     fn rules_for<'a>(&'a self, _: &'a User, _: &'a str) -> BoxFuture<'a, Rules> {
         let error = Some("webhook authorizer does not support user rule resolution".to_owned());
         Box::pin(future::ready(Rules { is_incomplete: true, error, ..Rules::default() }))

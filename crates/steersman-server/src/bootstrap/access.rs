@@ -1,8 +1,8 @@
-//! The roles and bindings that a cluster comes with: made if they are missing, mended if something was taken out of them.
+//! The roles and bindings of a new cluster: created if they are missing, repaired if parts were removed.
 //!
-//! `access.json` lists those of Kubernetes 1.36 with its default feature gates, and, as `system:steersman:...`, those of what simulated nodes need
-//! beyond them. What was added to one stays. One whose
-//! annotation `rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone. Follows component-helpers'
+//! `access.json` lists those of Kubernetes 1.36 with its default feature gates, and, as `system:steersman:...`, those
+//! that simulated nodes need in addition. Additions by users stay. An object whose annotation
+//! `rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone. Follows component-helpers'
 //! `auth/rbac/reconciliation`.
 
 use crate::authz::rbac::covers;
@@ -23,10 +23,10 @@ use steersman_machinery::{ObjectKey, Value};
 
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Objects written concurrently, so that they share commits of the store.
+/// The most objects written concurrently, so that they share commits of the store.
 const WRITES_AT_A_TIME: usize = 64;
 
-/// The file.
+/// The content of `access.json`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Access {
@@ -42,7 +42,7 @@ struct Role {
     name: String,
     #[serde(default)]
     namespace: Option<String>,
-    /// Beside the one that all have.
+    /// Labels beside the one that all roles have.
     #[serde(default)]
     labels: serde_json::Map<String, Value>,
     #[serde(default)]
@@ -56,19 +56,19 @@ struct Binding {
     name: String,
     #[serde(default)]
     namespace: Option<String>,
-    /// Of the binding's own scope.
+    /// The role's name. Its scope is that of the binding.
     role: String,
     subjects: Vec<Value>,
 }
 
-/// An object as it should be.
+/// An object in its wanted state.
 struct Wanted {
     resource: Resource,
     key: ObjectKey,
     object: Value,
 }
 
-/// What is to be done about an object.
+/// The action for an object.
 enum Step {
     Create(Value),
     Delete,
@@ -76,10 +76,10 @@ enum Step {
     Update(Value),
 }
 
-/// Brings all of them to what they should be.
+/// Creates or repairs all roles and bindings.
 ///
 /// # Errors
-/// When the store refuses.
+/// When the store refuses a write.
 pub(super) async fn reconcile(state: &State) -> Result<(), Failure> {
     let access: Access = serde_json::from_str(include_str!("access.json"))
         .map_err(|error| Failure::internal(format!("the list of roles cannot be read: {error}")))?;
@@ -131,7 +131,7 @@ impl Binding {
     }
 }
 
-/// The parts that all of them have.
+/// The fields that all objects have.
 fn skeleton(
     kind: &str,
     name: &str,
@@ -154,10 +154,10 @@ fn skeleton(
     (key, object)
 }
 
-/// Brings one object to what it should be.
+/// Creates or repairs one object.
 async fn one(state: &State, wanted: &Wanted) -> Result<(), Failure> {
     let storage = wanted.resource.storage();
-    // The cache is up to date: the server waits for it before it begins.
+    // The cache is up to date: the server waits for it before this begins.
     let step = match state.store.get_cached(&storage, &wanted.key) {
         None => Step::Create(wanted.object.clone()),
         Some(stored) => step(&conversion::parse(&stored)?, &wanted.object)?,
@@ -185,7 +185,7 @@ async fn write(state: &State, wanted: &Wanted, verb: Verb, change: &Change<'_>) 
     registry::write(state, &mut operation, change).await.map(|_| ())
 }
 
-/// What brings a stored object to what it should be.
+/// The action that brings a stored object to its wanted state.
 fn step(stored: &Value, wanted: &Value) -> Result<Step, Failure> {
     if at(stored, &["metadata", "annotations", AUTO_UPDATE]).and_then(Value::as_str) == Some("false") {
         return Ok(Step::Nothing);
@@ -196,7 +196,7 @@ fn step(stored: &Value, wanted: &Value) -> Result<Step, Failure> {
     }
     let mut new = stored.clone();
     for map in ["annotations", "labels"] {
-        // What somebody has set to another value stays.
+        // Values that a user has changed stay.
         let given = wanted["metadata"][map].as_object().into_iter().flatten();
         for (key, value) in given {
             if at(&new, &["metadata", map, key]).is_none() {

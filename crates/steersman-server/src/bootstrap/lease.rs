@@ -1,7 +1,8 @@
-//! The server's own Lease in `kube-system`: that it is there, under which identity, and until when that may be believed. Clients and
-//! tools count servers by it.
+//! The server's own Lease in `kube-system`, with its identity and expiry. Clients and tools count servers by these
+//! Leases.
 //!
-//! Upstream renews it every ten seconds; here it is renewed well within the hour that it is good for, as every renewal is a write.
+//! Upstream renews it every ten seconds; here it is renewed well within its duration of an hour, because every renewal
+//! is a write.
 
 use crate::bootstrap::{assign, create};
 use crate::state::State;
@@ -20,15 +21,15 @@ use tokio::task::JoinHandle;
 
 const SECONDS: u64 = 3600;
 const INTERVAL: Duration = Duration::from_secs(600);
-/// Within this time after a renewal there is no other.
+/// The least time between two renewals.
 const RECENT_SECONDS: i64 = 300;
-/// How many digits of its digest stand for an address.
+/// The number of digits of an address's digest in the identity.
 const DIGITS: usize = 26;
 
 /// Writes the lease, and starts the task that renews it until the server stops.
 ///
 /// # Errors
-/// When the store refuses.
+/// When the store refuses a write.
 pub(crate) async fn start(state: &Arc<State>, address: &str) -> Result<JoinHandle<()>, Failure> {
     let key = ObjectKey::namespaced("kube-system", &*identity(address));
     let holder = format!("{}_{}", key.name, uid::random());
@@ -50,7 +51,8 @@ pub(crate) async fn start(state: &Arc<State>, address: &str) -> Result<JoinHandl
     }))
 }
 
-/// Renews the lease, unless that was done so lately that it can wait for the next time: a start without changes writes nothing.
+/// Renews the Lease, unless it was renewed so recently that it can wait for the next time: a start without changes
+/// writes nothing.
 async fn renew(state: &State, key: &ObjectKey, holder: &str) -> Result<(), Failure> {
     let now = state.now();
     assign(state, &leases(), key, &|lease| {
@@ -74,24 +76,24 @@ fn lease(key: &ObjectKey, address: &str, holder: &str, now: Timestamp) -> Value 
         },
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": SECONDS, "renewTime": micros(now)},
     });
-    // An IPv6 address is no value of a label.
+    // An IPv6 address is not a valid label value.
     let host = if name::label_value(host).is_empty() { host } else { "" };
     set_at(&mut lease, &["metadata", "labels", "kubernetes.io/hostname"], host.into());
     lease
 }
 
-/// A name that stays the same as long as the server is reached under the same address.
+/// A name that stays the same as long as the server has the same address.
 fn identity(address: &str) -> String {
     let digest = Sha256::digest(address);
     let mut identity = "apiserver-".to_owned();
     for byte in &digest[..DIGITS / 2] {
-        // Writing to a string cannot fail.
+        // Writes to a string cannot fail.
         let _ = write!(identity, "{byte:02x}");
     }
     identity
 }
 
-/// A time as Leases have it.
+/// A time in the format of Leases.
 fn micros(time: Timestamp) -> String {
     format!("{:.6}", time)
 }

@@ -1,5 +1,5 @@
-//! The Service `kubernetes`, by which programs in a cluster find the server, with what is behind it, and the range of addresses
-//! that it is in. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
+//! The Service `kubernetes`, by which programs in a cluster find the server, with its endpoints and the range of its
+//! address. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
 
 use crate::bootstrap::{Found, Pass, assign, create};
 use crate::registry::allocator::{DEFAULT_RANGES, Family};
@@ -17,19 +17,20 @@ use steersman_machinery::{GroupResource, ObjectKey, Value};
 
 const NAME: &str = "kubernetes";
 const PORT: u16 = 443;
-/// Where the server listens if its address does not say.
+/// The server's port if its address has none.
 const PORT_USUAL: u16 = 6443;
 
-/// Creates the range, the Service and what is behind it, and brings them up to date with where the server is reached.
+/// Creates the range, the Service and its endpoints, and updates them with the server's address.
 pub(super) async fn reconcile(state: &State, found: &Found<'_>, when: Pass) -> Result<(), Failure> {
     let port = found.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
     let ip = found.advertised.filter(is_reachable);
-    // The address of the Service comes out of the range. The others need nothing, and so share commits of the store.
+    // The Service needs the range for its address. The others are independent, and so share commits of the store.
     let addressed = async {
         range(state, when).await?;
         service(state, port).await
     };
-    // A server that nobody else reaches has no endpoints of its own; those that others write while it runs stay.
+    // A server without an advertised address has no endpoints of its own; endpoints that others write while it runs
+    // stay.
     if when == Pass::Periodic && ip.is_none() {
         return addressed.await;
     }
@@ -37,7 +38,7 @@ pub(super) async fn reconcile(state: &State, found: &Found<'_>, when: Pass) -> R
     future::try_join3(Box::pin(addressed), endpoints, slice).await.map(|_| ())
 }
 
-/// Writes where the server is into its Endpoints; removes them if nobody else reaches what this machine calls itself.
+/// Writes the server's address into its Endpoints; removes them if other machines cannot reach it.
 async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("", "endpoints");
@@ -48,7 +49,7 @@ async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), F
     behind(state, &resource, &key, endpoints_of(&subsets), &["subsets"]).await
 }
 
-/// The same with the EndpointSlice.
+/// The same for the EndpointSlice.
 async fn slice(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("discovery.k8s.io", "endpointslices");
@@ -65,8 +66,9 @@ fn is_reachable(address: &IpAddr) -> bool {
     !(is_link_local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
 }
 
-/// The ranges of the addresses of Services that the server is started with. They are ready from the first. Those of an earlier start
-/// stay, but for a second family that is added: upstream's `pkg/controlplane/controller/defaultservicecidr`.
+/// Creates the ranges of Service addresses that the server is started with; they are ready at once. Ranges of an
+/// earlier start stay, except that a second family may be added, as in upstream's
+/// `pkg/controlplane/controller/defaultservicecidr`.
 async fn range(state: &State, when: Pass) -> Result<(), Failure> {
     let ranges = GroupResource::new("networking.k8s.io", "servicecidrs");
     let key = ObjectKey::cluster(DEFAULT_RANGES);
@@ -110,7 +112,7 @@ async fn range(state: &State, when: Pass) -> Result<(), Failure> {
 async fn service(state: &State, port: u16) -> Result<(), Failure> {
     let services = GroupResource::new("", "services");
     let key = ObjectKey::namespaced("default", NAME);
-    // The first address of the range, unless somebody has it.
+    // The first address of the range, unless it is taken.
     let first = state.services.first_address();
     let family = first.map_or(Family::V4, Family::of).name();
     let first = first.map(|address| address.to_string()).unwrap_or_default();
@@ -142,7 +144,7 @@ async fn service(state: &State, port: u16) -> Result<(), Failure> {
     .await
 }
 
-/// Creates what is behind the Service, or makes some fields of it what they should be.
+/// Creates the endpoints of the Service, or updates some of their fields.
 async fn behind(
     state: &State,
     resource: &GroupResource,

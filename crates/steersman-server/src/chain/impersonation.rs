@@ -1,9 +1,10 @@
 //! Impersonation: the `Impersonate-` headers, and the permissions that they need.
 //!
-//! There are several modes, and the first that allows it wins. The constrained ones (KEP-5284) ask two things: may the sender
-//! be whom it names (`impersonate:user-info` on `users` of `authentication.k8s.io`), and may it do this while it is somebody else
-//! (`impersonate-on:user-info:list` on what the request is about). The oldest mode asks only the first, with the verb
-//! `impersonate` in the core group. If none allows it, the refusal is that of the first mode that applies.
+//! There are several modes, and the first that allows a request wins. The constrained ones (KEP-5284) need two
+//! permissions: the sender may impersonate the named user (`impersonate:user-info` on `users` of
+//! `authentication.k8s.io`), and it may make this request while doing so (`impersonate-on:user-info:list` on the
+//! resource of the request). The oldest mode needs only the first, with the verb `impersonate` in the core group. If no
+//! mode allows the request, the refusal is that of the first mode that applies.
 
 use crate::authz::{self, Attributes, Authorizer, ResourceAttributes};
 use crate::query::percent_decode;
@@ -18,29 +19,29 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// The extra field with the node of a pod's token.
+/// The extra field with the node's name in a pod's token.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// In place of the extra fields of a sender that acts as its node: which it has, without their values.
+/// The extra field that replaces all others of a sender that acts as its node: it has their keys without their values.
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
-/// From so many on, one question about all of them precedes a question about each.
+/// From this number of groups or extra values on, one check of all of them precedes a check of each.
 const MANY: usize = 4;
 
-/// A way to be allowed to act as somebody else.
+/// A mode of impersonation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Mode {
-    /// As the node that the sender's pod runs on.
+    /// As the node on which the sender's pod runs.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// As anybody who is neither node nor service account.
+    /// As any user that is neither a node nor a service account.
     UserInfo,
     Legacy,
 }
 
-/// Whom the headers name.
+/// The user that the headers name.
 type Wanted = User;
 
-/// Asks the authorizer about a sender.
+/// Authorizes impersonation by a sender.
 #[derive(Clone, Copy)]
 struct Asker<'a> {
     authorizer: &'a dyn Authorizer,
@@ -48,8 +49,8 @@ struct Asker<'a> {
     mode: Mode,
 }
 
-/// The user that a request is carried out as: its sender, or the one that the sender may impersonate. `attributes` are those of
-/// the request.
+/// The user as which a request is carried out: its sender, or the one that the sender may impersonate. `attributes` are
+/// those of the request.
 ///
 /// # Errors
 /// 400 for headers that name no user, 403 if the sender may not impersonate.
@@ -59,7 +60,7 @@ pub(super) async fn apply(
     sender: Arc<User>,
     attributes: &Attributes<'_>,
 ) -> Result<Arc<User>, Failure> {
-    // Every request passes here, and hardly any impersonates.
+    // Every request passes this, and hardly any impersonates.
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(sender);
     }
@@ -69,17 +70,17 @@ pub(super) async fn apply(
         if !mode.is_for(&wanted, &sender) {
             continue;
         }
-        // Boxed, because it is large and hardly any request comes here.
+        // Boxed, because it is large and hardly any request needs it.
         match Box::pin(check(authorizer, mode, &sender, &wanted, attributes)).await {
             Ok(user) => return Ok(Arc::new(user)),
             Err(failure) => refused = refused.or(Some(failure)),
         }
     }
-    // The oldest mode is for everybody, so there is a refusal.
+    // The oldest mode applies to every user, so there is always a refusal.
     Err(refused.unwrap_or_else(|| Failure::forbidden_path("impersonation is not allowed")))
 }
 
-/// Whom the headers name; `None` if they name nobody.
+/// The user that the headers name; `None` if they name none.
 fn wanted(headers: &HeaderMap) -> Result<Option<Wanted>, Failure> {
     let texts = |name: &'static str| -> Result<Vec<String>, Failure> {
         headers.get_all(name).iter().map(|value| text(name, value)).collect()
@@ -99,10 +100,10 @@ fn wanted(headers: &HeaderMap) -> Result<Option<Wanted>, Failure> {
     }
 }
 
-/// The user as which a mode lets the request be carried out.
+/// The user as which a mode allows the request.
 ///
 /// # Errors
-/// 403 if it does not.
+/// 403 if the mode does not allow it.
 async fn check(
     authorizer: &dyn Authorizer,
     mode: Mode,
@@ -110,7 +111,7 @@ async fn check(
     wanted: &Wanted,
     attributes: &Attributes<'_>,
 ) -> Result<User, Failure> {
-    // Whoever may act as its own node may do so in every pod: the values of its extra fields are not looked at.
+    // A sender that may act as its own node may do so from every pod: the values of its extra fields are not checked.
     let as_node = (mode == Mode::AssociatedNode).then(|| {
         let keys = sender.extra.keys().cloned().collect();
         User { extra: [(NODE_KEYS.to_owned(), keys)].into(), ..sender.clone() }
@@ -156,7 +157,7 @@ impl Mode {
         }
     }
 
-    /// Whether the mode lets a sender act as such a user at all.
+    /// Whether the mode applies to a sender and the user that it names.
     fn is_for(self, wanted: &Wanted, sender: &User) -> bool {
         let is_name_alone = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         match self {
@@ -176,12 +177,12 @@ impl Mode {
         }
     }
 
-    /// The verb on whom it is about.
+    /// The verb of the permission on the named user.
     fn verb(self) -> String {
         self.name().map_or("impersonate".to_owned(), |name| format!("impersonate:{name}"))
     }
 
-    /// The group of users and groups.
+    /// The API group of users and groups in permissions.
     fn group(self) -> &'static str {
         if self == Mode::Legacy { "" } else { AUTHENTICATION }
     }
@@ -190,7 +191,7 @@ impl Mode {
 // === impl Asker ===
 
 impl Asker<'_> {
-    /// Whether the sender may make such a request as somebody else.
+    /// Checks whether the sender may make this request while it impersonates.
     async fn may_do(&self, attributes: &Attributes<'_>) -> Result<(), Failure> {
         let Some(mode) = self.mode.name() else { return Ok(()) };
         match attributes {
@@ -206,7 +207,7 @@ impl Asker<'_> {
         }
     }
 
-    /// Whether the sender may be such a user.
+    /// Checks whether the sender may impersonate this user.
     async fn may_be(&self, wanted: &Wanted) -> Result<(), Failure> {
         let (group, is_constrained) = (self.mode.group(), self.mode != Mode::Legacy);
         match (service_account(&wanted.name), node(&wanted.name)) {
@@ -282,18 +283,19 @@ impl Asker<'_> {
     }
 }
 
-/// The namespace and the name of a service account.
+/// The namespace and the name of a service account, if the user is one.
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     (name::dns1123_label(namespace).is_empty() && name::dns1123_subdomain(name).is_empty()).then_some((namespace, name))
 }
 
-/// The name of a node.
+/// The name of a node, if the user is one.
 fn node(user: &str) -> Option<&str> {
     user.strip_prefix(NODE).filter(|name| name::dns1123_subdomain(name).is_empty())
 }
 
-/// A header's value. One that is not UTF-8 is refused: if it were ignored, the request would be carried out as its sender.
+/// The value of a header. One that is not UTF-8 is refused: if it were ignored, the request would be carried out as its
+/// sender.
 fn text(name: &str, value: &HeaderValue) -> Result<String, Failure> {
     let text = String::from_utf8(value.as_bytes().to_vec());
     text.map_err(|_| Failure::bad_request(format!("the value of the header {name} is no UTF-8")))
@@ -323,7 +325,7 @@ mod tests {
         Attributes::Resource(ResourceAttributes { verb, version, resource, ..ResourceAttributes::default() })
     }
 
-    /// Allows what it has a line for: `verb group/resource/subresource namespace/name`, each part as it is in the question.
+    /// Allows the requests on its lines, each as `verb group/resource/subresource namespace/name`.
     #[derive(Debug)]
     struct Lines(&'static [&'static str]);
 
@@ -355,7 +357,7 @@ mod tests {
         User { extra, ..User::authenticated("system:serviceaccount:a:agent", []) }
     }
 
-    /// The groups of whom a sender may be, or why it may not.
+    /// The groups of the user that a sender becomes, or the refusal.
     fn groups(
         lines: &'static [&'static str],
         sender: User,
@@ -386,7 +388,7 @@ mod tests {
             "impersonate:user-info authentication.k8s.io/groups /system:masters",
         ];
         assert!(groups(grants, alice(), &masters).unwrap_err().ends_with("the system:masters group is not allowed"));
-        // A user who is neither is what this mode is for.
+        // This mode is for users who are neither.
         let grants = &[
             "impersonate-on:user-info:list /pods",
             "impersonate:user-info authentication.k8s.io/users /system:node:n1",
@@ -411,7 +413,7 @@ mod tests {
             &["impersonate-on:arbitrary-node:list /pods", "impersonate:arbitrary-node authentication.k8s.io/nodes /n2"];
         let sent = [("impersonate-user", "system:node:n2")];
         assert_eq!(groups(node, alice(), &sent).unwrap(), ["system:nodes", "system:authenticated"]);
-        // Whoever names groups too is asked the old way.
+        // A request that names groups as well needs the oldest mode.
         let sent = [("impersonate-user", "system:node:n2"), ("impersonate-group", "x")];
         assert!(groups(node, alice(), &sent).is_err());
         let old = &["impersonate /users /system:node:n2", "impersonate /groups /x"];

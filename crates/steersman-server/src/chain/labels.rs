@@ -1,4 +1,4 @@
-//! The labels under which a request is counted, as apiserver's `endpoints/metrics` chooses them.
+//! The metric labels of a request, as apiserver's `endpoints/metrics` chooses them.
 
 use steersman_kinds::catalog::{Catalog, ResourceScope};
 use crate::metrics::Labels;
@@ -9,7 +9,8 @@ use http::Method;
 /// Non-resource paths with a label of their own; all others are counted together.
 const PATHS: [&str; 9] = ["/", "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/readyz", "/version"];
 
-/// The labels of a request. A resource that is not served gets only the verb, since clients must not be able to create labels.
+/// The labels of a request. For a resource that is not served only the verb is set, since clients must not be able to
+/// create labels.
 pub(super) fn of<'a>(
     catalog: &Catalog,
     info: &'a RequestInfo,

@@ -1,4 +1,4 @@
-//! The body of a request: received whole, or cleared out of the way of the connection's next request.
+//! The body of a request: received as a whole, or discarded before the connection's next request.
 
 use crate::body_memory::Reservation;
 use crate::status::Failure;
@@ -11,13 +11,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Bytes that the body of a request may have.
+/// The most bytes of a request's body.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Bytes received for nothing before the connection is given up instead, and how long that may take.
+/// The most bytes that are discarded, and the time limit, before the connection is closed instead.
 const DISCARDED_BYTES_MAX: usize = BODY_BYTES_MAX;
 const DISCARD_TIMEOUT: Duration = Duration::from_millis(500);
-/// A body that is said to be so long is refused before any of it is received. One that is a bit too long is received first, so that
-/// a client that reads only after it has written gets its answer.
+/// A body with this announced length is refused before any of it is received. A slightly longer body than allowed is
+/// received first, so that a client that reads only after it has written gets its answer.
 const MUCH_TOO_LONG_BYTES: u64 = (BODY_BYTES_MAX + DISCARDED_BYTES_MAX) as u64;
 
 /// The body of a request that is being answered.
@@ -26,12 +26,12 @@ pub(super) struct RequestBody<'a, B> {
     phase: Phase,
 }
 
-/// How far it has come.
+/// The progress of the body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    /// Nobody has asked for it.
+    /// It has not been read.
     New,
-    /// It was asked for; without an end, the request took too long or the client went away.
+    /// It is being read. If this is the final state, the request took too long or the client disconnected.
     Receiving,
     TooLong,
     Whole,
@@ -82,25 +82,25 @@ where
         Ok(if rest.is_empty() { first } else { rest.into() })
     }
 
-    /// Discards what was not read. False if the connection cannot take another request afterwards.
+    /// Discards the unread part. False if the connection cannot take another request afterwards.
     ///
-    /// Over HTTP/1 the next request comes behind this body. The peer of a connection that is closed while it sends may lose
-    /// the answer, and one that is not told of the end sends its next request into nothing. Over HTTP/2 the connection takes
-    /// another request in any case, but a stream that is reset before its body has come costs some clients (curl 7) the
-    /// answer.
+    /// Over HTTP/1 the next request follows this body. If the connection is closed while its peer sends, the peer may
+    /// lose the answer; if the peer does not learn of the close, it sends its next request in vain. Over HTTP/2 the
+    /// connection takes another request in any case, but some clients (curl 7) lose the answer of a stream that is
+    /// reset before its body has arrived.
     pub(super) async fn discard(&mut self, parts: &Parts) -> bool {
         if self.phase == Phase::Whole {
             return true;
         }
         let has_streams = Version::HTTP_11 < parts.version;
         let is_waited_for = match self.phase {
-            // Who waits to be asked for the body has not sent it.
+            // A client that expects 100 Continue has not sent the body.
             Phase::New => !parts.headers.contains_key(EXPECT),
             Phase::TooLong => true,
             Phase::Receiving | Phase::Whole => false,
         };
         let is_too_long = DISCARDED_BYTES_MAX as u64 <= self.body.size_hint().lower();
-        // The body of a read means nothing, and is not waited for.
+        // The body of a read has no meaning, and is not waited for.
         let is_read = matches!(parts.method, Method::GET | Method::HEAD);
         if !is_waited_for || is_too_long || is_read {
             return has_streams;

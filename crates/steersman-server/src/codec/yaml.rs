@@ -1,4 +1,4 @@
-//! YAML as Kubernetes reads it: numbers and truth values of YAML 1.1.
+//! Parses YAML like Kubernetes: with the numbers and booleans of YAML 1.1.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
@@ -9,10 +9,10 @@ use steersman_machinery::Value;
 use steersman_machinery::budget::{Budget, cost};
 use steersman_machinery::value::{self, Map};
 
-/// More repeated keys of one body are not reported.
+/// Further duplicate keys of one body are not reported.
 const REPEATED_MAX: usize = 100;
 
-/// Reads a document, and where it has a key that was there before.
+/// Parses a document. Returns the tree, and the errors about duplicate keys.
 pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Vec<String>), String> {
     budget.begin_tree();
     let text = end_cut_block(text);
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Vec<String>),
         Ok(value) => return Ok((value, Vec::new())),
         Err(error) => error.to_string(),
     };
-    // Repeated keys are rare: only a body that has them pays for knowing the place of every key.
+    // Duplicate keys are a rare error here: only a body that fails is parsed again, with the positions of all keys.
     let options = serde_saphyr::options! { legacy_octal_numbers: true, duplicate_keys: DuplicateKeyPolicy::LastWins };
     let mut repeated = Vec::new();
     budget.begin_tree();
@@ -37,14 +37,14 @@ pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Vec<String>),
     }
 }
 
-/// Builds a tree. Notes the keys that were there before, in go-yaml's words, where somebody wants to know.
+/// Builds a tree, and records duplicate keys in go-yaml's words, if they are wanted.
 struct Tree<'a> {
     budget: &'a Budget,
     repeated: Option<&'a mut Vec<String>>,
 }
 
-/// A key of a map: read like a value, then written as JSON has it. `on: 1` is `{"true": 1}`, because in YAML 1.1 an unquoted
-/// text means the same as a key and as a value.
+/// A key of a map: parsed like a value, then converted to a JSON key. `on: 1` is `{"true": 1}`, because in YAML 1.1 an
+/// unquoted text means the same as a key and as a value.
 struct Key(String);
 
 impl Tree<'_> {
@@ -138,7 +138,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
-        // A key that is no text is refused: it is read within a budget of its own until that is known.
+        // A key that is not a scalar is refused, but first it is parsed, within a separate budget.
         let mut key = Tree { repeated: None, budget: &Budget::default() }.deserialize(deserializer)?;
         value::normalize_numbers(&mut key);
         match key {
@@ -150,8 +150,8 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// Gives a block scalar that ends with the document, and there without a line break, the sign for having none: the parser
-/// would read one that is not there.
+/// Adds the indicator for no line break to a block scalar that ends with the document without one: otherwise the parser
+/// would append a line break.
 fn end_cut_block(text: &str) -> Cow<'_, str> {
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
     let Some((before, last)) = text.rsplit_once('\n').filter(|(_, last)| !last.trim().is_empty()) else {

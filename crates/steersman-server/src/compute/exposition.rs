@@ -11,7 +11,7 @@ const BODIES: &str = "steersman_request_body_bytes";
 const INTERRUPTED: &str = "steersman_heavy_requests_interrupted_total";
 
 impl Pool {
-    /// The metrics, as Prometheus reads them, with the memory of bodies.
+    /// The metrics in Prometheus' text format, with the memory of bodies.
     pub(crate) fn exposition(&self, body_bytes: usize) -> String {
         let Figures { computing, waiting, away } = self.queue.lock().figures();
         let mut text = Text::default();

@@ -6,24 +6,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use steersman_machinery::budget::Interrupt;
 
-/// A request that reads at least so many bytes of objects is heavy. To parse, check and write as many takes about a millisecond,
-/// a hundred times as long as it takes to hand the request to another thread.
+/// A request that reads at least this many bytes of objects is heavy. Parsing, checking and writing them takes about a
+/// millisecond, a hundred times as long as passing the request to another thread.
 const HEAVY_BYTES: usize = 64 * 1024;
 
-/// The bytes of JSON that a byte of protobuf may stand for: an empty message takes two bytes, and what it means a few dozen.
+/// The bytes of JSON that a byte of protobuf may expand to: an empty message takes two bytes, and its JSON a few dozen.
 const PROTOBUF_FACTOR: usize = 16;
 
-/// About how many bytes of JSON a body stands for.
+/// The approximate number of bytes of JSON that a body expands to.
 pub(crate) fn body_bytes(content_type: &str, body: &[u8]) -> usize {
     if content_type.contains("protobuf") {
         return body.len().saturating_mul(PROTOBUF_FACTOR);
     }
-    // A few aliases of aliases stand for as much as the budget allows.
+    // A few aliases of aliases expand to as much as the budget allows.
     let has_aliases = content_type.contains("yaml") && memchr::memchr(b'&', body).is_some() && body.contains(&b'*');
     if has_aliases { body.len().max(HEAVY_BYTES) } else { body.len() }
 }
 
-/// The work of one request; clones share it. The default belongs to no request: the server's own work is done where it is.
+/// The work of one request; clones share it. The default belongs to no request: the server's own work stays on its
+/// thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load(Option<Arc<Shared>>);
 
@@ -31,17 +32,17 @@ pub(crate) struct Load(Option<Arc<Shared>>);
 struct Shared {
     /// The bytes that the request reads; zero while it is not heavy.
     bytes: AtomicUsize,
-    /// Whether it is carried out where it is to be.
+    /// Whether it is being carried out on the threads for heavy requests.
     has_begun: AtomicBool,
     interrupt: Interrupt,
 }
 
-/// Interrupts a request when it is dropped: nobody waits for the answer any more.
+/// Interrupts a request when it is dropped, because nobody waits for the answer any more.
 #[must_use]
 pub(crate) struct Interrupts(Option<Load>);
 
 impl Load {
-    /// A request that begins with so many bytes to read, and that `interrupt` ends.
+    /// The load of a request that begins with this many bytes to read, and ends when `interrupt` is set.
     pub(crate) fn of_request(bytes: usize, interrupt: Interrupt) -> Load {
         let shared = Shared { interrupt, ..Shared::default() };
         if HEAVY_BYTES <= bytes {
@@ -50,8 +51,8 @@ impl Load {
         Load(Some(Arc::new(shared)))
     }
 
-    /// To be awaited before so many bytes of objects are read, or something else is computed that takes as long. If that is much, the
-    /// request goes on behind this on another thread, when it is its turn.
+    /// Awaited before this many bytes of objects are read, or before another computation that takes as long. If that
+    /// makes the request heavy, it continues on another thread when it is its turn.
     pub(crate) async fn expect(&self, bytes: usize) {
         let Some(shared) = self.0.as_ref().filter(|_| HEAVY_BYTES <= bytes) else { return };
         shared.bytes.fetch_max(bytes, Ordering::Relaxed);
@@ -59,19 +60,19 @@ impl Load {
             if shared.has_begun.load(Ordering::Acquire) {
                 return Poll::Ready(());
             }
-            // Whoever polls the request finds that it is heavy, and polls it next where it is to go on.
+            // The poller of the request finds that it is heavy, and polls it on another thread next.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
         .await;
     }
 
-    /// Whether nobody waits for the result any more, or its time is over.
+    /// Whether the deadline has passed, or nobody waits for the result any more.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.0.as_ref().is_some_and(|shared| shared.interrupt.is_set())
     }
 
-    /// Tells the request to end. False if it was told before.
+    /// Interrupts the request. False if it was already interrupted.
     pub(crate) fn interrupt(&self) -> bool {
         let Some(shared) = self.0.as_ref().filter(|shared| !shared.interrupt.is_set()) else { return false };
         shared.interrupt.set();
@@ -83,7 +84,7 @@ impl Load {
         self.0.as_ref().map(|shared| shared.interrupt.clone()).unwrap_or_default()
     }
 
-    /// Interrupts the request when what is returned is dropped.
+    /// Interrupts the request when the returned guard is dropped.
     pub(crate) fn interrupting(self) -> Interrupts {
         Interrupts(Some(self))
     }
@@ -96,7 +97,7 @@ impl Load {
         self.0.as_ref().map_or(0, |shared| shared.bytes.load(Ordering::Relaxed))
     }
 
-    /// The request is polled where it is to compute, from now on.
+    /// Records that the request is now polled on the threads for heavy requests.
     pub(super) fn begin(&self) {
         if let Some(shared) = &self.0 {
             shared.has_begun.store(true, Ordering::Release);
@@ -105,7 +106,7 @@ impl Load {
 }
 
 impl Interrupts {
-    /// The request has ended by itself.
+    /// Ends the guard without an interruption: the request has ended.
     pub(super) fn disarm(mut self) {
         self.0 = None;
     }

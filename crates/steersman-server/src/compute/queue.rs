@@ -1,18 +1,18 @@
-//! Which heavy request computes next: a state machine that knows neither threads nor clock.
+//! Chooses the heavy request that computes next: a state machine without threads and without a clock.
 //!
-//! A request enters, waits for a slot, has one while it computes, is away while it waits for something else, waits again, and
-//! leaves. Those that have begun go on first, since they hold memory. Of those that have not, the users take turns. What the requests
-//! that have begun hold together is bounded, so a request may wait although a slot is free.
+//! A request enters, waits for a slot, has one while it computes, is away while it waits for something else, waits
+//! again, and leaves. Requests that have begun are resumed first, since they hold memory. Among the others, users take
+//! turns. The memory of all requests that have begun is bounded, so a request may wait although a slot is free.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The memory of a tree for each byte that it is read from. A Pod takes eleven times as much as its JSON.
+/// The memory of a tree for each byte of its text. A Pod takes eleven times as much as its JSON.
 const TREE_BYTES_PER_BYTE: usize = 16;
-/// The memory that the trees of all requests that have begun may take together, by that estimate. The budget of each request bounds
-/// its own.
+/// The estimated memory that the trees of all requests that have begun may take together. The budget of each request
+/// bounds its own.
 const TREES_BYTES_MAX: usize = 192 << 20;
-/// How much more that is for each slot beyond the first.
+/// The additional memory for each slot beyond the first.
 const TREES_BYTES_PER_SLOT: usize = 96 << 20;
 /// The most requests that have not begun: of all users, and of one.
 const WAITING_MAX: usize = 512;
@@ -22,28 +22,28 @@ const WAITING_OF_USER_MAX: usize = 128;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) slots: usize,
-    /// The bytes that requests which have begun may read together, all and those of one user.
+    /// The bytes that requests that have begun may read together: of all users, and of one.
     pub(super) bytes_max: usize,
     pub(super) bytes_of_user_max: usize,
     pub(super) waiting_max: usize,
     pub(super) waiting_of_user_max: usize,
 }
 
-/// The requests, each with what tells it that it has a slot while it waits for one.
+/// The requests, each with its waker while it waits for a slot.
 #[derive(Debug)]
 pub(super) struct Queue<W> {
     bounds: Bounds,
     jobs: HashMap<u64, Job<W>>,
     /// Users with requests that have not left. The key comes from clients, so the hasher resists collisions.
     users: HashMap<Arc<str>, User>,
-    /// Users with requests that wait and have not begun, each once; the next is in front.
+    /// Users with waiting requests that have not begun, each once; the next is in front.
     turns: VecDeque<Arc<str>>,
     /// Requests that have begun and wait for a slot.
     resuming: VecDeque<u64>,
     slots_free: usize,
-    /// The bytes that requests which have begun read.
+    /// The bytes that requests that have begun read.
     bytes: usize,
-    /// The number of those that have not begun.
+    /// The number of requests that have not begun.
     n_waiting: usize,
     next_id: u64,
 }
@@ -58,7 +58,7 @@ struct Job<W> {
 
 #[derive(Debug)]
 enum Phase<W> {
-    /// It wants no slot.
+    /// It needs no slot.
     Away,
     Running,
     Waiting(W),
@@ -66,17 +66,17 @@ enum Phase<W> {
 
 #[derive(Debug, Default)]
 struct User {
-    /// Requests that wait and have not begun, in the order in which they came.
+    /// Waiting requests that have not begun, in the order of their arrival.
     waiting: VecDeque<u64>,
-    /// The number of those that have not begun, whether they wait already or not.
+    /// The number of requests that have not begun, waiting or not.
     n_waiting: usize,
-    /// The number of all.
+    /// The number of all requests.
     n_jobs: usize,
-    /// The bytes that requests which have begun read.
+    /// The bytes that requests that have begun read.
     bytes: usize,
 }
 
-/// Why a request cannot enter.
+/// The reason why a request cannot enter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Full {
     Server { waiting_max: usize },
@@ -88,12 +88,12 @@ pub(super) enum Full {
 pub(super) struct Figures {
     pub(super) computing: usize,
     pub(super) waiting: usize,
-    /// Have begun, and wait for something else than a slot.
+    /// Requests that have begun, and wait for something other than a slot.
     pub(super) away: usize,
 }
 
 impl Bounds {
-    /// The usual ones with so many slots.
+    /// The default bounds for this many slots.
     pub(super) fn of(slots: usize) -> Bounds {
         let trees = TREES_BYTES_MAX + slots.saturating_sub(1).saturating_mul(TREES_BYTES_PER_SLOT);
         let bytes_max = trees / TREE_BYTES_PER_BYTE;
@@ -122,7 +122,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Takes in a request of a user that reads so many bytes.
+    /// Adds a request of a user that reads this many bytes.
     pub(super) fn enter(&mut self, user: &str, bytes: usize) -> Result<u64, Full> {
         let Bounds { waiting_max, waiting_of_user_max, .. } = self.bounds;
         if waiting_max <= self.n_waiting {
@@ -143,7 +143,7 @@ impl<W> Queue<W> {
         Ok(id)
     }
 
-    /// A request wants a slot. The waiters of those that have one now.
+    /// Makes a request wait for a slot. Returns the wakers of the requests that have one now.
     pub(super) fn wait(&mut self, id: u64, waiter: W) -> Vec<W> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         job.phase = Phase::Waiting(waiter);
@@ -158,7 +158,7 @@ impl<W> Queue<W> {
         self.grant()
     }
 
-    /// A request wants its slot no more, whether it has it or waits for it.
+    /// Releases the slot of a request, or ends its wait for one.
     pub(super) fn release(&mut self, id: u64) -> Vec<W> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         match std::mem::replace(&mut job.phase, Phase::Away) {
@@ -177,7 +177,7 @@ impl<W> Queue<W> {
         self.grant()
     }
 
-    /// A request has ended.
+    /// Removes a request that has ended.
     pub(super) fn leave(&mut self, id: u64) -> Vec<W> {
         let mut granted = self.release(id);
         let Some(job) = self.jobs.remove(&id) else { return granted };
@@ -204,7 +204,7 @@ impl<W> Queue<W> {
         Figures { computing, waiting, away: self.jobs.len().saturating_sub(computing + waiting) }
     }
 
-    /// Gives free slots to those that are next.
+    /// Gives free slots to the next requests.
     fn grant(&mut self) -> Vec<W> {
         let mut granted = Vec::new();
         while self.slots_free > 0 {
@@ -218,7 +218,7 @@ impl<W> Queue<W> {
         granted
     }
 
-    /// Takes the next request that may begin out of its queue.
+    /// Removes the next request that may begin from its queue.
     fn begin(&mut self) -> Option<u64> {
         let Bounds { bytes_max, bytes_of_user_max, .. } = self.bounds;
         for turn in 0..self.turns.len() {
@@ -226,8 +226,8 @@ impl<W> Queue<W> {
             let of = self.users.get_mut(&user)?;
             let id = *of.waiting.front()?;
             let job = self.jobs.get_mut(&id)?;
-            // A user whose share is full is passed over. If there is no room at all, nobody else may take what becomes free first,
-            // so that large requests are not passed for ever. One request has room in any case.
+            // A user whose share is full is skipped. If there is no room at all, no other request may take the memory
+            // that is freed next, so that large requests are not overtaken for ever. One request always has room.
             if of.bytes > 0 && bytes_of_user_max < of.bytes.saturating_add(job.bytes) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Heavy requests on real threads: when they change them, and how they end.
+//! Heavy requests on real threads: when they move to another thread, and how they end.
 
 use super::*;
 use std::sync::atomic::AtomicUsize;
@@ -52,7 +52,7 @@ async fn the_work_of_the_server_itself_is_done_where_it_is() {
     assert!(!Load::default().is_interrupted() && !Load::default().interrupt());
 }
 
-/// A request that computes until it is told to end.
+/// A request that computes until it is interrupted.
 fn endless(load: &Load) -> Pin<Box<impl Future<Output = u32> + Send + 'static>> {
     let load = load.clone();
     Box::pin(async move {
@@ -67,7 +67,7 @@ fn endless(load: &Load) -> Pin<Box<impl Future<Output = u32> + Send + 'static>> 
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_what_computes() {
-    // On a runtime of its own, whose threads do not hold up the paused clock.
+    // The pool has a runtime of its own, whose threads do not hold up the paused clock.
     let threads = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let pool = pool(Compute::default().on(threads.handle().clone()));
     let load = Load::of_request(HEAVY, Interrupt::default());

@@ -1,13 +1,14 @@
-//! How long conversions took, for the server's metrics.
+//! The durations of conversions, for the server's metrics.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The upper bounds of the buckets in seconds, as upstream has them: from a millisecond, each twice the one before.
+/// The upper bounds of the buckets in seconds, upstream's: from a millisecond, each twice the one before.
 pub(crate) const BOUNDS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
-/// The most series: there is one for each pair of versions of a definition, and outcome. Further ones are not counted.
+/// The maximum number of series: there is one for each pair of versions of a definition, and outcome. Further ones are
+/// not counted.
 const SERIES_MAX: usize = 4096;
 
 /// The durations of calls, by definition, versions and outcome.
@@ -24,7 +25,7 @@ pub(crate) struct Labels {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// By bucket, not summed up; the last one is for what exceeds every bound.
+    /// The counts by bucket, not cumulative; the last one is for durations above every bound.
     pub(crate) counts: [u64; BOUNDS.len() + 1],
     pub(crate) sum: f64,
 }
@@ -43,7 +44,7 @@ impl Durations {
         seen.sum += seconds;
     }
 
-    /// A copy of all.
+    /// A copy of all durations.
     pub(crate) fn all(&self) -> Vec<(Labels, Seen)> {
         self.0.lock().iter().map(|(labels, seen)| (labels.clone(), seen.clone())).collect()
     }

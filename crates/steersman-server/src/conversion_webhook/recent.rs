@@ -1,9 +1,9 @@
-//! What was converted lately, and what is being converted: a stored object is converted once for all who need it at about the
-//! same time.
+//! Recent and running conversions: a stored object is converted once for all requests that need it at about the same
+//! time.
 //!
-//! An object is known by a digest of its content: its resourceVersion is not enough, since a watch may show a former state at
-//! the revision of a later one. What a webhook makes of it is forgotten after a few seconds, so that a webhook that was mended
-//! is asked again, and earlier when there is too much of it.
+//! An object is identified by a digest of its content: its resourceVersion does not suffice, since a watch may show a
+//! former state at the revision of a later one. Results are dropped after a few seconds, so that a repaired webhook is
+//! called again, and earlier when they take too much memory.
 
 use steersman_kinds::converter::ConversionError;
 use crate::digest_cache::{Digest, digest};
@@ -16,13 +16,13 @@ use steersman_machinery::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a conversion is remembered.
+/// The maximum time for which a conversion is cached.
 const KEPT: Duration = Duration::from_secs(10);
-/// The most conversions remembered, and about how many bytes of JSON they may take together.
+/// The maximum size of the cache: conversions, and the approximate bytes of their JSON together.
 const KEPT_MAX: usize = 4096;
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How a conversion has ended.
+/// The result of a conversion; `None` while it is running.
 type Outcome = Option<Result<Arc<Value>, ConversionError>>;
 
 /// Recent conversions of one definition.
@@ -32,7 +32,7 @@ pub(super) struct Recent(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     known: HashMap<Key, Known>,
-    /// The oldest first.
+    /// The keys in the order of their insertion, the oldest first.
     order: VecDeque<(Instant, Key)>,
     bytes: usize,
     under_way: HashMap<Key, watch::Receiver<Outcome>>,
@@ -43,23 +43,23 @@ struct Known {
     bytes: usize,
 }
 
-/// An object, and the version that is wanted of it.
+/// An object, and the version to which it is converted.
 #[derive(Clone, Eq, Hash, PartialEq)]
 struct Key {
     content: Digest,
     api_version: Box<str>,
 }
 
-/// What is to be done about a conversion.
+/// How a caller gets a conversion.
 pub(super) enum Claim {
     Known(Arc<Value>),
-    /// Somebody is at it.
+    /// Another caller is converting the object: wait for the outcome.
     UnderWay(watch::Receiver<Outcome>),
-    /// Nobody is: the caller does it, and says how it ended.
+    /// The caller must convert the object, and report the outcome.
     Yours(Promise),
 }
 
-/// The promise to say how a conversion ended. When it is dropped, those who wait for it begin again.
+/// The obligation to report the outcome of a conversion. If it is dropped, the waiting callers start again.
 pub(super) struct Promise {
     recent: Arc<Mutex<State>>,
     key: Key,
@@ -68,7 +68,7 @@ pub(super) struct Promise {
 
 impl Recent {
     pub(super) fn claim(&self, object: &Value, api_version: &str) -> Claim {
-        // Trees always serialise.
+        // Serializing a tree cannot fail.
         let json = serde_json::to_vec(object).unwrap_or_default();
         let key = Key { content: digest(&json), api_version: api_version.into() };
         let mut state = self.0.lock();
@@ -86,7 +86,7 @@ impl Recent {
 }
 
 impl Promise {
-    /// It was converted to this.
+    /// Reports the converted object, and caches it.
     pub(super) fn keep(self, value: &Value) {
         let value = Arc::new(value.clone());
         let known = Known { value: value.clone(), bytes: weight(&value) };
@@ -94,7 +94,7 @@ impl Promise {
         self.sender.send_replace(Some(Ok(value)));
     }
 
-    /// It could not be converted.
+    /// Reports that the conversion failed.
     pub(super) fn fail(self, error: &ConversionError) {
         self.sender.send_replace(Some(Err(error.clone())));
     }
@@ -133,7 +133,7 @@ impl State {
     }
 }
 
-/// About how much memory a tree takes: nodes weigh more than their texts.
+/// The approximate memory of a tree: nodes take more than their strings.
 fn weight(value: &Value) -> usize {
     const NODE: usize = 48;
     NODE + match value {

@@ -1,4 +1,4 @@
-//! ConversionReviews: the question, and whether an answer is one to it. Pure; texts and order of the checks are those of
+//! Builds ConversionReviews and validates the answers. Pure; the texts and the order of the checks are those of
 //! apiextensions' `webhook_converter.go`.
 
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use steersman_machinery::value::Map;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{Value, name};
 
-/// A version of ConversionReview that the server speaks.
+/// A version of ConversionReview that the server supports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ReviewVersion {
     V1,
@@ -30,7 +30,8 @@ impl ReviewVersion {
     }
 }
 
-/// A review of the first objects, as many as fit within the bounds, and at least one: its uid, its JSON, and their number.
+/// A review of as many of the first objects as fit within the bounds, and at least one. Returns its uid, its JSON, and
+/// the number of objects.
 pub(super) fn request(
     objects: &[&Value],
     api_version: &str,
@@ -54,7 +55,7 @@ pub(super) fn request(
         if taken > 0 {
             body.push(b',');
         }
-        // Trees always serialise, and writing to a vector cannot fail.
+        // Serializing a tree cannot fail, and neither can writing to a vector.
         let _ = serde_json::to_writer(&mut body, object);
         if taken > 0 && body.len() - start > bytes_max {
             body.truncate(before);
@@ -66,10 +67,10 @@ pub(super) fn request(
     (uid, body.into(), taken)
 }
 
-/// The converted objects of an answer, with the metadata that a conversion must not change put back.
+/// The converted objects of an answer, with metadata that a conversion must not change restored.
 ///
 /// # Errors
-/// Says what is wrong with the answer, as the message goes on behind the kind.
+/// With the end of the message about the kind.
 pub(super) fn answer(
     bytes: &[u8],
     review: ReviewVersion,
@@ -88,9 +89,9 @@ pub(super) fn answer(
     pairs.map(|(index, (converted, sent))| one(index, converted, sent, api_version)).collect()
 }
 
-/// The objects of a response that says that it succeeded.
+/// The objects of a successful response.
 fn response(answer: &mut Value, review: ReviewVersion, uid: &str) -> Result<Vec<Value>, String> {
-    // Of the older version upstream asks neither its kind nor its uid.
+    // As upstream, the kind and the uid are not checked in the older version.
     let is_strict = review == ReviewVersion::V1;
     let kind = |value: &Value| {
         let said = |key: &str| str_at(value, &[key]).unwrap_or_default().to_owned();
@@ -153,7 +154,7 @@ fn one(index: usize, mut converted: Value, sent: &Value, api_version: &str) -> R
     Ok(converted)
 }
 
-/// The metadata of the object that was sent, with the labels and annotations of the converted one.
+/// The metadata of the sent object, with the labels and annotations of the converted one.
 fn restored(converted: &mut Value, sent: &Value) -> Result<Map, String> {
     let mut changed = match converted.get_mut("metadata").map(Value::take) {
         None => return Err("missing metadata in converted object".to_owned()),
@@ -182,7 +183,7 @@ fn restored(converted: &mut Value, sent: &Value) -> Result<Map, String> {
     Ok(metadata)
 }
 
-/// What is wrong with a label or an annotation that a conversion has set.
+/// The error of a label or an annotation that a conversion has set.
 fn fault(field: &str, key: &str, text: &str) -> Option<String> {
     let of_key = name::qualified(&key.to_lowercase()).into_iter().next().map(|fault| format!("{key:?}: {fault}"));
     let of_value = || match field {

@@ -24,7 +24,7 @@ const PAGE_OBJECTS: usize = 1000;
 const BATCH_MAX: usize = 1024;
 /// The least time between two updates of the status with the number of remaining objects.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// How long after a failure the deletion is retried.
+/// The pause after a failure before the deletion is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Deletes the objects of one definition.
@@ -34,22 +34,22 @@ pub(super) struct Task {
     pub(super) definition: Box<str>,
     pub(super) uid: Box<str>,
     pub(super) objects: Objects,
-    /// A permit is held for each deletion under way.
+    /// A permit is held for each deletion in progress.
     pub(super) permits: Arc<Semaphore>,
 }
 
 /// The objects to delete.
 #[derive(Debug)]
 pub(super) enum Objects {
-    /// There are none: the definition was never established.
+    /// None: the definition was never established.
     None,
-    /// Those of a resource.
+    /// The objects of a resource.
     Of(Arc<Resource>),
     /// They belong to a built-in resource and are not deleted.
     OfBuiltIn,
 }
 
-/// Why a pass ended before all objects were deleted.
+/// The reason why a pass ended before all objects were deleted.
 enum Interrupted {
     Failed(Failure),
     /// The watch fell behind: all objects must be listed again.
@@ -59,7 +59,7 @@ enum Interrupted {
 impl Task {
     /// Runs until the finalizer is removed, the task is replaced, or the server stops.
     pub(super) async fn run(self, ended: CancellationToken) {
-        // The task may be dropped anywhere: the next one lists the objects anew and relies on nothing that was done here.
+        // The task may be dropped anywhere: the next one lists the objects again and relies on nothing done here.
         tokio::select! {
             () = ended.cancelled() => {}
             () = self.state.stopping() => {}
@@ -137,7 +137,7 @@ impl Task {
         }
     }
 
-    /// Deletes those that are not being deleted yet, many at once so that they share commits of the store.
+    /// Deletes the objects that are not being deleted yet, concurrently so that they share commits of the store.
     async fn delete_objects(&self, resource: &Arc<Resource>, objects: &[Arc<Object>]) -> Result<(), Failure> {
         let objects = objects.iter().filter(|object| !object.meta().is_deleting()).cloned().collect::<Vec<_>>();
         let deletions = objects.into_iter().map(|object| async move { self.delete_one(resource, &object.key).await });
@@ -150,7 +150,7 @@ impl Task {
 
     async fn delete_one(&self, resource: &Arc<Resource>, object: &ObjectKey) -> Result<(), Failure> {
         let Ok(_permit) = self.permits.acquire().await else { return Ok(()) };
-        // In the storage version, which exists even if no version is served any more.
+        // Deleted in the storage version, which exists even if no version is served any more.
         let served = Served::in_storage(resource.clone());
         let system = Operation::of_system(&served, Verb::Delete, self.state.now());
         let mut operation = system.on(Verb::Delete, object);

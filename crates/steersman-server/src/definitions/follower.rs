@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long after a failure it is retried.
+/// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// The most changes of definitions taken at a time.
 const BATCH_MAX: usize = 1024;
@@ -86,7 +86,7 @@ impl Follower {
         gone.iter().for_each(|name| self.forget(name, &mut batch));
         let mut in_order = Vec::with_capacity(list.objects.len());
         for object in &list.objects {
-            // `parse` has logged why a definition cannot be read; the others are served all the same.
+            // `parse` has logged why a definition cannot be read; the others are served nevertheless.
             let Ok(value) = parse(&self.state, object) else { continue };
             // Accepted names are entered first: they are kept, in whatever order the definitions are processed below.
             self.give_names(&object.key.name, Names::accepted(&value), &mut batch);
@@ -96,13 +96,13 @@ impl Follower {
         // Among definitions without accepted names the oldest gets them.
         in_order.sort_by(|(a, one), (b, other)| (a, &one.key).cmp(&(b, &other.key)));
         in_order.iter().for_each(|(_, object)| self.process(object, &mut batch));
-        // The last writer of each may be waiting for it to be in force.
+        // The last writer of each definition may be waiting until it is in force.
         let written: Vec<_> = list.objects.iter().map(|object| (&*object.key.name, object.revision)).collect();
         self.carry_out(batch, &written, list.revision).await;
         Ok(list.revision)
     }
 
-    /// Follows what happens after a revision until the server stops or the store is closed.
+    /// Follows the changes after a revision until the server stops or the store is closed.
     pub(super) async fn run(mut self, from: Revision) {
         let mut after = from;
         while !self.state.is_stopping() {
@@ -191,7 +191,7 @@ impl Follower {
         self.carry_out(batch, &[], revision).await;
     }
 
-    /// Processes a definition as it is in the store, even if that revision was processed before.
+    /// Processes the stored state of a definition, even if that revision was processed before.
     fn process_again(&mut self, name: &str, batch: &mut Batch) {
         if let Some(object) = self.state.store.get_cached(&storage(), &key(name)) {
             if let Some(known) = self.known.get_mut(name) {
@@ -323,7 +323,8 @@ impl Follower {
         while let Some((name, written)) = writes.next().await {
             match written {
                 Ok(object) => {
-                    // The event of this write has nothing new. `None` means that another writer was faster: its event comes.
+                    // The event of this write has nothing new. `None` means that another writer was faster: its event
+                    // follows.
                     if let (Some(object), Some(known)) = (object, self.known.get_mut(&name)) {
                         known.revision = known.revision.max(object.revision);
                     }

@@ -1,4 +1,4 @@
-//! What the follower keeps of each definition between its changes. It is a summary, since definitions are large and many.
+//! The summary that the follower keeps of each definition between its changes, since definitions are large and many.
 
 use steersman_kinds::catalog::Resource;
 use steersman_kinds::crd::{self, Names};
@@ -7,14 +7,14 @@ use steersman_machinery::{Revision, Value, value};
 use steersman_schema::Schema;
 use tokio_util::sync::DropGuard;
 
-/// A definition that the follower has seen.
+/// A definition that the follower has processed.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The newest revision that was processed, or written by the follower itself.
     pub(super) revision: Revision,
-    /// Its accepted names, as they are in the index.
+    /// Its accepted names, the same as in the index.
     pub(super) names: Names,
-    /// Its resource, with what that was made of; `None` while the definition is not in force.
+    /// Its resource, with the source that it was made from; `None` while the definition is not in force.
     pub(super) made: Option<(Source, Arc<Resource>)>,
     /// The task that deletes or rewrites its objects. Dropping this ends the task.
     pub(super) task: Option<Task>,
@@ -23,12 +23,12 @@ pub(super) struct Known {
 /// A task about the objects of a definition.
 #[derive(Debug)]
 pub(super) struct Task {
-    /// Why it was started.
+    /// The purpose of the task.
     pub(super) purpose: Purpose,
     pub(super) _guard: DropGuard,
 }
 
-/// Why a task is started. When the purpose changes, another task replaces it.
+/// The purpose of a task. When it changes, another task replaces this one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Purpose {
     /// To delete the objects of the definition with this uid, unless they are those of a built-in resource.
@@ -37,7 +37,7 @@ pub(super) enum Purpose {
     Rewrite { uid: Box<str>, generation: i64, stored_versions: usize },
 }
 
-/// The parts of a definition that its resource is made of. A write that changes none of them needs no new resource.
+/// The parts of a definition from which its resource is made. A write that changes none of them needs no new resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Source {
     uid: Box<str>,
@@ -53,7 +53,7 @@ pub(super) struct Source {
 // === impl Known, Source ===
 
 impl Known {
-    /// The compiled schema of a version, if the spec is the one it was compiled from.
+    /// The compiled schema of a version, if the spec has not changed since.
     pub(super) fn schema(&self, source: &Source, version: &str) -> Option<Arc<Schema>> {
         let (made_of, resource) = self.made.as_ref()?;
         let has_same_spec = made_of.uid == source.uid && made_of.generation == source.generation;

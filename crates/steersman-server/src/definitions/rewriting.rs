@@ -1,8 +1,8 @@
-//! Rewrites the stored objects of a changed definition in the form that the definition gives objects now.
+//! Rewrites the stored objects of a changed definition in the form that the definition now gives them.
 //!
-//! Readers get that form in any case; once all objects are rewritten they get it without converting each object (see the
-//! condition `StoredObjectsCurrent` in [`steersman_kinds::crd`]). An object that another client writes at the same time is skipped, since
-//! that write stores the new form. After a restart, objects that were rewritten before are skipped.
+//! Readers get that form in any case; once all objects are rewritten, reads need no conversion any more (see the
+//! condition `StoredObjectsCurrent` in [`crate::crd`]). An object that another client writes at the same time is
+//! skipped, since that write stores the new form. After a restart, objects that were rewritten before are skipped.
 
 use steersman_kinds::at_rest;
 use steersman_kinds::catalog::Resource;
@@ -21,11 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 /// Objects checked before other tasks get a turn.
 const PAGE_OBJECTS: usize = 64;
-/// How long requests that began before the change may still write the old form: the longest time of a request, and a little.
+/// The time for which requests that began before the change may still write the old form: a little more than the
+/// longest request.
 const OLD_WRITERS: Duration = Duration::from_secs(65);
 /// The least time between two updates of the progress in the status.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// How long after a failure the rewriting is retried.
+/// The pause after a failure before the rewriting is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Rewrites the objects of one generation of a definition.
@@ -40,7 +41,7 @@ pub(super) struct Task {
     pub(super) permits: Arc<Semaphore>,
 }
 
-/// Why a pass ended before all objects were rewritten.
+/// The reason why a pass ended before all objects were rewritten.
 enum Interrupted {
     /// The store is closed.
     Closed,
@@ -49,7 +50,7 @@ enum Interrupted {
     Lagged,
 }
 
-/// An object as it is stored, and as it would be stored if it were written now.
+/// An object in its stored form, and in the form in which it would be stored now.
 struct Forms {
     before: Value,
     after: Value,
@@ -120,7 +121,7 @@ impl Task {
         }
     }
 
-    /// Rewrites the objects that were written in the meantime.
+    /// Rewrites the objects that were written during the pass.
     async fn follow(&self, watcher: &mut Watcher, done: &mut Done) -> Result<(), Interrupted> {
         while 0 < self.rewrite_events(watcher.try_next_batch(PAGE_OBJECTS), done).await? {
             tokio::task::yield_now().await;
@@ -176,8 +177,8 @@ impl Task {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The forms of objects if a webhook converts them, which is asked once for all; none of each otherwise: there is no use in
-    /// having them all in memory.
+    /// The forms of objects if a webhook converts them, in one call for all. Otherwise `None` for each, because they
+    /// need not all be in memory.
     async fn converted(&self, objects: &[Arc<Object>]) -> Result<Vec<Option<Forms>>, Interrupted> {
         match self.resource.strategy.converter() {
             Some(_) => self.forms(objects).await,
@@ -185,7 +186,7 @@ impl Task {
         }
     }
 
-    /// The forms of each object; none of one that cannot be read, which `parse` logs.
+    /// The forms of each object; `None` for one that cannot be read, which `parse` logs.
     async fn forms(&self, objects: &[Arc<Object>]) -> Result<Vec<Option<Forms>>, Interrupted> {
         let readable: Vec<Option<Value>> = objects
             .iter()
@@ -219,7 +220,7 @@ impl Task {
         }
     }
 
-    /// Writes the progress into the status of the definition. False if it is complete, or of another generation by now.
+    /// Writes the progress into the status of the definition. False if it is complete, or now of another generation.
     async fn report(&self, rewriting: &Rewriting) -> bool {
         let Ok(Some(object)) = self.state.store.get(&storage(), &key(&self.definition)).await else { return false };
         if object.meta().uid() != &*self.uid || object.meta().is_deleting() {

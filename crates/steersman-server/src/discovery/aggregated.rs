@@ -57,7 +57,7 @@ struct Kind<'a> {
     kind: &'a str,
 }
 
-/// The document of these groups, each rendered by [`group`], in their order.
+/// The document of these groups, each rendered by [`group`], in the given order.
 pub(super) fn document<'a>(groups: impl Iterator<Item = &'a Bytes>) -> Aggregated {
     let head = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":["#;
     let bytes = list(head, groups, "]}");
@@ -109,7 +109,7 @@ fn resource_item(served: &Served) -> ResourceItem<'_> {
 pub(crate) fn upper_hex(digest: &[u8]) -> String {
     let mut hex = String::with_capacity(2 * digest.len());
     for byte in digest {
-        // Writing to a string cannot fail.
+        // Writes to a string cannot fail.
         let _ = write!(hex, "{byte:02X}");
     }
     hex

@@ -79,7 +79,7 @@ struct ApiResource<'a> {
 /// One subresource with the kind of its body, in the order of discovery.
 pub(super) struct Part<'a> {
     pub(super) name: &'a str,
-    /// Empty where the kind is the resource's own.
+    /// Empty where the kind is that of the resource.
     pub(super) group: &'a str,
     pub(super) version: &'a str,
     pub(super) kind: &'a str,
@@ -92,7 +92,7 @@ pub(super) fn core_versions(catalog: &Catalog, server_address: &str) -> Bytes {
     render(&ApiVersions { kind: "APIVersions", versions, server_addresses })
 }
 
-/// The list of these groups, each rendered by [`group_item`], in their order.
+/// The list of these groups, each rendered by [`group_item`], in the given order.
 pub(super) fn groups<'a>(groups: impl Iterator<Item = &'a Bytes>) -> Bytes {
     list(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":["#, groups, "]}")
 }
@@ -116,7 +116,7 @@ fn api_group<'a>(group: &'a Group, kind: Option<&'static str>, api_version: Opti
 pub(super) fn resources(version: &catalog::GroupVersion) -> Bytes {
     let group = &*version.group;
     let resources = version.resources.iter().flat_map(api_resources).collect();
-    // The list of the core group is the one that carries no version of its own form.
+    // The list of the core group is the only one without an apiVersion.
     let api_version = (!group.is_empty()).then_some("v1");
     render(&ApiResourceList {
         kind: "APIResourceList",
@@ -156,7 +156,7 @@ fn api_resources(served: &Served) -> Vec<ApiResource<'_>> {
     entries
 }
 
-/// The subresources: of a built-in resource by name, of a custom one in the order of its definition.
+/// The subresources: of a built-in resource sorted by name, of a custom one in the order of its definition.
 pub(super) fn parts(served: &Served) -> Vec<Part<'_>> {
     let (resource, version) = (&*served.resource, served.version());
     let get_patch_update = || vec![Verb::Get.as_str(), Verb::Patch.as_str(), Verb::Update.as_str()];
@@ -185,7 +185,8 @@ pub(super) fn parts(served: &Served) -> Vec<Part<'_>> {
     parts
 }
 
-/// Tells clients that migrate stored objects when the stored form changes. Resources without a store have none.
+/// A hash that changes with the stored form, for clients that migrate stored objects. Resources without a store have
+/// none.
 fn storage_version_hash(resource: &Resource) -> Option<String> {
     let is_stored = resource.verbs.contains(&Verb::Watch);
     is_stored.then(|| {

@@ -1,4 +1,4 @@
-//! The order of groups: clients take the first one that knows a short name, so the order is part of the interface.
+//! The order of groups: clients take the first one that has a short name, so the order is part of the interface.
 
 use steersman_kinds::builtin::resource_metrics;
 use steersman_kinds::catalog::Group;
@@ -27,8 +27,8 @@ const BUILT_IN: [&str; 20] = [
     "flowcontrol.apiserver.k8s.io",
 ];
 
-/// Puts groups in order: the core group, those of Kubernetes in their order, then the others by name; resource metrics, whose APIService has
-/// the lowest priority, come last.
+/// Sorts groups: the core group, those of Kubernetes in their order, then the others by name; resource metrics, whose
+/// APIService has the lowest priority, come last.
 pub(super) fn sort<T>(groups: &mut [(&Group, T)]) {
     groups.sort_by_cached_key(|(group, _)| (rank(group), group.name.clone()));
 }

@@ -1,4 +1,4 @@
-//! The documents against what a real server was seen to answer.
+//! Compares the documents with recorded answers of a real server.
 
 use steersman_kinds::catalog::{
     Catalog, Change, Column, Handling, Resource, ResourceId, ResourceScope, Subresource, Verb, Version,
@@ -36,7 +36,7 @@ impl Strategy for Plain {
     }
 }
 
-/// A built-in resource without anything particular.
+/// A built-in resource without special properties.
 pub(crate) fn built_in(
     group: &str,
     version: &str,
@@ -78,7 +78,7 @@ pub(crate) fn built_in(
     }
 }
 
-/// Some built-in kinds, and the definition of the recorded walk.
+/// Some built-in kinds, and the definition of the recorded session.
 fn catalog() -> Arc<Catalog> {
     let eviction = Subresource {
         name: "eviction".into(),
@@ -312,7 +312,7 @@ fn what_changes_in_one_group_is_rendered_of_it_alone() {
     let after = before.after(next.clone());
     let rendered = after.entries.iter().map(|(group, entries)| (&*group.name, entries.aggregated.get().is_some()));
     let anew: Vec<&str> = rendered.filter(|(_, is_rendered)| !is_rendered).map(|(name, _)| name).collect();
-    // Of the core group there was no question.
+    // The core group was not visited.
     assert_eq!(anew, ["", "hats.example.com"]);
     let whole = Discovery::new(next);
     assert_eq!(after.groups(), whole.groups());

@@ -1,5 +1,5 @@
-//! ComponentStatuses: whether the parts that the server itself depends on are well. They are made when they are asked for; here
-//! there is one such part, the store, under the name that clients know it by.
+//! ComponentStatuses: the health of the parts that the server itself depends on. They are made when they are read;
+//! there is one such part, the store, under the name that clients expect.
 
 use crate::answer::Answer;
 use steersman_kinds::at_rest;

@@ -1,8 +1,8 @@
-//! Subresources that take an object of another kind and act on what they belong to: a Binding binds a pod, an Eviction
-//! deletes one, a TokenRequest asks for a token of an account.
+//! Subresources that take an object of another kind and act on the object that they belong to: a Binding binds a pod,
+//! an Eviction deletes one, a TokenRequest requests a token of an account.
 //!
-//! The catalog's row of such a subresource says that it connects. To add one, write its row at its kind in `builtin/`, a file
-//! here with the function that does it, and a row of [`CONNECTIONS`].
+//! The catalog's row of such a subresource has `Handling::Connect`. To add one, write its row at its kind in `builtin/`,
+//! a file here with the function that carries it out, and a row of [`CONNECTIONS`].
 
 mod binding;
 mod eviction;
@@ -27,27 +27,27 @@ use steersman_machinery::{GroupVersionKind, Value};
 use steersman_schema::decode;
 use steersman_schema::{Definitions, Schema};
 
-/// Carries out what the body asks for. It is decoded, admitted and, where it has a name, of the name in the path.
+/// Carries out the action of a body. It is decoded and admitted, and if it has a name, that is the name in the path.
 type Connects = for<'a> fn(&'a mut Context<'_>, Value) -> BoxFuture<'a, Result<Reply, Failure>>;
 
-/// What the client gets.
+/// The answer to the client.
 enum Reply {
-    /// An object, usually the one that it sent, with a status.
+    /// An object with a status, usually the one that the client sent.
     Object(Value),
-    /// The word that it was done.
+    /// A Status of success.
     Success,
 }
 
-/// What a subresource does with what is sent to it.
+/// The handling of a connect subresource.
 struct Connection {
     group: &'static str,
     resource: &'static str,
     subresource: &'static str,
-    /// The schema crate's name of the kind that is sent.
+    /// The schema crate's name of the kind in the body.
     definition: &'static str,
-    /// Sets the defaults of the object that is sent, before it is admitted.
+    /// Sets the defaults of the body before it is admitted.
     default: fn(&mut Value),
-    /// Whether the object that is sent must name what it is for.
+    /// Whether the body must have the name of the object in the path.
     is_named: bool,
     connects: Connects,
 }
@@ -82,7 +82,7 @@ static CONNECTIONS: [Connection; 3] = [
     },
 ];
 
-/// The body as an object of the kind that the subresource takes. Clients of older versions of its group are understood.
+/// Decodes the body as an object of the subresource's kind. Older versions of its group are accepted.
 fn read(cx: &mut Context<'_>, bytes: &Bytes, kind: &GroupVersionKind, schema: &Schema) -> Result<Value, Failure> {
     let body = Body { media_type: cx.media_type(), bytes };
     let parsed = registry::parse(&cx.operation, body, &kind.kind)?;
@@ -118,7 +118,7 @@ fn read(cx: &mut Context<'_>, bytes: &Bytes, kind: &GroupVersionKind, schema: &S
     Ok(object)
 }
 
-/// Carries out a request on a resource whose objects are sent to the object that they name: `bindings`, the old path of
+/// Carries out a request on a resource whose objects name the object that they act on: `bindings`, the old path of
 /// `pods/binding`.
 ///
 /// # Errors
@@ -155,7 +155,7 @@ pub(super) async fn by_name(cx: &mut Context<'_>, method: &Method, body: Bytes) 
     answer
 }
 
-/// Carries out a request on a subresource that connects.
+/// Carries out a request on a connect subresource.
 ///
 /// # Errors
 /// With the answer for the client.

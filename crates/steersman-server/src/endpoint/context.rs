@@ -41,16 +41,16 @@ impl<'a> Context<'a> {
         found.ok_or_else(|| Failure::not_found(&operation.group_resource(), name))
     }
 
-    /// The form of an answer with objects of the kind that the request is about.
+    /// Negotiates the form of an answer with objects of the request's kind.
     ///
     /// # Errors
-    /// 406.
+    /// 406 if the client accepts no available form.
     pub(crate) fn negotiate(&self, shape: Shape) -> Result<Negotiated, Failure> {
         let served = self.operation.served;
         negotiate_for(self.headers, shape, || !served.resource.is_custom() && protobuf::has_form(&served.kind()))
     }
 
-    /// How the answer's objects are sent.
+    /// The representation of the answer's objects.
     ///
     /// # Errors
     /// 400 for an unknown value of `includeObject`.
@@ -64,7 +64,7 @@ impl<'a> Context<'a> {
         Representation::new(self.operation.served, wishes)
     }
 
-    /// The media type of the body, without parameters; JSON if the request does not say.
+    /// The media type of the body, without parameters; JSON if the request has none.
     pub(crate) fn media_type(&self) -> &'a str {
         let header = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         match header.split(';').next().map_or("", str::trim) {
@@ -73,10 +73,10 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Reads the options of a write into the operation; `kind` is that of the options, such as `CreateOptions`.
+    /// Reads the options of a write into the operation; `kind` is the kind of the options, such as `CreateOptions`.
     ///
     /// # Errors
-    /// 422 with every fault.
+    /// 422 with all validation errors.
     pub(crate) fn read_options(&mut self, kind: &str) -> Result<(), Failure> {
         let is_apply = registry::Patch::is_apply(self.media_type()) && kind == "PatchOptions";
         let options = Write::parse(self.query, kind, is_apply)?;

@@ -1,8 +1,8 @@
-//! NodeMetrics and PodMetrics, made when they are asked for: the nodes or Pods of the store that a request selects, each with what it
-//! uses, if that is known.
+//! NodeMetrics and PodMetrics, made when they are read: the nodes or Pods of the store that a request selects, each
+//! with its usage, if that is known.
 //!
-//! Answers as metrics-server does: of what it knows nothing, it names by its kind; lists are whole, whatever limit was asked for; and
-//! neither objects nor lists have a version.
+//! Answers like metrics-server: an object without known usage is not found under its kind; lists are complete, whatever
+//! limit was requested; and neither objects nor lists have a version.
 
 use crate::answer::Answer;
 use steersman_kinds::builtin::resource_metrics::GROUP;
@@ -21,9 +21,9 @@ use steersman_machinery::quantity::Quantity;
 use steersman_machinery::{GroupResource, Object, Value};
 use steersman_storage::{At, Page};
 
-/// Objects of which the metrics are made at a time, before others get a turn.
+/// The number of objects whose metrics are made before other tasks get a turn.
 const BATCH_OBJECTS: usize = 64;
-/// No quantity is larger.
+/// The largest value of a quantity.
 const MEMORY_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// Carries out a request on metrics, which can only be read.
@@ -71,7 +71,7 @@ async fn list(cx: &Context<'_>, offer: &Offer) -> Result<Answer, Failure> {
     Answer::list_of_made(&payloads, &representation)
 }
 
-/// What has metrics: the nodes or the Pods.
+/// The resource whose objects have metrics: nodes or Pods.
 fn subjects(cx: &Context<'_>) -> GroupResource {
     GroupResource::new("", &*cx.operation.resource().plural)
 }
@@ -93,7 +93,7 @@ fn metrics(cx: &Context<'_>, offer: &Offer, subject: &Object) -> Option<Value> {
     }
 }
 
-/// An object of metrics: it has the name and the labels of what it is about, and begins to exist when it is asked for.
+/// A metrics object: it has the name and the labels of its node or Pod, and the time of the request as its creation.
 fn object(cx: &Context<'_>, subject: &Object, window: Duration, field: &str, value: Value) -> Value {
     let now = seconds(cx.operation.now);
     let mut metadata = json!({"name": &*subject.key.name, "creationTimestamp": now});
@@ -114,7 +114,7 @@ fn object(cx: &Context<'_>, subject: &Object, window: Duration, field: &str, val
 fn amounts(usage: Usage) -> Value {
     let Usage { cpu_nanos, memory_bytes } = usage;
     let memory_bytes = memory_bytes.min(MEMORY_BYTES_MAX);
-    // Only in powers of 1024: 1000000 bytes are not written as 1M.
+    // Only powers of 1024 are used: 1000000 bytes are not written as 1M.
     let memory = match memory_bytes % 1024 {
         0 => canonical(format!("{}Ki", memory_bytes / 1024)),
         _ => memory_bytes.to_string(),
@@ -122,7 +122,7 @@ fn amounts(usage: Usage) -> Value {
     json!({"cpu": canonical(format!("{cpu_nanos}n")), "memory": memory})
 }
 
-/// The text as clients print it; what is no quantity stays as it is.
+/// The canonical text of a quantity; any other text is unchanged.
 fn canonical(text: String) -> String {
     Quantity::canonical(&text).unwrap_or(text)
 }

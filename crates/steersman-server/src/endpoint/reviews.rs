@@ -1,6 +1,6 @@
 //! Reviews: virtual kinds, which are answered and not stored. A client posts one and gets it back with a status.
 //!
-//! The catalog's row of such a kind says that it is virtual. To add one, write its row (`builtin/review.rs`), a file here
+//! The catalog's row of such a kind has `Handling::Virtual`. To add one, write its row (`builtin/review.rs`), a file here
 //! with the function that answers, and a row of [`REVIEWS`].
 
 mod selectors;
@@ -26,7 +26,7 @@ use steersman_machinery::Value;
 /// Answers a review. It is in the requested form, decoded, defaulted and admitted.
 type Answers = for<'a> fn(&'a State, &'a mut Operation<'_>, Value) -> BoxFuture<'a, Result<Value, Failure>>;
 
-/// What answers the reviews of a resource.
+/// The answering function of a resource's reviews.
 struct Review {
     group: &'static str,
     resource: &'static str,

@@ -1,9 +1,10 @@
-//! Subresources that lead to what runs an object: logs, exec, attach and port-forward of pods, and the proxies of pods, services
-//! and nodes.
+//! Subresources that lead to what runs an object: logs, exec, attach and port-forward of pods, and the proxies of pods,
+//! services and nodes.
 //!
-//! This server runs nothing and connects to no node, but asks those agents of nodes that are in its process ([`agents`](crate::agents)). It checks what kube-apiserver checks before it connects, in the same order
-//! and words (kubernetes' `pkg/registry/core/pod/strategy.go` and its neighbours), so that a client learns what is wrong with its
-//! request. What is right with it ends where the connection would begin.
+//! This server runs no containers and connects to no node, but calls the agents of nodes that are in its process
+//! ([`agents`](crate::agents)). It makes the same checks as kube-apiserver before a connection, in the same order and
+//! with the same messages (kubernetes' `pkg/registry/core/pod/strategy.go` and its neighbours), so that a client learns
+//! what is wrong with its request. A valid request fails where the connection would begin.
 
 mod location;
 mod options;
@@ -26,7 +27,8 @@ use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
 /// Carries out a request on a subresource that streams.
 ///
 /// # Errors
-/// With the answer for the client. Without an agent nothing can be streamed, so only the logs of a pod without a node succeed: there are none.
+/// With the answer for the client. Without an agent nothing can be streamed, so only the logs of a pod without a node
+/// succeed, with an empty answer.
 pub(super) async fn handle(
     cx: &mut Context<'_>,
     subresource: &Subresource,
@@ -43,7 +45,7 @@ pub(super) async fn handle(
     if !subresource.verbs.contains(&verb) {
         return Err(Failure::method_not_allowed());
     }
-    // Logs are read; to everything else one connects.
+    // Logs are read; all other streams are connections, which pass admission.
     if &*subresource.name != "log" {
         let mut options = options::read(cx, subresource);
         admission::connect(cx.state, &mut cx.operation, &mut options).await?;
@@ -83,7 +85,7 @@ async fn logs(cx: &Context<'_>) -> Result<Answer, Failure> {
     to_agent(cx, &pod, &Method::GET, format!("{path}?{}", log_query(cx))).await
 }
 
-/// The options of a log, which have been checked, for the agent of a node.
+/// The checked options of a log, as a query for the agent of a node.
 fn log_query(cx: &Context<'_>) -> String {
     let mut pairs = Vec::new();
     for name in ["previous", "timestamps"] {
@@ -103,14 +105,14 @@ fn log_query(cx: &Context<'_>) -> String {
     pairs.join("&")
 }
 
-/// Where the agent of a node is asked for something of the pod, or of a container of it.
+/// The agent's path for an action on the pod, or on a container of it.
 fn agent_path(cx: &Context<'_>, what: &str, container: Option<&str>) -> String {
     let (namespace, name) = (cx.operation.namespace().unwrap_or_default(), cx.operation.name());
     let container = container.map(|container| format!("/{container}")).unwrap_or_default();
     format!("/{what}/{namespace}/{name}{container}")
 }
 
-/// Asks the agent of the pod's node, if it is in this process.
+/// Sends a request to the agent of the pod's node, if it is in this process.
 async fn to_agent(cx: &Context<'_>, pod: &Value, method: &Method, path: String) -> Result<Answer, Failure> {
     if let Some(node) = node_of(pod)
         && let Some(answer) = agents::ask(cx.state, node, method.clone(), path).await
@@ -120,7 +122,7 @@ async fn to_agent(cx: &Context<'_>, pod: &Value, method: &Method, path: String) 
     Err(to_node(cx, pod).await)
 }
 
-/// What is wrong with the options of a log.
+/// The validation errors of a log's options.
 fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
     let number = |name: &str| match cx.query.non_empty(name) {
         None => Ok(None),
@@ -153,14 +155,14 @@ fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
         faults.push(Error::not_supported(&Path::new("stream"), stream, &["All", "Stderr", "Stdout"]));
     }
     if stream != "All" && lines.is_some() {
-        // The words are those of kube-apiserver.
+        // The message is kube-apiserver's.
         let why = "`tailLines` and specific `stream` are mutually exclusive for now";
         faults.push(Error::forbidden(&Path::root(), why));
     }
     Ok(faults)
 }
 
-/// The container that the request names, or the only one there is, which must be one of the pod's.
+/// The container that the request names, which must be one of the pod's, or else the pod's only one.
 fn container<'a>(cx: &'a Context<'_>, pod: &'a Value) -> Result<&'a str, Failure> {
     let name = cx.operation.name();
     let list = |list: &str| at(pod, &["spec", list]).and_then(Value::as_array).into_iter().flatten();
@@ -179,7 +181,7 @@ fn container<'a>(cx: &'a Context<'_>, pod: &'a Value) -> Result<&'a str, Failure
     Err(Failure::bad_request(why))
 }
 
-/// Why there is no way to the node of a pod.
+/// The failure to connect to the node of a pod.
 async fn to_node(cx: &Context<'_>, pod: &Value) -> Failure {
     match node_of(pod) {
         Some(node) => to_kubelet(cx, node, "").await,
@@ -191,9 +193,9 @@ fn node_of(pod: &Value) -> Option<&str> {
     str_at(pod, &["spec", "nodeName"]).filter(|node| !node.is_empty())
 }
 
-/// Why there is no way to the agent of a node, or to a port of it.
+/// The failure to connect to the agent of a node, or to a port of it.
 async fn to_kubelet(cx: &Context<'_>, name: &str, port: &str) -> Failure {
-    /// The types of addresses by which a node's agent is asked, the best one first.
+    /// The types of a node's addresses, in the order of preference.
     const ADDRESSES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
     let node = match stored(cx, "nodes", &ObjectKey::cluster(name)).await {
         Ok(node) => node,
@@ -213,7 +215,7 @@ async fn to_kubelet(cx: &Context<'_>, name: &str, port: &str) -> Failure {
     no_connection(str_at(address, &["address"]).unwrap_or_default(), port)
 }
 
-/// Why there is no way to a port of a pod.
+/// The failure to connect to a port of a pod.
 async fn to_pod(cx: &Context<'_>) -> Failure {
     let found = async {
         let location = Location::parse("pod", cx.operation.name())?;
@@ -235,7 +237,7 @@ async fn to_pod(cx: &Context<'_>) -> Failure {
     }
 }
 
-/// Why there is no way to what is behind a service.
+/// The failure to connect to the endpoints of a service.
 async fn to_service(cx: &Context<'_>) -> Failure {
     let found = async {
         let location = Location::parse("service", cx.operation.name())?;
@@ -263,7 +265,7 @@ async fn to_service(cx: &Context<'_>) -> Failure {
     }
 }
 
-/// What a client is told in the end.
+/// The failure of every connection after all checks.
 fn no_connection(address: &str, port: &str) -> Failure {
     let address = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
     Failure::internal(format!(

@@ -1,15 +1,15 @@
-//! How the server's seats are divided among priority levels: nominal limits by shares, and what is lent and borrowed.
+//! Divides the server's seats among priority levels: nominal limits by shares, and seats lent and borrowed.
 //!
-//! Pure arithmetic after KEP-1040. Every level has a nominal number of seats, its share of all. It lends a part of those that it
-//! does not use, and borrows what others lend, in proportion to demand.
+//! Pure arithmetic after KEP-1040. Every level has a nominal number of seats, its share of all. It lends a part of the
+//! seats that it does not use, and borrows seats that others lend, in proportion to demand.
 
-/// What a level's specification says about seats.
+/// The concurrency shares of a level's specification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Shares {
     pub(super) nominal: u32,
-    /// Of the nominal seats, 0 to 100.
+    /// The part of the nominal seats that may be lent, 0 to 100.
     pub(super) lendable_percent: u32,
-    /// Of the nominal seats; none for no limit.
+    /// The limit of borrowed seats as a part of the nominal ones; `None` for no limit.
     pub(super) borrowing_percent: Option<u32>,
 }
 
@@ -17,28 +17,28 @@ pub(super) struct Shares {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Bounds {
     pub(super) nominal: u32,
-    /// What is left if everything lendable is lent.
+    /// The seats left if everything lendable is lent.
     pub(super) min: u32,
     pub(super) max: u32,
 }
 
-/// What a level needs, for the division.
+/// The demand of a level, from which seats are divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Need {
     pub(super) bounds: Bounds,
     pub(super) is_exempt: bool,
-    /// The most seats wanted at any time of the last period.
+    /// The peak of seats wanted in the last period.
     pub(super) high: u32,
     /// The smoothed demand.
     pub(super) demand: f64,
 }
 
-/// The limits of all levels, for the shares of each. `total` is the server's number of seats.
+/// The limits of all levels by their shares. `total` is the server's number of seats.
 pub(super) fn bounds(total: u32, shares: &[Shares]) -> Vec<Bounds> {
     let sum: u64 = shares.iter().map(|one| u64::from(one.nominal)).sum();
     let part = |of: u32, percent: u32| {
         let part = (f64::from(of) * f64::from(percent) / 100.0).round();
-        // A cast saturates.
+        // The cast saturates.
         part as u32
     };
     let one = |shares: &Shares| {
@@ -52,8 +52,8 @@ pub(super) fn bounds(total: u32, shares: &[Shares]) -> Vec<Bounds> {
     shares.iter().map(one).collect()
 }
 
-/// The current limits of all levels, for what each needs. A level gets at least its minimum, and what it used of its nominal
-/// seats lately; the rest is divided in proportion to demand.
+/// The current limits of all levels by their demand. A level gets at least its minimum, and the nominal seats that it
+/// used lately; the rest is divided in proportion to demand.
 pub(super) fn divide(needs: &[Need]) -> Vec<u32> {
     let total: f64 = needs.iter().map(|need| f64::from(need.bounds.nominal)).sum();
     let lower = |need: &Need| {
@@ -68,7 +68,7 @@ pub(super) fn divide(needs: &[Need]) -> Vec<u32> {
     let seats: Box<dyn Fn(&Need) -> f64> = if rest <= min_sum {
         Box::new(|need| f64::from(need.bounds.min))
     } else if rest <= lower_sum {
-        // Even what was used lately is not there for all: each gets the same part of it.
+        // There are not enough seats for all recent use: each level gets the same part of its own.
         let part = (rest - min_sum) / (lower_sum - min_sum);
         Box::new(move |need| f64::from(need.bounds.min) + part * (lower(need) - f64::from(need.bounds.min)))
     } else {
@@ -85,7 +85,8 @@ fn upper(need: &Need, lower: f64) -> f64 {
     f64::from(need.bounds.max).max(lower)
 }
 
-/// The factor at which `sum`, which grows with it, reaches what there is; or so large a factor that it no longer grows.
+/// The factor at which `sum`, which grows with it, reaches `available`; or a factor so large that the sum no longer
+/// grows.
 fn factor(available: f64, sum: impl Fn(f64) -> f64) -> f64 {
     const DOUBLINGS_MAX: u32 = 1100;
     const HALVINGS: u32 = 64;
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(divided, [40, 50, 10]);
     }
 
-    /// Whatever the needs, limits stay within their bounds and do not exceed what there is.
+    /// Whatever the needs, limits stay within their bounds and do not exceed the available seats.
     #[test]
     fn the_division_holds_its_bounds() {
         use rand::{Rng as _, SeedableRng as _};
@@ -174,7 +175,7 @@ mod tests {
                 assert!(*seats <= need.bounds.max.max(need.bounds.nominal), "seed {seed}: {seats} of {need:?}");
             }
             let nominal: u32 = bounds.iter().map(|bounds| bounds.nominal).sum();
-            // Each level is rounded by itself.
+            // Each level is rounded on its own.
             assert!(divided.iter().sum::<u32>() <= nominal + divided.len() as u32, "seed {seed}: {divided:?}");
         }
     }

@@ -1,10 +1,10 @@
-//! What is counted of the requests of one FlowSchema at its priority level. Atomic, since every request counts itself.
+//! Counters of the requests of one FlowSchema at its priority level. Atomic, since every request counts itself.
 
 use crate::flowcontrol::queues::Reason;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The upper bounds of the buckets in seconds, as kube-apiserver has them.
+/// The upper bounds of the buckets in seconds, those of kube-apiserver.
 pub(super) const BOUNDS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
 /// The reasons, in the order of [`Counts::rejected`].
@@ -17,17 +17,17 @@ pub(super) struct Counts {
     pub(super) waiting: AtomicI64,
     pub(super) executing: AtomicI64,
     pub(super) seats: AtomicI64,
-    /// How long requests waited that were then executed.
+    /// The waiting times of requests that were then executed.
     pub(super) waited: Histogram,
-    /// How long requests waited that were then rejected.
+    /// The waiting times of requests that were then rejected.
     pub(super) waited_in_vain: Histogram,
     pub(super) executed: Histogram,
 }
 
-/// Durations by bucket.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
-    /// Not summed up; the last one is for what exceeds every bound.
+    /// Counts by bucket, not cumulative; the last bucket is for values above every bound.
     counts: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }
@@ -44,7 +44,7 @@ impl Counts {
         }
     }
 
-    /// Rejections by reason, those that there were.
+    /// The number of rejections by reason, for reasons that have occurred.
     pub(super) fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = REASONS.iter().zip(&self.rejected);
         counts.map(|(reason, count)| (reason.as_str(), count.load(Ordering::Relaxed))).filter(|(_, n)| *n > 0)
@@ -52,7 +52,7 @@ impl Counts {
 }
 
 impl Histogram {
-    /// A value on a bound belongs to the bucket below it.
+    /// Counts a duration. A value on a bound belongs to the bucket below it.
     pub(super) fn observe(&self, duration: Duration) {
         let seconds = duration.as_secs_f64();
         let bucket = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());

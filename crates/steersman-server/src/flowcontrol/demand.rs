@@ -1,7 +1,7 @@
-//! How many seats a priority level would have used, over time: what the level may borrow is computed from it.
+//! The number of seats that a priority level would have used, over time: its borrowing is computed from that.
 //!
-//! [`Demand`] integrates the number over a period; [`Smoothed`] follows the periods, quickly upwards and slowly downwards, as
-//! apiserver's `flowcontrol` does.
+//! [`Demand`] integrates the number over a period; [`Smoothed`] follows the periods, quickly upwards and slowly
+//! downwards, as apiserver's `flowcontrol` does.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ pub(super) struct Demand {
     square: f64,
 }
 
-/// What a period showed.
+/// The demand of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Period {
     pub(super) high: u32,
@@ -29,7 +29,7 @@ pub(super) struct Period {
     pub(super) deviation: f64,
 }
 
-/// The demand as the periods so far show it.
+/// The smoothed demand of the periods so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Smoothed {
     pub(super) last: Period,
@@ -95,7 +95,7 @@ mod tests {
         demand.set(4, at(5));
         let period = demand.end_period(at(10));
         assert_eq!((period.high, period.average, period.deviation), (4, 2.0, 2.0));
-        // The next period begins with what there is.
+        // The next period begins with the current value.
         assert_eq!(demand.end_period(at(20)), Period { high: 4, average: 4.0, deviation: 0.0 });
     }
 

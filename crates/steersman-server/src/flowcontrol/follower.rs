@@ -1,8 +1,8 @@
-//! Keeps priority and fairness in step with the FlowSchemas and PriorityLevelConfigurations in the store.
+//! Keeps priority and fairness up to date with the FlowSchemas and PriorityLevelConfigurations in the store.
 //!
 //! One task reads all of them again when one has changed: there are few, and changes are rare. It writes the condition
-//! `Dangling` of a schema whose level does not exist, and divides the seats anew every ten seconds. What it cannot read it
-//! leaves out and logs; the mandatory levels and schemas are in force in any case.
+//! `Dangling` of a schema whose level does not exist, and divides the seats again every ten seconds. Unreadable objects
+//! are left out and logged; the mandatory levels and schemas are in force in any case.
 
 use steersman_kinds::catalog::Verb;
 use crate::flowcontrol::{FlowControl, spec};
@@ -25,9 +25,9 @@ const VERSION: &str = "v1";
 const SCHEMAS: &str = "flowschemas";
 const LEVELS: &str = "prioritylevelconfigurations";
 
-/// How often the seats are divided anew.
+/// The interval at which seats are divided again.
 const DIVISION_INTERVAL: Duration = Duration::from_secs(10);
-/// How long after a failure it is retried.
+/// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// The most statuses written at a time, so that they share commits of the store.
 const WRITES_AT_A_TIME: usize = 64;
@@ -50,7 +50,7 @@ struct Follower {
 }
 
 impl Drop for Follower {
-    /// Nobody waits for what comes into force no more, however this ends.
+    /// Ends all waits for objects to come into force, however the task ends.
     fn drop(&mut self) {
         self.control.progress().end();
     }
@@ -83,7 +83,7 @@ impl Follower {
         }
     }
 
-    /// Waits for changes, and returns when one has come, or when the server stops.
+    /// Waits until an object has changed, or until the server stops.
     async fn follow(&self, watchers: [Watcher; 2], division: &mut tokio::time::Interval) {
         let [mut schemas, mut levels] = watchers;
         loop {
@@ -99,7 +99,7 @@ impl Follower {
 
     async fn note<T>(&self, changed: Result<T, WatchError>) {
         if let Err(WatchError::Closed) = changed {
-            // The store is closed before the server stops only if it is given up.
+            // The store is closed before the server stops only if the server is being abandoned.
             self.state.stopping().await;
         }
     }
@@ -115,7 +115,7 @@ impl Follower {
         let readable = read(&levels.objects, spec::Level::read);
         let names: BTreeSet<Box<str>> = readable.iter().map(|level| level.name.clone()).collect();
         self.control.apply(readable, read(&schemas.objects, spec::Schema::read));
-        // A watch from here sees the statuses as changes, which are read once more and found to be right.
+        // A watch from here sees the written statuses as changes; they are read once more and found to be right.
         let revision = revision.min(schemas.revision).min(levels.revision);
         self.control.progress().report(revision);
         let updates: Vec<_> = schemas.objects.iter().map(|schema| self.update_status(schema, &names)).collect();
@@ -123,7 +123,7 @@ impl Follower {
         Ok(revision)
     }
 
-    /// Writes the condition `Dangling` of a schema, if it is not what it should be.
+    /// Writes the condition `Dangling` of a schema, unless it is already right.
     async fn update_status(&self, object: &Object, levels: &BTreeSet<Box<str>>) {
         let Ok(schema) = spec::Schema::read(object) else { return };
         let is_dangling = !levels.contains(&schema.level) && !matches!(&*schema.level, spec::EXEMPT | spec::CATCH_ALL);
@@ -139,7 +139,7 @@ impl Follower {
         system.attributes.subresource = Some("status");
         let assign = |schema_now: &mut Value| {
             let level = value::str_at(schema_now, &["spec", "priorityLevelConfiguration", "name"]).unwrap_or_default();
-            // One that names another level by now is looked at again, since it has changed.
+            // A schema that names another level by now has changed, so it is examined again.
             if level == &*schema.level
                 && let Some(changed) = with_condition(schema_now, &schema.level, is_dangling, &now)
             {
@@ -149,7 +149,7 @@ impl Follower {
         };
         match registry::write(&self.state, &mut system, &Change::Assign(&assign)).await {
             Ok(_) => {}
-            // It was deleted meanwhile.
+            // It was deleted in the meantime.
             Err(failure) if failure.code() == 404 => {}
             Err(failure) => {
                 let message = &failure.status.message;
@@ -159,7 +159,7 @@ impl Follower {
     }
 }
 
-/// Where the resources are stored whose progress [`FlowControl::progress`] is.
+/// The storage of the resources that [`FlowControl::progress`] is about.
 pub(crate) fn resources() -> [GroupResource; 2] {
     [SCHEMAS, LEVELS].map(storage)
 }
@@ -176,7 +176,7 @@ fn read<T>(objects: &[Arc<Object>], read: impl Fn(&Object) -> Result<T, String>)
     objects.iter().filter_map(one).collect()
 }
 
-/// The schema with the condition `Dangling`; none if it has that already.
+/// The schema with the condition `Dangling`; `None` if it already has it.
 fn with_condition(schema: &Value, level: &str, is_dangling: bool, now: &str) -> Option<Value> {
     let (status, reason, end) = match is_dangling {
         true => ("True", "NotFound", "but there is no such object"),

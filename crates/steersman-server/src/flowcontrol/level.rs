@@ -1,7 +1,8 @@
-//! A priority level while requests pass it: the state machine of its [`Queues`] behind one short lock, and tasks that wait.
+//! A priority level at work: the state machine of its [`Queues`] behind one short lock, and tasks that wait.
 //!
-//! A request that is let in holds a [`Seat`]. Dropping it returns the seats, whatever happened to the request: an answer, a
-//! panic, a timeout, or a client that went away. One that waits holds a [`Ticket`], which gives up the place when it is dropped.
+//! An admitted request holds a [`Seat`]. Dropping it returns the seats, whatever happened to the request: an answer, a
+//! panic, a timeout, or a disconnected client. A waiting request holds a [`Ticket`], which gives up the place when it
+//! is dropped.
 
 use crate::flowcontrol::counts::Counts;
 use crate::flowcontrol::demand::{Period, Smoothed};
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) name: Box<str>,
-    /// The lock is held for one step of the state machine. Nothing else is locked meanwhile.
+    /// Locked for one step of the state machine. Nothing else is locked in the meantime.
     queues: Mutex<Queues<oneshot::Sender<Instant>>>,
     /// The most seats of one request.
     seats_max: AtomicU32,
@@ -54,7 +55,7 @@ struct Ticket {
     id: Id,
     work: Work,
     arrived: Instant,
-    /// What is reported if it is dropped; none once the request has its seats.
+    /// The reason that is reported if it is dropped; `None` when the request has its seats.
     reason: Option<Reason>,
 }
 
@@ -75,10 +76,10 @@ impl Level {
         self.seats_max.load(Ordering::Relaxed)
     }
 
-    /// Lets a request in, at once or when it is its turn, but never later than after `wait_max`.
+    /// Admits a request, at once or when it is its turn, but never later than after `wait_max`.
     ///
     /// # Errors
-    /// With the reason for which it is rejected.
+    /// With the reason of the rejection.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
@@ -121,7 +122,8 @@ impl Level {
                         drop(ticket);
                         Ok(seat(place, began))
                     }
-                    // The ticket is still in the queue, or was started at this very moment: dropping it does for both.
+                    // The ticket is still in the queue, or was started at this very moment: dropping it handles both
+                    // cases.
                     Ok(Err(_)) | Err(_) => {
                         ticket.reason = Some(Reason::TimeOut);
                         Err(Reason::TimeOut)
@@ -173,7 +175,7 @@ impl Level {
         }
     }
 
-    /// Wakes the requests that there is room for.
+    /// Wakes the waiting requests that now have room.
     fn wake_next(self: &Arc<Level>, now: Instant) {
         loop {
             let (next, wake_at) = {
@@ -181,7 +183,7 @@ impl Level {
                 (queues.next(now), queues.wake_at())
             };
             match next {
-                // A receiver that is gone belongs to a ticket that is being dropped, which returns the seats.
+                // If the receiver is gone, its ticket is being dropped, which returns the seats.
                 Some(waiting) => drop(waiting.send(now)),
                 None => {
                     if let Some(at) = wake_at {
@@ -193,7 +195,7 @@ impl Level {
         }
     }
 
-    /// Wakes those that wait when seats that are kept become free. There is at most one such task for a level.
+    /// Wakes waiting requests when kept seats become free. There is at most one such task for a level.
     fn wake_later(self: &Arc<Level>, at: Instant) {
         if self.has_timer.swap(true, Ordering::AcqRel) {
             return;
@@ -237,7 +239,7 @@ impl Drop for Ticket {
     }
 }
 
-/// A level with what the division of seats knows about it.
+/// A level with its demand, for the division of seats.
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) level: Arc<Level>,

@@ -1,13 +1,14 @@
-//! The requests of one priority level, executing and waiting: a state machine without locks, tasks or a clock of its own.
+//! The requests of one priority level, executing and waiting: a state machine without locks, tasks or a clock.
 //!
-//! A level has a limit of seats. A request that finds no room waits in a queue, chosen by shuffle sharding: its flow is dealt a
-//! hand of the level's queues, and the one with the least work takes it. A flow that floods fills its own hand, and any other
-//! flow most likely has a queue that it does not share.
+//! A level has a limit of seats. A request that finds no free seat waits in a queue, chosen by shuffle sharding: its
+//! flow is dealt a hand of the level's queues, and the one with the least work takes the request. A flow that floods
+//! fills its own hand, and any other flow most likely has a queue that it does not share.
 //!
-//! Queues are served by fair queueing, as apiserver's `flowcontrol/fairqueuing` does it, counted in seat-seconds. Virtual time
-//! passes at the rate at which every active queue is served. The request that would finish first in virtual time is next; when
-//! it starts, its queue is charged for a guessed duration, and the charge is corrected when it ends. A queue exists only while
-//! requests wait or execute in it, so the cost does not depend on the number of queues configured.
+//! Queues are served by fair queueing, as in apiserver's `flowcontrol/fairqueuing`, counted in seat-seconds. Virtual
+//! time passes at the rate at which every active queue is served. The request that would finish first in virtual time
+//! is next; when it starts, its queue is charged for a guessed duration, and the charge is corrected when it ends. A
+//! queue exists only while requests wait or execute in it, so the cost does not depend on the number of configured
+//! queues.
 
 use crate::flowcontrol::demand::{Demand, Period};
 use crate::flowcontrol::work::{Work, guess_seconds};
@@ -18,74 +19,74 @@ use tokio::time::Instant;
 /// The largest hand; beyond 20 cards a hash has too few bits to deal from as many queues.
 const HAND_MAX: usize = 32;
 
-/// What happens to requests beyond the limit.
+/// The treatment of requests beyond the limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Policy {
     /// There is no limit.
     Exempt,
-    /// They wait.
+    /// Requests beyond the limit wait.
     Queue(Queueing),
-    /// They are rejected.
+    /// Requests beyond the limit are rejected.
     Reject,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Queueing {
     pub(super) queues: u32,
-    /// Queues that a flow may use.
+    /// The number of queues that a flow may use.
     pub(super) hand: u32,
-    /// Requests that may wait in one queue.
+    /// The most requests that may wait in one queue.
     pub(super) length_max: usize,
 }
 
-/// Why a request is rejected.
+/// The reason why a request is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Reason {
-    /// Its client went away while it waited.
+    /// Its client disconnected while it waited.
     Cancelled,
     /// The level does not queue.
     ConcurrencyLimit,
     QueueFull,
-    /// It waited for too long.
+    /// It waited too long.
     TimeOut,
 }
 
-/// What becomes of a request that arrives.
+/// The result of a request's arrival.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Arrival {
     /// It executes.
     Executing(Place),
     Rejected(Reason),
-    /// It waits until [`Queues::next`] returns what it has left to wake it by.
+    /// It waits until [`Queues::next`] returns the value that wakes it.
     Waiting(Place, Id),
 }
 
-/// Where a request is accounted: its queue, if its level has queues.
+/// The queue to which a request is accounted; `None` if its level has no queues.
 pub(super) type Place = Option<u32>;
 
-/// A request that waits.
+/// The id of a waiting request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Id(u64);
 
-/// The requests of a level. `W` is what a waiting request is woken by.
+/// The requests of a level. `W` wakes a waiting request.
 #[derive(Debug)]
 pub(super) struct Queues<W> {
     policy: Policy,
-    /// In seats.
+    /// The level's seats.
     limit: u32,
-    /// Those in which requests wait or execute.
+    /// The queues in which requests wait or execute.
     active: BTreeMap<u32, Queue<W>>,
-    /// Seats kept after the end of their requests, and until when.
+    /// Seats kept after the end of their requests, and the time until which they are kept.
     kept: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// Of executing requests, and kept ones.
+    /// The seats of executing requests and those kept after their end.
     seats_in_use: u32,
     seats_waiting: u32,
     n_executing: usize,
     n_waiting: usize,
-    /// Seat-seconds that each active queue has been offered.
+    /// The seat-seconds that each active queue has been offered.
     virtual_time: f64,
     advanced_at: Instant,
-    /// The queue whose request started last: among equals those after it go first.
+    /// The queue whose request started last: among equal queues those after it go first.
     last: u32,
     next_id: u64,
     demand: Demand,
@@ -96,9 +97,9 @@ struct Queue<W> {
     waiting: VecDeque<Waiting<W>>,
     n_executing: usize,
     seats_in_use: u32,
-    /// Guessed seat-seconds of those that wait.
+    /// The guessed seat-seconds of the waiting requests.
     work_waiting: f64,
-    /// The virtual time at which its next request starts.
+    /// The virtual time at which the next request starts.
     next_start: f64,
 }
 
@@ -111,7 +112,7 @@ struct Waiting<W> {
 }
 
 impl Reason {
-    /// As the label of a metric.
+    /// The value of the metric's label.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Reason::Cancelled => "cancelled",
@@ -143,8 +144,8 @@ impl<W> Queues<W> {
         }
     }
 
-    /// Takes a request in. `flow` is the hash of its flow; `wake` is called only if it waits. Afterwards [`Queues::next`] is to
-    /// be called until it returns none.
+    /// Adds a request. `flow` is the hash of its flow; `wake` is called only if it waits. Afterwards the caller must
+    /// call [`Queues::next`] until it returns `None`.
     pub(super) fn arrive(&mut self, flow: u64, work: Work, now: Instant, wake: impl FnOnce() -> W) -> Arrival {
         self.advance(now);
         let queueing = match self.policy {
@@ -183,13 +184,13 @@ impl<W> Queues<W> {
         Arrival::Waiting(Some(number), id)
     }
 
-    /// Starts the waiting request that is next, if there is room for it, and returns what wakes it.
+    /// Starts the next waiting request, if there is room for it, and returns the value that wakes it.
     pub(super) fn next(&mut self, now: Instant) -> Option<W> {
         self.advance(now);
         if self.n_waiting == 0 {
             return None;
         }
-        // In round-robin order, so that among equals none is always the first.
+        // Round robin, so that none of several equal queues is always first.
         let after = self.active.range(self.last.saturating_add(1)..);
         let in_turn = after.chain(self.active.range(..=self.last));
         let finishes = in_turn.filter_map(|(number, queue)| {
@@ -211,7 +212,8 @@ impl<W> Queues<W> {
         Some(head.wake)
     }
 
-    /// Ends a request that executed since `began`. Afterwards [`Queues::next`] is to be called until it returns none.
+    /// Ends a request that executed since `began`. Afterwards the caller must call [`Queues::next`] until it returns
+    /// `None`.
     pub(super) fn finish(&mut self, place: Place, work: Work, began: Instant, now: Instant) {
         self.advance(now);
         self.seats_in_use -= work.seats;
@@ -231,7 +233,7 @@ impl<W> Queues<W> {
         self.note_demand(now);
     }
 
-    /// Removes a request that waits. False if it does not wait any more: then it executes.
+    /// Removes a waiting request. False if it no longer waits: then it executes.
     pub(super) fn cancel(&mut self, place: Place, id: Id, now: Instant) -> bool {
         self.advance(now);
         let Some(queue) = place.and_then(|number| self.active.get_mut(&number)) else { return false };
@@ -243,12 +245,13 @@ impl<W> Queues<W> {
         true
     }
 
-    /// When [`Queues::next`] must be called although nothing happens: seats that are kept become free, and a request waits.
+    /// The time at which [`Queues::next`] must be called even if nothing else happens: kept seats become free while a
+    /// request waits.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.kept.peek().filter(|_| self.n_waiting > 0).map(|Reverse((until, _))| *until)
     }
 
-    /// Changes the policy. Requests that wait stay where they are.
+    /// Changes the policy. Waiting requests stay in their queues.
     pub(super) fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
     }
@@ -278,18 +281,18 @@ impl<W> Queues<W> {
         self.active.len()
     }
 
-    /// The demand since the last call.
+    /// Ends a period and returns its demand.
     pub(super) fn end_period(&mut self, now: Instant) -> Period {
         self.advance(now);
         self.demand.end_period(now)
     }
 
-    /// A request for more seats than there are executes alone.
+    /// Whether a request may start. One that wants more seats than the limit executes alone.
     fn has_room(&self, seats: u32) -> bool {
         self.policy == Policy::Exempt || self.seats_in_use == 0 || self.seats_in_use + seats <= self.limit
     }
 
-    /// Lets virtual time pass, and returns seats that were kept long enough.
+    /// Advances virtual time, and frees seats that were kept long enough.
     fn advance(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.advanced_at);
         if !passed.is_zero() {
@@ -305,7 +308,7 @@ impl<W> Queues<W> {
         }
     }
 
-    /// Seats that each active queue is offered.
+    /// The rate of seats offered to each active queue.
     fn rate(&self) -> f64 {
         if self.active.is_empty() {
             return 0.0;
@@ -320,8 +323,8 @@ impl<W> Queues<W> {
         self.n_executing += 1;
         let virtual_time = self.virtual_time;
         if let Some(queue) = place.and_then(|number| self.active.get_mut(&number)) {
-            // A queue gets no credit for time in which it had nothing to do. What it has been charged in advance for requests
-            // that still execute is no lead either.
+            // A queue gets no credit for time in which it was idle. Nor does its advance charge for requests that still
+            // execute give it a lead.
             let charged = f64::from(queue.seats_in_use) * guess_seconds();
             queue.next_start = queue.next_start.max(virtual_time + charged) + work.guessed_seconds();
             queue.seats_in_use += work.seats;
@@ -361,7 +364,7 @@ impl<W> Queues<W> {
         })
     }
 
-    /// The queue with the least work of those that a flow may use.
+    /// The queue with the least work among those that a flow may use.
     fn choose(&self, flow: u64, queueing: Queueing) -> u32 {
         let mut chosen: Option<(u32, f64)> = None;
         deal(flow, queueing.queues, queueing.hand, |number| {
@@ -377,14 +380,15 @@ impl<W> Queues<W> {
     }
 }
 
-/// Deals a hand of different numbers below `queues`, the same for the same hash, and any with the same probability.
+/// Deals a hand of different numbers below `queues`. A hash always gives the same hand, and all hands are equally
+/// likely.
 fn deal(hash: u64, queues: u32, hand: u32, mut take: impl FnMut(u32)) {
-    // Ascending.
+    // The dealt numbers, ascending.
     let mut dealt = [0_u32; HAND_MAX];
     let n_cards = usize::try_from(hand.min(queues)).map_or(HAND_MAX, |hand| hand.min(HAND_MAX));
     let mut hash = hash;
     for (n_dealt, left) in (0..n_cards).zip((1..=queues).rev()) {
-        // The card's place among those that are left, which is below `left`.
+        // The index of the card among the remaining ones, which is below `left`.
         let mut card = (hash % u64::from(left)) as u32;
         hash /= u64::from(left);
         let mut at = 0;

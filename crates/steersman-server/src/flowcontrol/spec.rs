@@ -1,21 +1,22 @@
-//! FlowSchemas and PriorityLevelConfigurations as they are stored, and the ones that are in force even if nobody stored them.
+//! FlowSchemas and PriorityLevelConfigurations in their stored form, and the mandatory ones, which apply even if they
+//! are not stored.
 
 use crate::flowcontrol::concurrency::Shares;
 use crate::flowcontrol::queues::{Policy, Queueing};
 use serde::Deserialize;
 use steersman_machinery::Object;
 
-/// The level and schema that let everything in.
+/// The level and schema that admit everything.
 pub(super) const EXEMPT: &str = "exempt";
-/// The level and schema for what no other schema matches.
+/// The level and schema of requests that match no other schema.
 pub(super) const CATCH_ALL: &str = "catch-all";
 
-/// What stands for everything in a list.
+/// The item of a list that matches everything.
 pub(super) const ANY: &str = "*";
 
-/// The precedence of a schema that does not say one.
+/// The precedence of a schema that names none.
 const PRECEDENCE: i64 = 1000;
-/// The shares of a level that does not say how many.
+/// The shares of a level that names none.
 const SHARES: u32 = 30;
 const CATCH_ALL_PRECEDENCE: i64 = 10_000;
 const CATCH_ALL_SHARES: u32 = 5;
@@ -46,7 +47,7 @@ pub(super) struct Schema {
     pub(super) rules: Vec<Rule>,
 }
 
-/// What tells the flows of a schema apart.
+/// The property by which the requests of a schema are divided into flows.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 pub(super) enum Distinguisher {
     ByNamespace,
@@ -61,7 +62,7 @@ pub(super) struct Rule {
     pub(super) non_resource_rules: Vec<NonResourceRule>,
 }
 
-/// Only the field that belongs to the kind counts.
+/// Only the field that belongs to the kind is used.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Subject {
@@ -181,7 +182,7 @@ impl Default for Queuing {
 // === impl Level ===
 
 impl Level {
-    /// Reads a stored object. One that is no valid configuration is reported as text.
+    /// Reads a stored object. Fails with a message if it is no valid configuration.
     pub(super) fn read(object: &Object) -> Result<Level, String> {
         let stored: StoredLevel = serde_json::from_slice(object.json()).map_err(|error| error.to_string())?;
         let StoredLevel { metadata, spec } = stored;
@@ -212,7 +213,7 @@ impl Level {
         Ok(Level { name, uid: metadata.uid, shares, policy })
     }
 
-    /// Those that are there even if they are not stored.
+    /// The levels that exist even if they are not stored.
     pub(super) fn mandatory() -> [Level; 2] {
         let level = |name: &str, nominal, policy| Level {
             name: name.into(),
@@ -231,7 +232,7 @@ fn shares(nominal: u32, lendable_percent: Option<u32>, borrowing_percent: Option
 // === impl Schema ===
 
 impl Schema {
-    /// Reads a stored object. One that is no valid schema is reported as text.
+    /// Reads a stored object. Fails with a message if it is no valid schema.
     pub(super) fn read(object: &Object) -> Result<Schema, String> {
         let stored: StoredSchema = serde_json::from_slice(object.json()).map_err(|error| error.to_string())?;
         let StoredSchema { metadata, spec } = stored;
@@ -245,7 +246,7 @@ impl Schema {
         })
     }
 
-    /// Those that are there even if they are not stored.
+    /// The schemas that exist even if they are not stored.
     pub(super) fn mandatory() -> [Schema; 2] {
         let any = || vec![ANY.to_owned()];
         let everything = |groups: &[&str]| Rule {

@@ -1,8 +1,8 @@
-//! Which FlowSchema a request belongs to: the rules of all schemas, compiled for lookups by user and group.
+//! Finds the FlowSchema of a request: the rules of all schemas, compiled for lookups by user and group.
 //!
-//! Rules are numbered in the order in which their schemas are tried. For each user name, service account and group that is named
-//! anywhere there is a set of rules as bits. A request looks up its name and its groups, and tries only the rules that it
-//! finds, the lowest first. So the cost depends on the groups of the user, hardly on the number of schemas.
+//! Rules are numbered in the order in which their schemas are tried. Each user name, service account and group that any
+//! rule names has a bit set of its rules. A request looks up its name and its groups, and tries only the rules that it
+//! finds, the lowest first. So the cost depends on the groups of the user, and hardly on the number of schemas.
 
 use crate::flowcontrol::counts::Counts;
 use crate::flowcontrol::level::Level;
@@ -22,7 +22,7 @@ const WORDS_INLINE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Schema {
     pub(super) name: Box<str>,
-    /// For the header; none where there is no stored object.
+    /// The value of the header; `None` if there is no stored object.
     pub(super) uid: Option<HeaderValue>,
     pub(super) level_uid: Option<HeaderValue>,
     pub(super) level: Arc<Level>,
@@ -34,18 +34,18 @@ pub(crate) struct Schema {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) schemas: Vec<Arc<Schema>>,
-    /// In the order of the schemas, with the position of the schema of each.
+    /// In the order of the schemas, each with the position of its schema.
     rules: Vec<(usize, Conditions)>,
     everyone: Bits,
     users: HashMap<Box<str>, Bits>,
-    /// Service accounts of a namespace, whatever their name.
+    /// Service accounts of a namespace, whatever their names.
     namespaces: HashMap<Box<str>, Bits>,
     groups: HashMap<Box<str>, Bits>,
-    /// Of the last resort.
+    /// The schema of requests that match no other.
     catch_all: Arc<Schema>,
 }
 
-/// What a rule says beside its subjects.
+/// The conditions of a rule beside its subjects.
 #[derive(Debug)]
 struct Conditions {
     resources: Vec<ResourceRule>,
@@ -90,7 +90,7 @@ impl Table {
         table
     }
 
-    /// The rules for a subject; empty if it is named for the first time.
+    /// The rules of a subject; empty if it is named for the first time.
     fn bits_of(&mut self, subject: Subject) -> Option<&mut Bits> {
         match subject.kind.as_str() {
             "Group" => match subject.group?.name {
@@ -191,7 +191,7 @@ fn has(list: &[String], wanted: &str) -> bool {
     list.iter().any(|one| one == ANY || one == wanted)
 }
 
-/// Whether a rule's path is that of a request: all, the very one, or one that ends in `/*` and is its beginning.
+/// Whether a rule's path covers that of a request: all paths, the same path, or a prefix that ends in `/*`.
 fn covers(url: &str, path: &str) -> bool {
     match url.strip_suffix('*') {
         Some("") => true,

@@ -1,41 +1,41 @@
-//! What a request is expected to take: how many seats of its priority level, and for how long.
+//! The expected work of a request: how many seats of its priority level it takes, and for how long.
 //!
-//! Follows apiserver's `flowcontrol/request`: a list takes seats by the number of objects that it looks at, a write also keeps
-//! seats for a moment after its end, while its event goes out to watchers. Everything else takes one seat.
+//! Follows apiserver's `flowcontrol/request`: a list takes seats by the number of objects that it reads, and a write
+//! keeps seats for a moment after its end, while its event goes out to watchers. Everything else takes one seat.
 
 use crate::query::Query;
 use std::time::Duration;
 
-/// The most seats that a single request takes, however much it does.
+/// The most seats of a single request.
 const SEATS_MAX: u32 = 10;
-/// The share of a level's seats that a single request may take.
+/// The largest share of a level's seats for a single request.
 const SEATS_SHARE_MAX: f64 = 0.15;
-/// Objects of a list for each seat.
+/// Objects of a list per seat.
 const OBJECTS_PER_SEAT: usize = 100;
-/// Watchers of a written object for each seat.
+/// Watchers of a written object per seat.
 const WATCHES_PER_SEAT: usize = 10;
-/// For how long a seat is kept for so many watchers. Upstream reckons with 5 ms; here a delivery costs about 6 us.
+/// The time for which [`WATCHES_PER_SEAT`] watchers keep a seat. Upstream assumes 5 ms; here a delivery costs about 6 us.
 const EVENT_DURATION: Duration = Duration::from_micros(100);
-/// How long a request takes, as long as that is not known.
+/// The assumed duration of a request until the real one is known.
 const DURATION_GUESS: Duration = Duration::from_millis(3);
 
-/// What a request takes.
+/// The expected work of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Work {
-    /// While it is carried out. At least one.
+    /// Seats while it is carried out. At least one.
     pub(crate) seats: u32,
-    /// Afterwards, for `final_duration`.
+    /// Seats afterwards, for `final_duration`.
     pub(crate) final_seats: u32,
     pub(crate) final_duration: Duration,
 }
 
-/// What a request does, as far as its work depends on it.
+/// The properties of a request that determine its work.
 pub(crate) enum Kind<'a> {
-    /// A list, or the initial events of a watch, of all objects of a resource. With the number of these objects.
+    /// A list, or the initial events of a watch, of a resource with this number of objects.
     List { query: &'a Query, n_objects: usize },
-    /// Anything that costs the same however many objects there are.
+    /// Any request whose cost does not depend on the number of objects.
     Other,
-    /// A write, with the number of watchers that may get its event.
+    /// A write, with the number of watchers that may receive its event.
     Write { n_watchers: usize },
 }
 
@@ -43,7 +43,7 @@ impl Work {
     /// One seat, and none afterwards.
     pub(crate) const ONE: Work = Work { seats: 1, final_seats: 0, final_duration: Duration::ZERO };
 
-    /// What a request takes of a level where one request may have so many seats.
+    /// The work of a request at a level where one request may take up to `seats_max` seats.
     pub(crate) fn estimate(kind: &Kind<'_>, seats_max: u32) -> Work {
         match kind {
             Kind::List { query, n_objects } => {
@@ -55,19 +55,19 @@ impl Work {
             Kind::Write { n_watchers } => {
                 let wanted = n_watchers.div_ceil(WATCHES_PER_SEAT);
                 let final_seats = bounded(wanted, seats_max);
-                // With fewer seats than wanted they are kept for longer, so that the product stays the same.
+                // With fewer seats than wanted, each is kept longer, so that the product stays the same.
                 let all = EVENT_DURATION.saturating_mul(u32::try_from(wanted).unwrap_or(u32::MAX));
                 Work { final_seats, final_duration: all / final_seats, ..Work::ONE }
             }
         }
     }
 
-    /// Seat-seconds before anything is known about this request.
+    /// Seat-seconds before the request's duration is known.
     pub(super) fn guessed_seconds(&self) -> f64 {
         f64::from(self.seats) * DURATION_GUESS.as_secs_f64() + self.final_seconds()
     }
 
-    /// Seat-seconds of a request that took so long.
+    /// Seat-seconds of a request with this duration.
     pub(super) fn seconds(&self, took: Duration) -> f64 {
         f64::from(self.seats) * took.as_secs_f64() + self.final_seconds()
     }
@@ -77,14 +77,14 @@ impl Work {
     }
 }
 
-/// The seconds for which a seat in use has been charged in advance.
+/// The seconds that each seat in use has been charged in advance.
 pub(super) fn guess_seconds() -> f64 {
     DURATION_GUESS.as_secs_f64()
 }
 
-/// The most seats of one request at a level with so many seats.
+/// The most seats of one request at a level with this many seats.
 pub(super) fn seats_max(level_seats: u32) -> u32 {
-    // At most ten, so the cast loses nothing.
+    // The value is at most ten, so the cast loses nothing.
     ((f64::from(level_seats) * SEATS_SHARE_MAX).ceil() as u32).clamp(1, SEATS_MAX)
 }
 
@@ -92,7 +92,7 @@ fn bounded(seats: usize, seats_max: u32) -> u32 {
     u32::try_from(seats).unwrap_or(u32::MAX).clamp(1, seats_max.max(1))
 }
 
-/// The objects that a list looks at. A page ends early, unless a selector keeps it from being filled.
+/// The number of objects that a list reads. A page ends early, unless a selector keeps it from being filled.
 fn objects_read(query: &Query, n_objects: usize) -> usize {
     let selects = ["fieldSelector", "labelSelector"].iter().any(|name| query.non_empty(name).is_some());
     match query.non_empty("limit").and_then(|limit| limit.parse::<usize>().ok()) {
@@ -122,7 +122,7 @@ mod tests {
         let write = |n_watchers, seats_max| Work::estimate(&Kind::Write { n_watchers }, seats_max);
         assert_eq!(write(9, 10), Work::ONE);
         assert_eq!(write(10, 10), Work { final_seats: 1, final_duration: EVENT_DURATION, ..Work::ONE });
-        // Fewer seats for longer: as many seat-seconds.
+        // Fewer seats for longer give the same seat-seconds.
         assert_eq!(write(1000, 10), Work { final_seats: 10, final_duration: EVENT_DURATION * 10, ..Work::ONE });
         assert_eq!(write(1000, 5), Work { final_seats: 5, final_duration: EVENT_DURATION * 20, ..Work::ONE });
     }

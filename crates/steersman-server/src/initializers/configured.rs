@@ -1,4 +1,4 @@
-//! What the InitializerConfigurations in the store say, compiled; and the task that follows them.
+//! The InitializerConfigurations of the store in compiled form, and the task that follows them.
 
 use crate::follower::{self, Followed, Progress};
 use crate::initializers::figures::Figures;
@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 /// The initializers of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Configured {
-    /// By the name of the configuration, in whose order initializers run.
+    /// By the name of the configuration. Initializers run in this order.
     configurations: RwLock<BTreeMap<Box<str>, Vec<Initializer>>>,
     progress: Progress,
-    /// Notified when an object begins or ends to wait.
+    /// Notified when an object begins or ceases to wait.
     pub(crate) changed: Notify,
     pub(crate) figures: Figures,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Configured {
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Initializer {
     name: Box<str>,
-    /// It cares about what any of them matches.
+    /// It initializes the objects that any of these rules matches.
     rules: Vec<Rule>,
     patience: Patience,
 }
@@ -43,26 +43,28 @@ struct Rule {
     resources: Vec<Box<str>>,
 }
 
-/// How long an object waits for an initializer, and what happens then.
+/// The time limit of an initializer, and the action when it has passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Patience {
     pub(crate) timeout: Duration,
     pub(crate) on_timeout: OnTimeout,
 }
 
-/// What happens to an object that has waited too long.
+/// The action when an object has waited too long.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OnTimeout {
-    /// It is deleted, and its creation fails.
+    /// The object is deleted, and its creation fails.
     Fail,
-    /// The initializer is passed over.
+    /// The initializer is skipped.
     Ignore,
 }
 
-/// Follows the configurations. When it is dropped, even by a panic, their writers fail instead of waiting for ever.
+/// Follows the configurations. When it is dropped, even by a panic, writers that wait for them fail instead of waiting
+/// for ever.
 struct Follow(Arc<Configured>);
 
-/// Puts the configurations of the store in force, and starts the task that keeps doing so until the server stops.
+/// Puts the configurations of the store in force, and starts the task that keeps them up to date until the server
+/// stops.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -74,7 +76,7 @@ pub(crate) fn follow(
     follower::start(store, Box::new(Follow(configured.clone())), stopping)
 }
 
-/// Where configurations are stored.
+/// The resource of the configurations.
 pub(crate) fn resource() -> GroupResource {
     GroupResource::new("admissionregistration.k8s.io", "initializerconfigurations")
 }
@@ -82,8 +84,8 @@ pub(crate) fn resource() -> GroupResource {
 // === impl Configured ===
 
 impl Configured {
-    /// The initializers that a new object waits for, in their order: those with a rule for its resource, and those that it asks for by
-    /// name.
+    /// The initializers that a new object waits for, in their order: those with a rule for its resource, and those that
+    /// it requests by name.
     pub(crate) fn names_for(&self, of: &ResourceAttributes<'_>, asked: &[String]) -> Vec<Box<str>> {
         let configurations = self.configurations.read();
         let mut names: Vec<Box<str>> = Vec::new();
@@ -97,26 +99,26 @@ impl Configured {
         names
     }
 
-    /// How long an object waits for an initializer. One that no configuration names has what is usual.
+    /// The time limit of an initializer; the default if no configuration names it.
     pub(crate) fn patience(&self, name: &str) -> Patience {
         let configurations = self.configurations.read();
         let found = configurations.values().flatten().find(|initializer| *initializer.name == *name);
         found.map(|initializer| initializer.patience).unwrap_or_default()
     }
 
-    /// The configurations with the names of their initializers.
+    /// The configurations, with the names of their initializers.
     pub(crate) fn configurations(&self) -> Vec<(Box<str>, Vec<Box<str>>)> {
         let configurations = self.configurations.read();
         let names = |initializers: &Vec<Initializer>| initializers.iter().map(|one| one.name.clone()).collect();
         configurations.iter().map(|(name, initializers)| (name.clone(), names(initializers))).collect()
     }
 
-    /// How far the configurations have been followed.
+    /// The progress of following the configurations.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Waits until what was written at a revision is in force; false if it no longer comes into force.
+    /// Waits until what was written at a revision is in force; false if it will never be.
     pub(crate) async fn wait_for(&self, revision: Revision) -> bool {
         self.progress.wait_for(revision).await
     }
@@ -134,7 +136,7 @@ impl Default for Patience {
 }
 
 impl OnTimeout {
-    /// As configurations and objects say it.
+    /// The spelling in configurations and objects.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             OnTimeout::Fail => "Fail",
@@ -150,7 +152,7 @@ impl OnTimeout {
 // === impl Initializer, Rule ===
 
 impl Initializer {
-    /// Those of a configuration.
+    /// The initializers of a configuration.
     fn read_all(configuration: &Object) -> Vec<Initializer> {
         let Ok(configuration) = serde_json::from_slice::<Value>(configuration.json()) else { return Vec::new() };
         let list = at(&configuration, &["initializers"]).and_then(Value::as_array);

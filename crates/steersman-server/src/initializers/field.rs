@@ -1,6 +1,6 @@
-//! The field `metadata.initializers` of an object: who is pending, whose turn it is, and which changes are allowed.
+//! The field `metadata.initializers` of an object: the pending initializers, whose turn it is, and the allowed changes.
 //!
-//! Texts of faults follow apimachinery's `api/validation` of Kubernetes 1.13.
+//! The messages of validation errors follow apimachinery's `api/validation` of Kubernetes 1.13.
 
 use crate::initializers::{ASKED_DOMAIN, ASKS, Configured, OnTimeout};
 use steersman_kinds::builtin::admission_registration::initializer::name_faults;
@@ -25,23 +25,23 @@ pub(crate) struct Turn {
     pub(crate) on_timeout: OnTimeout,
 }
 
-/// Whether the object has the field, if only as an empty one.
+/// Whether the object has the field, even if it is empty.
 pub(crate) fn is_given(object: &Value) -> bool {
     at(object, &INITIALIZERS).is_some_and(|initializers| !initializers.is_null())
 }
 
-/// The names of the initializers that are not done, the next one first.
+/// The names of the pending initializers, the next one first.
 pub(crate) fn pending(object: &Value) -> Vec<&str> {
     let list = at(object, &PENDING).and_then(Value::as_array);
     list.into_iter().flatten().map(|one| str_at(one, &["name"]).unwrap_or_default()).collect()
 }
 
-/// Why the object could not be initialized: a Status.
+/// The Status that says why the object could not be initialized.
 pub(crate) fn result(object: &Value) -> Option<&Value> {
     at(object, &RESULT).filter(|result| !result.is_null())
 }
 
-/// Whose turn it is, as the server has noted it.
+/// The initializer whose turn it is, as recorded by the server.
 pub(crate) fn turn(object: &Value) -> Option<Turn> {
     let current = at(object, &CURRENT)?;
     let time = |field| str_at(current, &[field])?.parse().ok();
@@ -53,20 +53,20 @@ pub(crate) fn turn(object: &Value) -> Option<Turn> {
     })
 }
 
-/// Removes the field if it has nothing pending and no result: the object is initialized.
+/// Removes the field if nothing is pending and there is no result: the object is initialized.
 pub(crate) fn normalize(object: &mut Value) {
     if is_given(object) && pending(object).is_empty() && result(object).is_none() {
         remove_at(object, &INITIALIZERS);
     }
 }
 
-/// Has the object wait for these, in this order.
+/// Makes the object wait for these initializers, in this order.
 pub(crate) fn set_pending(object: &mut Value, names: &[Box<str>]) {
     let pending: Vec<Value> = names.iter().map(|name| json!({"name": &**name})).collect();
     set_at(object, &INITIALIZERS, json!({"pending": pending}));
 }
 
-/// Removes the first of those that are pending.
+/// Removes the first pending initializer.
 pub(crate) fn pass_over(object: &mut Value) {
     if let Some(Value::Array(pending)) = object_at(object, &INITIALIZERS).and_then(|field| field.get_mut("pending"))
         && !pending.is_empty()
@@ -75,12 +75,12 @@ pub(crate) fn pass_over(object: &mut Value) {
     }
 }
 
-/// Says why the object could not be initialized.
+/// Sets the Status that says why the object could not be initialized.
 pub(crate) fn set_result(object: &mut Value, status: Value) {
     set_at(object, &RESULT, status);
 }
 
-/// Takes over what an object had before a change.
+/// Copies the field from the old object.
 pub(crate) fn carry(new: &mut Value, old: &Value) {
     match at(old, &INITIALIZERS) {
         Some(before) => {
@@ -92,8 +92,8 @@ pub(crate) fn carry(new: &mut Value, old: &Value) {
     }
 }
 
-/// Notes whose turn it is, and until when. Who was first before goes on with the time that he had; what a client says of this counts
-/// for nothing.
+/// Records whose turn it is, and until when. An initializer that was already first keeps its deadline; a client cannot
+/// change this.
 pub(crate) fn set_turn(new: &mut Value, old: Option<&Value>, configured: &Configured, now: Timestamp) {
     if !is_given(new) {
         return;
@@ -127,7 +127,7 @@ pub(crate) fn asked(object: &Value) -> Vec<String> {
     asks.filter_map(|(key, _)| key.strip_prefix(ASKS)).map(|short| format!("{short}{ASKED_DOMAIN}")).collect()
 }
 
-/// What is wrong with what the creator of an object says.
+/// The validation errors of the field in a new object.
 pub(crate) fn validate_create(object: &Value) -> Vec<Error> {
     let path = Path::new("metadata.initializers");
     let mut errors = validate_names(object, &path);
@@ -137,7 +137,7 @@ pub(crate) fn validate_create(object: &Value) -> Vec<Error> {
     errors
 }
 
-/// What is wrong with a change of the field. Both objects are normal.
+/// The validation errors of a change of the field. Both objects are normalized.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Error> {
     let path = Path::new("metadata.initializers");
     if !is_given(new) {
@@ -178,8 +178,8 @@ fn validate_names(object: &Value, path: &Path) -> Vec<Error> {
     errors
 }
 
-/// Who is pending goes from the front, since one that is not first has not run; and nobody joins, or two that add each other would
-/// keep the object for ever.
+/// Pending initializers are removed from the front only, since later ones have not run yet. None may be added, or two
+/// that add each other would keep the object for ever.
 fn validate_order(new: &[&str], old: &[&str], path: &Path) -> Option<Error> {
     if old.ends_with(new) {
         return None;

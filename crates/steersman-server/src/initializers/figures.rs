@@ -1,5 +1,5 @@
-//! What was counted of initializers, for Prometheus. Names come from configurations and from those who may initialize; beyond
-//! [`NAMES_MAX`] all others are counted under an empty one.
+//! Counters of initializers, for Prometheus. Names come from configurations and from users who may initialize; beyond
+//! [`NAMES_MAX`] further names are counted together under the empty name.
 
 use crate::initializers::{Configured, OnTimeout};
 use crate::metrics::histogram::Histogram;
@@ -16,21 +16,21 @@ const NAMES_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     by_name: Mutex<BTreeMap<Box<str>, Initializer>>,
-    /// Creations that wait.
+    /// The creations that are waiting now.
     creations: AtomicUsize,
 }
 
-/// A creation that waits. Counted until it is dropped.
+/// A waiting creation. Counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting(Arc<Configured>);
 
 #[derive(Debug, Default)]
 struct Initializer {
-    /// Objects that wait for it now.
+    /// The number of objects that wait for it now.
     pending: usize,
-    /// How long objects waited for it that do not any more.
+    /// The times that objects waited for it, counted at the end of each wait.
     duration: Histogram,
-    /// How often an object waited too long: for those that failed, and for those that went on without it.
+    /// The objects that waited too long: those that failed, and those that went on without it.
     failed: u64,
     ignored: u64,
 }
@@ -50,12 +50,12 @@ impl Drop for Waiting {
 }
 
 impl Figures {
-    /// An object has waited for an initializer for so long, and does not any more.
+    /// Counts an object that has finished waiting for an initializer.
     pub(crate) fn waited(&self, name: &str, duration: Duration) {
         self.with(name, |initializer| initializer.duration.observe(duration.as_secs_f64()));
     }
 
-    /// An object has waited too long.
+    /// Counts an object that has waited too long.
     pub(crate) fn timed_out(&self, name: &str, on_timeout: OnTimeout) {
         self.with(name, |initializer| match on_timeout {
             OnTimeout::Fail => initializer.failed += 1,
@@ -63,7 +63,7 @@ impl Figures {
         });
     }
 
-    /// How many objects wait for each initializer now. Those that are not named have none.
+    /// Sets the number of objects that wait for each initializer now. It is zero for initializers that are not named.
     pub(crate) fn set_pending<'n>(&self, pending: impl IntoIterator<Item = (&'n str, usize)>) {
         self.by_name.lock().values_mut().for_each(|initializer| initializer.pending = 0);
         for (name, n) in pending {
@@ -77,7 +77,7 @@ impl Figures {
         change(all.entry(if is_full { "" } else { name }.into()).or_default());
     }
 
-    /// As Prometheus reads them.
+    /// The counters in Prometheus' text format.
     pub(crate) fn exposition(&self) -> String {
         let mut text = Text::default();
         let creations = "steersman_initializer_waiting_creations";

@@ -37,13 +37,13 @@ pub(crate) struct Gauges {
     pub(crate) in_flight: InFlight,
     pub(crate) objects: Vec<ResourceCount>,
     pub(crate) store: StoreFigures,
-    /// How long conversions took.
+    /// The durations of conversions.
     pub(crate) conversions: Vec<(conversion_webhook::Labels, conversion_webhook::Seen)>,
-    /// None without an audit log.
+    /// `None` without an audit log.
     pub(crate) audit: Option<audit::Figures>,
 }
 
-/// Requests under way.
+/// The numbers of requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     pub(crate) mutating: usize,
@@ -67,7 +67,7 @@ pub(crate) struct StoreFigures {
 }
 
 impl Metrics {
-    /// Everything, as text.
+    /// All metrics as text.
     pub(crate) fn exposition(&self, gauges: &Gauges) -> String {
         let mut text = Text::default();
         let series = self.sorted();
@@ -99,8 +99,8 @@ impl Metrics {
         text.into_string()
     }
 
-    /// All series in a fixed order. A copy, since the map must not stay locked while the text is written: a request with new
-    /// labels would wait for that, and all other requests for it.
+    /// All series in a fixed order. A copy, since the map must not stay locked while the text is written: a request
+    /// with new labels would wait for the lock, and all other requests for that one.
     fn sorted(&self) -> Vec<(OwnedLabels, Arc<Series>)> {
         let series = self.series.read();
         let mut all: Vec<_> = series.iter().map(|(labels, series)| (labels.clone(), series.clone())).collect();
@@ -150,7 +150,7 @@ impl Metrics {
         let name = "apiserver_longrunning_requests";
         text.family(name, Type::Gauge, "Open watches.");
         for (labels, count) in &open {
-            // Upstream has no `dry_run` label here.
+            // Upstream's metric has no `dry_run` label.
             let labels: Vec<_> = pairs(labels).into_iter().filter(|(label, _)| *label != "dry_run").collect();
             text.value(name, &labels, count);
         }
@@ -214,7 +214,7 @@ fn store(text: &mut Text, store: &StoreFigures) {
         ("steersman_store_revision", "The newest revision.", store.revision),
         ("steersman_store_healthy", "1 while the store accepts writes.", u64::from(store.is_healthy)),
         ("steersman_store_oldest_revision", "History after this revision is kept.", store.oldest_revision),
-        // It falls again when such an entry is overwritten.
+        // A gauge, because it falls when such an entry is overwritten.
         (
             "steersman_store_unreadable_entries",
             "Stored entries that are not objects and are skipped.",
@@ -240,7 +240,7 @@ fn audited(text: &mut Text, figures: &audit::Figures) {
     }
 }
 
-/// The labels of a request in the order of their names.
+/// The labels of a request, sorted by name.
 fn pairs<'a>(labels: &Labels<'a>) -> Vec<(&'static str, &'a str)> {
     vec![
         ("component", "apiserver"),

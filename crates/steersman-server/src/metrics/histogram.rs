@@ -1,6 +1,6 @@
 //! A histogram of the durations of requests. Not synchronised: its owner holds a lock.
 
-/// The upper bounds of the buckets in seconds, as kube-apiserver has them for requests.
+/// The upper bounds of the buckets in seconds, those of kube-apiserver for requests.
 pub(crate) const BOUNDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
@@ -9,13 +9,13 @@ pub(crate) const BOUNDS: [f64; 23] = [
 /// The number of observations by duration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    /// By bucket, not summed up; the last one is for what exceeds every bound.
+    /// Counts by bucket, not cumulative; the last bucket is for values above every bound.
     counts: [u64; BOUNDS.len() + 1],
     sum: f64,
 }
 
 impl Histogram {
-    /// A value on a bound belongs to the bucket below it.
+    /// Counts a value. A value on a bound belongs to the bucket below it.
     pub(crate) fn observe(&mut self, value: f64) {
         let bucket = BOUNDS.iter().position(|bound| value <= *bound).unwrap_or(BOUNDS.len());
         self.counts[bucket] += 1;

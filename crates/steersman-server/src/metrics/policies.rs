@@ -1,11 +1,11 @@
-//! What admission policies did, under upstream's names.
+//! Counters of admission policies, under upstream's names.
 
 use crate::metrics::text::{Text, Type};
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// The most combinations of labels. What comes beyond is not counted: policies come and go, and their figures stay.
+/// The most combinations of labels. Further ones are not counted: policies come and go, and their counters stay.
 const SERIES_MAX: usize = 20_000;
 /// The upper bounds of the buckets in seconds.
 const BOUNDS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
@@ -17,7 +17,7 @@ pub(crate) struct Policies {
     validating: Series,
 }
 
-/// What an evaluation is counted under.
+/// The labels of an evaluation.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Figures<'a> {
     pub(crate) policy: &'a str,
@@ -27,7 +27,7 @@ pub(crate) struct Figures<'a> {
     pub(crate) outcome: Outcome,
 }
 
-/// How an evaluation ended.
+/// The outcome of an evaluation.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Outcome {
     Error,
@@ -50,7 +50,7 @@ struct Owned {
 struct Seen {
     count: u64,
     sum: f64,
-    /// By bucket, not summed up; what exceeds every bound is only in the count.
+    /// Counts by bucket, not cumulative; values above every bound are only in the total count.
     buckets: [u64; BOUNDS.len()],
 }
 
@@ -65,12 +65,12 @@ impl Outcome {
 }
 
 impl Policies {
-    /// Counts an evaluation of a policy that validates.
+    /// Counts an evaluation of a validating policy.
     pub(crate) fn validated(&self, figures: &Figures<'_>, took: Duration) {
         self.validating.count(figures, took);
     }
 
-    /// Counts an evaluation of a policy that mutates.
+    /// Counts an evaluation of a mutating policy.
     pub(crate) fn mutated(&self, figures: &Figures<'_>, took: Duration) {
         self.mutating.count(figures, took);
     }

@@ -1,27 +1,28 @@
-//! What the process takes from its machine, under the names that Prometheus' client libraries agree on.
+//! The resource usage of the process, under the common names of Prometheus' client libraries.
 //!
-//! This crate does not look at its process: who runs the server passes in how to ([`crate::Server::report_process`]).
+//! This crate does not read its process: the embedder passes in a function that does
+//! ([`crate::Server::report_process`]).
 
 use crate::metrics::text::{Text, Type};
 
-/// What a process takes.
+/// The resource usage of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessUsage {
     /// Processor time since its start, in user and system mode together.
     pub cpu_seconds: f64,
-    /// File descriptors that may be open.
+    /// The most file descriptors that may be open.
     pub fds_max: u64,
-    /// File descriptors that are open.
+    /// The file descriptors that are open.
     pub fds_open: u64,
-    /// Memory in RAM.
+    /// Resident memory.
     pub resident_bytes: u64,
-    /// When it was started, in seconds since 1970.
+    /// The start time, in seconds since 1970.
     pub start_seconds: f64,
-    /// Address space.
+    /// The size of the address space.
     pub virtual_bytes: u64,
 }
 
-/// Reads what the process takes now; `None` on a system that does not tell.
+/// Reads the current usage; `None` on a system that does not report it.
 pub type ReadProcess = fn() -> Option<ProcessUsage>;
 
 pub(super) fn process(text: &mut Text, usage: &ProcessUsage) {

@@ -1,7 +1,7 @@
-//! Prometheus' text format, version 0.0.4, as scrapers of Kubernetes read it: help, type, then a line for each value.
+//! Prometheus' text format, version 0.0.4, which scrapers of Kubernetes read: help, type, then a line for each value.
 //!
-//! Written here because the client library that the controllers use writes OpenMetrics alone, in which a counter's family
-//! has another name than its values.
+//! Written here because the client library that the controllers use only writes OpenMetrics, in which a counter's
+//! family has a name other than that of its values.
 
 use std::fmt::{Display, Write as _};
 
@@ -18,18 +18,18 @@ pub(crate) enum Type {
 }
 
 impl Text {
-    /// Begins a family; its values follow at once.
+    /// Begins a family; its values must follow at once.
     pub(crate) fn family(&mut self, name: &str, kind: Type, help: &str) {
         let kind = match kind {
             Type::Counter => "counter",
             Type::Gauge => "gauge",
             Type::Histogram => "histogram",
         };
-        // Writing into a string cannot fail.
+        // Writes to a string cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// One value. Labels are written in the order given.
+    /// Appends a value. Labels are written in the given order.
     pub(crate) fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! What is counted of calls to admission webhooks, under upstream's names (apiserver's `admission/metrics`).
+//! Counters of calls to admission webhooks, under upstream's names (apiserver's `admission/metrics`).
 
 use crate::metrics::text::{Text, Type};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The upper bounds of the buckets in seconds, as upstream has them for webhooks.
+/// The upper bounds of the buckets in seconds, those of upstream for webhooks.
 const BOUNDS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-/// The most combinations of labels; beyond, a call is counted under an empty name.
+/// The most combinations of labels; further calls are counted under an empty name.
 const SERIES_MAX: usize = 10_000;
 
 /// The counters of all webhooks.
@@ -32,16 +32,16 @@ struct Labels {
 struct Calls {
     passed: Durations,
     rejected: Durations,
-    /// By the code, and whether the write was rejected.
+    /// Calls by the code, and by whether the write was rejected.
     codes: BTreeMap<(u16, bool), u64>,
-    /// By the type of the error, and the code.
+    /// Rejections by the type of the error, and the code.
     rejections: BTreeMap<(&'static str, u16), u64>,
     n_ignored: u64,
 }
 
 #[derive(Debug, Default)]
 struct Durations {
-    /// By bucket, not summed up; the last one is for what exceeds every bound.
+    /// Counts by bucket, not cumulative; the last bucket is for values above every bound.
     counts: [u64; BOUNDS.len() + 1],
     sum: f64,
 }
@@ -52,22 +52,23 @@ pub(crate) struct WebhookCall<'a> {
     pub(crate) name: &'a str,
     /// `admit` or `validating`.
     pub(crate) kind: &'static str,
-    /// `CREATE` and so on.
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub(crate) operation: &'static str,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WebhookOutcome {
-    /// It could not be called, so the write failed.
+    /// The webhook could not be called, so the write failed.
     Failed { code: u16 },
-    /// It could not be called, and the write went on.
+    /// The webhook could not be called, and the write went on.
     Ignored { code: u16 },
-    /// The server could not do with the answer what it should.
+    /// The server did not make the call, as for a dry run of a webhook with side effects, or could not apply the
+    /// patch of the answer.
     Internal,
     /// The write went on.
     Passed,
-    /// It refused the write.
+    /// The webhook refused the write.
     Refused { code: u16 },
 }
 
@@ -93,14 +94,14 @@ impl Webhooks {
         calls.n_ignored += u64::from(matches!(outcome, WebhookOutcome::Ignored { .. }));
     }
 
-    /// Counts a write that a webhook was not asked about because of its `matchConditions`.
+    /// Counts a write that a webhook's `matchConditions` exclude.
     pub(crate) fn excluded(&self, name: &str, kind: &'static str, operation: &'static str) {
         let mut counts = self.0.lock();
         let labels = Labels::bounded(&counts.excluded, name, kind, operation);
         *counts.excluded.entry(labels).or_default() += 1;
     }
 
-    /// Everything, as text.
+    /// All counters as text.
     pub(super) fn exposition(&self, text: &mut Text) {
         let counts = self.0.lock();
         let duration = "apiserver_admission_webhook_admission_duration_seconds";
@@ -178,7 +179,7 @@ impl Labels {
 }
 
 impl Durations {
-    /// A value on a bound belongs to the bucket below it.
+    /// Counts a duration. A value on a bound belongs to the bucket below it.
     fn observe(&mut self, seconds: f64) {
         let bucket = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
         self.counts[bucket] += 1;

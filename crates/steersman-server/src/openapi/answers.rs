@@ -1,4 +1,4 @@
-//! Answers with documents: cacheable for ever under the right hash, redirected under a wrong one.
+//! Answers with documents: cacheable for ever under the current hash, redirected under any other.
 
 use crate::answer::Answer;
 use crate::negotiate;
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The type of version 2 in protobuf, and how older clients spell it.
+/// The media type of version 2 in protobuf, and its spelling in older clients.
 const PROTOBUF_V2: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
@@ -33,7 +33,7 @@ pub(crate) fn answer_v2(document: &Document, headers: &HeaderMap) -> Answer {
     }
 }
 
-/// The answer to `GET /openapi/v3/PATH`, where the query may name the hash that the index gave.
+/// The answer to `GET /openapi/v3/PATH`. The query may have the hash from the index.
 pub(crate) fn answer_v3(path: &str, document: &Document, query: &Query, headers: &HeaderMap) -> Answer {
     match query.non_empty("hash") {
         Some(hash) if *hash != *document.hash => {
@@ -52,7 +52,7 @@ pub(crate) fn answer_v3(path: &str, document: &Document, query: &Query, headers:
 }
 
 fn answer(document: &Document, headers: &HeaderMap) -> Answer {
-    // Only JSON is served. Other media types get an answer without a body, as upstream has it here.
+    // Only JSON is served. Other media types get an answer without a body, as upstream does here.
     let accepted = negotiate::entries(headers);
     let is_json = |media_type: &str| matches!(media_type, "*/*" | "application/*" | "application/json");
     if !accepted.is_empty() && !accepted.iter().any(|entry| is_json(entry.media_type)) {
@@ -69,7 +69,7 @@ fn answer(document: &Document, headers: &HeaderMap) -> Answer {
     answer
 }
 
-/// The moment a year from now, as HTTP writes it.
+/// The time a year from now, in the format of HTTP.
 fn in_a_year() -> String {
     let then = SystemTime::now() + YEAR;
     let then = jiff::Timestamp::try_from(then).unwrap_or_default();

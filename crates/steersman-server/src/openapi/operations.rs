@@ -1,4 +1,4 @@
-//! The paths of a document and what can be done at each, the same for both versions of OpenAPI.
+//! The paths of a document and the operations at each, the same for both versions of OpenAPI.
 
 use steersman_kinds::catalog::{GroupVersion, ResourceScope, Served, Verb};
 use crate::openapi::parameters::{self, Parameter};
@@ -24,7 +24,7 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// What a document is about.
+/// The subject of a document.
 #[derive(Debug)]
 pub(super) enum Subject {
     /// `/api`.
@@ -43,12 +43,12 @@ pub(super) enum Subject {
 #[derive(Debug)]
 pub(super) struct PathItem {
     pub(super) path: String,
-    /// Those that every operation at the path has.
+    /// The parameters that all operations at the path share.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operations: Vec<Operation>,
 }
 
-/// What one method does at a path.
+/// The operation of one method at a path.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) method: &'static str,
@@ -58,13 +58,13 @@ pub(super) struct Operation {
     pub(super) kind: Option<GroupVersionKind>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Option<Body>,
-    /// Status codes with the definition of what comes back.
+    /// Status codes, each with the definition of its body.
     pub(super) answers: Vec<(u16, Option<String>)>,
-    /// The media types of what comes back.
+    /// The media types of the answers.
     pub(super) produces: Vec<&'static str>,
 }
 
-/// What is sent.
+/// The body of a request.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) definition: String,
@@ -72,7 +72,7 @@ pub(super) struct Body {
     pub(super) media_types: Vec<&'static str>,
 }
 
-/// Where a group version is, and how its operations are named.
+/// The path of a group version, and the parts of its operations' names.
 struct Place<'a> {
     /// `/apis/apps/v1`.
     root: &'a str,
@@ -82,18 +82,18 @@ struct Place<'a> {
     tag: String,
 }
 
-/// A resource at the place it is served.
+/// A resource at the path where it is served.
 struct Seat<'a> {
     place: &'a Place<'a>,
     served: &'a Served,
-    /// `Namespaced` or nothing.
+    /// `Namespaced` or empty.
     namespaced: &'static str,
     object: String,
     list: String,
 }
 
 impl Subject {
-    /// The path behind `/openapi/v3/`.
+    /// The path after `/openapi/v3/`.
     pub(super) fn key(&self) -> String {
         match self {
             Subject::Core => "api".to_owned(),
@@ -105,7 +105,7 @@ impl Subject {
         }
     }
 
-    /// The name of the version that it is about.
+    /// The name of the subject's version.
     pub(super) fn version(&self) -> Option<&str> {
         match self {
             Subject::GroupVersion(version) => Some(&version.name),
@@ -113,7 +113,7 @@ impl Subject {
         }
     }
 
-    /// The resources that the document is about.
+    /// The resources of the document.
     pub(super) fn served(&self) -> &[Served] {
         match self {
             Subject::GroupVersion(version) => &version.resources,
@@ -121,7 +121,7 @@ impl Subject {
         }
     }
 
-    /// Its paths, sorted.
+    /// The document's paths, sorted.
     pub(super) fn paths(&self) -> Vec<PathItem> {
         let root = format!("/{}", self.key());
         let mut paths = match self {
@@ -230,7 +230,7 @@ impl<'a> Seat<'a> {
         }
     }
 
-    /// What can be done with all objects at once.
+    /// The operations on a collection.
     fn collection(&self) -> Vec<Operation> {
         let name = format!("{}{}", self.namespaced, self.served.resource.kind);
         let mut operations = Vec::new();
@@ -251,7 +251,7 @@ impl<'a> Seat<'a> {
         operations
     }
 
-    /// What can be done with one object.
+    /// The operations on a single object.
     fn single(&self) -> Vec<Operation> {
         let name = format!("{}{}", self.namespaced, self.served.resource.kind);
         let mut operations = Vec::new();
@@ -294,7 +294,7 @@ impl<'a> Seat<'a> {
 
     fn subresource(&self, name: &str, definition: &str, kind: &GroupVersionKind, verbs: &[Verb]) -> Vec<Operation> {
         let title = format!("{}{}{}", self.namespaced, self.served.resource.kind, camel(name, Case::Upper));
-        // Kinds of options say how a connection is made; what flows over it is no object.
+        // A kind of options describes how to open a connection; the data of the connection is no object.
         let is_connection = kind.kind.ends_with("Options");
         let operation = |verb: &Verb| {
             let (method, word) = match verb {
@@ -408,7 +408,7 @@ fn list_and_pretty() -> Vec<Parameter> {
     std::iter::once(parameters::PRETTY).chain(parameters::LIST.iter().copied()).collect()
 }
 
-/// A group without the domain that most built-in ones share.
+/// The group's name without the domain that most built-in groups share.
 fn short(group: &str) -> &str {
     group.strip_suffix(".k8s.io").unwrap_or(group)
 }
@@ -419,7 +419,7 @@ enum Case {
     Upper,
 }
 
-/// Letters and digits alone; whatever stood between words makes the next letter a capital.
+/// The letters and digits of a text, in camel case: the letter after any other character becomes a capital.
 fn camel(text: &str, first: Case) -> String {
     let mut out = String::with_capacity(text.len());
     let mut is_raised = first == Case::Upper;

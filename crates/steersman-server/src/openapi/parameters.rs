@@ -9,7 +9,7 @@ pub(super) struct Parameter {
     pub(super) place: Place,
 }
 
-/// Where a parameter stands.
+/// The place of a parameter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
     Path,
@@ -20,7 +20,7 @@ pub(super) const NAME: Parameter = Parameter { name: "name", kind: "string", pla
 pub(super) const NAMESPACE: Parameter = Parameter { name: "namespace", kind: "string", place: Place::Path };
 pub(super) const PRETTY: Parameter = query("pretty", "string");
 
-/// Of lists and watches.
+/// The parameters of lists and watches.
 pub(super) const LIST: &[Parameter] = &[
     query("allowWatchBookmarks", "boolean"),
     query("continue", "string"),
@@ -34,11 +34,11 @@ pub(super) const LIST: &[Parameter] = &[
     query("watch", "boolean"),
 ];
 
-/// Of creations and replacements.
+/// The parameters of creations and replacements.
 pub(super) const WRITE: &[Parameter] =
     &[query("dryRun", "string"), query("fieldManager", "string"), query("fieldValidation", "string")];
 
-/// Of the deletion of one object.
+/// The parameters of the deletion of one object.
 pub(super) const DELETE: &[Parameter] = &[
     query("dryRun", "string"),
     query("gracePeriodSeconds", "integer"),
@@ -51,12 +51,12 @@ const fn query(name: &'static str, kind: &'static str) -> Parameter {
     Parameter { name, kind, place: Place::Query }
 }
 
-/// Of patches.
+/// The parameters of patches.
 pub(super) fn patch() -> Vec<Parameter> {
     WRITE.iter().copied().chain([query("force", "boolean")]).collect()
 }
 
-/// Of the deletion of all objects that a list would name.
+/// The parameters of the deletion of a collection.
 pub(super) fn delete_collection() -> Vec<Parameter> {
     let mut all: Vec<Parameter> = DELETE.iter().chain(LIST).copied().collect();
     all.retain(|parameter| !matches!(parameter.name, "allowWatchBookmarks" | "watch"));

@@ -1,4 +1,4 @@
-//! Documents as JSON, written piece by piece: a tree of the whole would take ten times its size.
+//! Prints documents as JSON, piece by piece: a tree of a whole document would take ten times its size.
 
 use crate::openapi::operations::{Body, Operation, PathItem, Subject};
 use crate::openapi::parameters::{Parameter, Place};
@@ -27,16 +27,16 @@ pub(super) fn v3(subject: &Subject) -> Vec<u8> {
     out
 }
 
-/// What one subject contributes to the document of version 2, rendered.
+/// The rendered part of one subject in the document of version 2.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Paths with what can be done there.
+    /// Paths with their operations.
     paths: Vec<(String, Bytes)>,
     /// The definitions of its own resources.
     definitions: Vec<(String, Bytes)>,
     /// The definitions that it refers to.
     names: BTreeSet<String>,
-    /// That of the definitions.
+    /// The edition of the definitions.
     edition: Edition,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn part(subject: &Subject) -> Part {
     }
 }
 
-/// The document of version 2. `built_in` renders a definition of the table of built-in ones.
+/// The document of version 2. `built_in` renders a definition of the table of built-in definitions.
 pub(super) fn v2(parts: &[&Part], built_in: impl Fn(Edition, &str) -> Bytes) -> Vec<u8> {
     let edition = parts.iter().map(|part| part.edition).max().unwrap_or_default();
     let mut paths: Vec<(&str, Bytes)> = parts.iter().flat_map(|part| shared(&part.paths)).collect();
@@ -74,7 +74,7 @@ pub(super) fn v2(parts: &[&Part], built_in: impl Fn(Edition, &str) -> Bytes) -> 
     out
 }
 
-/// A definition of the table of built-in ones, rendered for version 2.
+/// A definition of the table of built-in definitions, rendered for version 2.
 pub(super) fn built_in_v2(edition: Edition, name: &str) -> Bytes {
     schemas::built_in(edition, name, Version::V2).to_string().into()
 }
@@ -117,7 +117,7 @@ fn bearer_token() -> Value {
     json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "A bearer token."})
 }
 
-/// The definitions that operations name.
+/// The definitions that operations refer to.
 fn referred(paths: &[PathItem]) -> BTreeSet<String> {
     let operations = paths.iter().flat_map(|item| &item.operations);
     let names = operations.flat_map(|operation| {
@@ -147,7 +147,7 @@ fn place(parameter: Parameter) -> &'static str {
     }
 }
 
-/// What both versions say of an operation in the same way.
+/// The fields of an operation that are the same in both versions.
 fn common(operation: &Operation) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert("operationId".to_owned(), json!(operation.id));

@@ -1,7 +1,7 @@
-//! The document of version 2 in protobuf, which kubectl asks for when it meets a kind that it does not find elsewhere.
+//! The document of version 2 in protobuf, which kubectl requests for a kind that it does not find elsewhere.
 //!
-//! The messages are those of gnostic's `openapiv2/OpenAPIv2.proto`; fields that our documents do not have are left out.
-//! Extensions travel as YAML text, of which JSON is a kind.
+//! The messages are those of gnostic's `openapiv2/OpenAPIv2.proto`; fields that our documents do not have are omitted.
+//! Extensions are YAML text, and JSON is YAML.
 
 use serde_json::{Map, Value};
 
@@ -99,7 +99,7 @@ fn parameter(json: &Value) -> Message {
         body.message(5, schema(&json["schema"]));
         return only(1, only(1, body));
     }
-    // Parameters of the query have one field more, so that the later ones are shifted.
+    // Parameters of the query have an additional field, which shifts the numbers of the later ones.
     let (kind, shift) = if place == "path" { (4, 0) } else { (3, 1) };
     let mut other = Message::default();
     other.flag(1, json, "required");
@@ -135,7 +135,7 @@ fn schema(json: &Value) -> Message {
     message.texts(19, json, "required");
     items(json, "enum").for_each(|value| message.any(20, Some(value)));
     match json.get("additionalProperties") {
-        // One of two: a false that is meant must be written.
+        // A oneof: `false` must be written to select its variant.
         Some(Value::Bool(flag)) => {
             let mut either = Message::default();
             either.key(2, VARINT);
@@ -185,7 +185,7 @@ fn named(name: &str, value: Message) -> Message {
     message
 }
 
-/// A message with nothing but one other.
+/// A message with a single message in it.
 fn only(field: u64, inner: Message) -> Message {
     let mut message = Message::default();
     message.message(field, inner);
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A message as text: fields by number, what looks like a message opened.
+    /// A message as text: fields by number, with nested messages expanded where the bytes look like one.
     fn show(mut bytes: &[u8], depth: usize, out: &mut String) -> Option<()> {
         fn varint(bytes: &mut &[u8]) -> Option<u64> {
             let mut value = 0;

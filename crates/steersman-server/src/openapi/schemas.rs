@@ -1,4 +1,4 @@
-//! The definitions that a document needs: of its kinds, and of everything they refer to.
+//! The definitions that a document needs: those of its kinds, and all that they refer to.
 
 use steersman_kinds::catalog::Served;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ pub(super) fn object_name(served: &Served) -> String {
     served.version().definition.to_string()
 }
 
-/// The name of the definition of its lists.
+/// The name of the definition of a resource's lists.
 pub(super) fn list_name(served: &Served) -> String {
     let kind = GroupVersionKind { kind: served.resource.list_kind.to_string(), ..served.kind() };
     match served.resource.is_custom() {
@@ -30,12 +30,13 @@ fn known_name(kind: &GroupVersionKind) -> Option<String> {
     Definitions::builtin().definition_of(kind).map(|definition| definition.name().to_owned())
 }
 
-/// The edition of the definitions of some resources: that of any of them, since those of definitions have none of their own.
+/// The edition of the definitions of some resources: the edition of any of them, since resources of definitions have
+/// none of their own.
 pub(super) fn edition(served: &[Served]) -> Edition {
     served.iter().map(|served| served.version().schema.edition()).max().unwrap_or_default()
 }
 
-/// The definitions by these names and those they refer to, in which the given resources have theirs.
+/// The named definitions and those that they refer to. Definitions of the given resources are taken from these.
 pub(super) fn collect(wanted: BTreeSet<String>, served: &[Served], version: Version) -> BTreeMap<String, Value> {
     let (mut definitions, names) = own(wanted, served, version);
     let edition = edition(served);
@@ -46,8 +47,8 @@ pub(super) fn collect(wanted: BTreeSet<String>, served: &[Served], version: Vers
     definitions
 }
 
-/// The definitions of resources that are not in the table of built-in ones, and the names that these and the given ones
-/// refer to.
+/// The definitions of resources that are not in the table of built-in definitions, and the names that these and the
+/// given ones refer to.
 pub(super) fn own(
     wanted: BTreeSet<String>,
     served: &[Served],
@@ -60,7 +61,7 @@ pub(super) fn own(
     (definitions, names)
 }
 
-/// Those of the names, and of all that built-in definitions among them refer to, which are not known yet.
+/// The given names, and all that built-in definitions among them refer to, except those already known.
 pub(super) fn missing(edition: Edition, names: &BTreeSet<String>, is_known: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let referred = openapi::closure(edition, names.iter().map(String::as_str));
     let all = referred.into_iter().chain(names.iter().map(String::as_str));
@@ -69,12 +70,12 @@ pub(super) fn missing(edition: Edition, names: &BTreeSet<String>, is_known: impl
 
 /// The definition of a built-in name.
 ///
-/// Names that nobody defines get an object without fields, so that no reference leads nowhere.
+/// Unknown names get an object without fields, so that every reference can be resolved.
 pub(super) fn built_in(edition: Edition, name: &str, version: Version) -> Value {
     openapi::definition_json(edition, name, version).unwrap_or_else(|| json!({"type": "object"}))
 }
 
-/// The definitions of a resource that is not in the table of built-in ones.
+/// Adds the definitions of a resource that is not in the table of built-in definitions.
 fn own_definitions(served: &Served, version: Version, definitions: &mut BTreeMap<String, Value>) {
     let (name, list_name) = (object_name(served), list_name(served));
     if Definitions::of(served.version().schema.edition()).definition(&name).is_some() {
@@ -99,7 +100,7 @@ fn own_definitions(served: &Served, version: Version, definitions: &mut BTreeMap
     definitions.insert(list_name, list);
 }
 
-/// What stands before the name in a reference.
+/// The prefix of a reference before the name.
 pub(super) fn prefix(version: Version) -> &'static str {
     match version {
         Version::V2 => "#/definitions/",

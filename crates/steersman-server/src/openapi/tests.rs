@@ -1,4 +1,4 @@
-//! The documents against what a real server was seen to answer.
+//! Compares the documents with recorded answers of a real server.
 
 use steersman_kinds::catalog::{Catalog, Change, Handling, Resource, Scale, Subresource, Verb};
 use steersman_kinds::crd;
@@ -72,7 +72,7 @@ fn document(path: &str) -> Value {
     read(&OpenApi::new(&catalog(1)).document(path).unwrap())
 }
 
-/// Every reference in a document leads to something in it.
+/// Checks that every reference in a document can be resolved within it.
 #[track_caller]
 fn has_no_loose_ends(document: &Value) {
     fn collect<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
@@ -308,7 +308,7 @@ fn a_custom_resource_is_described_as_recorded() {
     for field in ["apiVersion", "kind", "metadata"] {
         assert!(gadget["properties"][field]["description"].is_string(), "kubectl explain has words for {field}");
     }
-    // Tools find these beginnings of upstream's sentences in what kubectl explain prints.
+    // Tools search the output of kubectl explain for these beginnings of upstream's sentences.
     let says = |description: &Value, words: &str| description.as_str().unwrap_or_default().contains(words);
     assert!(says(&gadget["properties"]["apiVersion"]["description"], "APIVersion defines"));
     assert!(says(&gadget["properties"]["metadata"]["description"], "Standard object's metadata"));

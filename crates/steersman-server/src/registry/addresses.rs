@@ -1,7 +1,7 @@
-//! The IPAddress objects of Services: one for each address that a Service has, written and deleted with it.
+//! The IPAddress objects of Services: one for each address of a Service, written and deleted with it.
 //!
-//! The allocator decides who gets an address; the objects say so to clients. They are written after the Service, so a crash in
-//! between leaves one too few or one too many: [`repair`] sets that right at the next start.
+//! The allocator assigns addresses; the objects show the assignments to clients. They are written after the Service, so
+//! a crash in between leaves one too few or one too many: [`repair`] fixes that at the next start.
 
 use steersman_kinds::at_rest;
 use crate::registry::allocator::addresses;
@@ -19,13 +19,13 @@ use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope, WriteError};
 
-/// The label of the objects that the server keeps.
+/// The label of the objects that the server maintains.
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
-/// How many objects are written at once.
+/// The number of objects that are written concurrently.
 const AT_ONCE: usize = 64;
 
-/// Makes the objects of a Service right after a write of it.
+/// Updates the objects of a Service after a write of it.
 ///
 /// # Errors
 /// When the store cannot be written.
@@ -49,7 +49,7 @@ pub(super) async fn publish(
     Ok(())
 }
 
-/// Makes the objects of all stored Services right, and registers the addresses of all objects with the allocator.
+/// Repairs the objects of all stored Services, and registers the addresses of all objects with the allocator.
 ///
 /// # Errors
 /// When the store cannot be read or written.
@@ -78,13 +78,14 @@ pub(super) async fn repair(state: &State, services: &[Value]) -> Result<(), Fail
             false => state.services.take_address(address),
         }
     }
-    // Many at once, as the store makes one commit of them: a file of a release without these objects may have thousands of Services.
+    // Many concurrently, so that they share commits of the store: a file of a release without these objects may have
+    // thousands of Services.
     let missing = stream::iter(owners).map(Ok);
     let create = |(address, owner): (IpAddr, ObjectKey)| async move { create(state, served, address, &owner).await };
     missing.try_for_each_concurrent(AT_ONCE, create).await
 }
 
-/// Whether an object says that it is for a Service.
+/// Whether an object names this Service as its parent.
 fn is_of(object: &Value, service: &ObjectKey) -> bool {
     let parent = |field| str_at(object, &["spec", "parentRef", field]).unwrap_or_default();
     parent("resource") == "services"
@@ -109,7 +110,7 @@ async fn create(state: &State, served: &Served, address: IpAddr, service: &Objec
     let draft = at_rest::draft(&served.resource, object).map_err(|error| Failure::internal(error.to_string()))?;
     match state.store.create_with(&resource(), &key, draft, &[]).await {
         Ok(_) | Err(WriteError::AlreadyExists { .. }) => Ok(()),
-        // Reading it for the server itself removes what is damaged, so that the object can be made again.
+        // Reading it for the server itself removes a damaged object, so that it can be made again.
         Err(WriteError::Unreadable { .. }) if state.get_own(&resource(), &key).await?.is_none() => {
             Box::pin(create(state, served, address, service)).await
         }
@@ -124,7 +125,7 @@ async fn remove(state: &State, address: IpAddr, service: &ObjectKey) -> Result<(
         return Ok(());
     }
     match state.store.delete(&resource(), &key, object.revision).await {
-        // Somebody else has changed or deleted it in between.
+        // Another client has changed or deleted it in the meantime.
         Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
         Err(error) => Err(Failure::of_write(&error, &resource(), &key.name)),
     }

@@ -1,5 +1,5 @@
-//! Allocates what no two Services may share: cluster IPs and node ports, out of the ranges of ServiceCIDRs. The IPAddress objects that
-//! say who has an address are in [`crate::registry::addresses`].
+//! Allocates the values that no two Services may share: cluster IPs and node ports, from the ranges of ServiceCIDRs.
+//! The IPAddress objects that show the owners of addresses are in [`crate::registry::addresses`].
 
 use crate::registry::allocator::{self, Reservation};
 use steersman_kinds::builtin::service;
@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use steersman_machinery::{GroupResource, Object, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// Registers the stored ServiceCIDRs and the addresses and ports of all stored Services with the allocator, and makes the IPAddress
-/// objects of these right.
+/// Registers the stored ServiceCIDRs and the addresses and ports of all stored Services with the allocator, and repairs
+/// the IPAddress objects of these.
 ///
 /// # Errors
 /// When the store cannot be read or written.
@@ -32,7 +32,7 @@ pub(crate) async fn observe(state: &State) -> Result<(), Failure> {
     addresses::repair(state, &all).await
 }
 
-/// Called when an object is stored: keeps what was reserved for it, and publishes its addresses.
+/// Called when an object is stored: commits its reservation, and publishes its addresses.
 ///
 /// # Errors
 /// When the store cannot be written.
@@ -51,7 +51,8 @@ pub(super) async fn stored(
     addresses::publish(state, &added, &removed, object).await
 }
 
-/// Called when an object is stored, also one that is marked as being deleted: a ServiceCIDR yields addresses while it is ready.
+/// Called when an object is stored, even if it is marked as being deleted: a ServiceCIDR yields addresses while it is
+/// ready.
 ///
 /// # Errors
 /// When the stored object cannot be read.
@@ -68,8 +69,8 @@ fn address_of(operation: &Operation<'_>, object: &Object) -> Option<IpAddr> {
     if is_address { object.key.name.parse().ok() } else { None }
 }
 
-/// Allocates what a prepared Service still needs; does nothing for other kinds. The reservation must be committed once the
-/// Service is stored. A dry run fills in addresses and ports without reserving them.
+/// Allocates the values that a prepared Service still needs; does nothing for other kinds. The reservation must be
+/// committed when the Service is stored. A dry run fills in addresses and ports without reserving them.
 ///
 /// # Errors
 /// 422 when an address or port that it names is taken, or the range is exhausted.
@@ -90,7 +91,7 @@ pub(crate) fn reserve<'s>(
     reserved.map_err(|errors| Failure::invalid(&operation.resource().group_kind(), name, &errors))
 }
 
-/// Releases the addresses and ports of a deleted Service, or the address of a deleted IPAddress that no Service has.
+/// Releases the addresses and ports of a deleted Service, or the address of a deleted IPAddress that no Service uses.
 ///
 /// # Errors
 /// When the store cannot be read or written.
@@ -109,8 +110,8 @@ pub(super) async fn release(state: &State, operation: &Operation<'_>, object: &O
     }
     if *operation.storage() == services() {
         let service = conversion::parse(object)?;
-        // First the objects: an address that is free has none.
-        addresses::publish(state, &[], &allocator::addresses(&service), object).await?;
+        // The objects are removed first: a free address has none.
+        addresses::publish(state, &[], &service::addresses(&service), object).await?;
         state.services.release(&service);
     }
     Ok(())

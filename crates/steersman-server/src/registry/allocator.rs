@@ -1,10 +1,11 @@
 //! Allocates cluster IPs and node ports.
 //!
-//! Addresses are those of the ServiceCIDR objects that are ready. Until the first of these is known, the ranges of the options count.
+//! Addresses come from the ServiceCIDR objects that are ready; until the first of them is registered, from the ranges
+//! of the options.
 //!
-//! A write reserves first, then stores, and commits its [`Reservation`] once it is stored; a dropped reservation releases what it
-//! took. So two concurrent writers never get the same, and a failed write leaves nothing allocated. The state is in memory: at
-//! start every stored Service is registered with [`Allocator::observe`].
+//! A write reserves first, then stores, and commits its [`Reservation`] once it is stored; a dropped reservation
+//! releases what it took. So concurrent writers never get the same address or port, and a failed write leaves nothing
+//! allocated. The state is in memory: at start every stored Service is registered with [`Allocator::observe`].
 
 mod families;
 mod range;
@@ -23,18 +24,18 @@ use steersman_machinery::{Revision, Value};
 
 pub use crate::registry::allocator::range::Family;
 
-/// The ServiceCIDR of the ranges that the server is started with.
-pub const DEFAULT_RANGES: &str = "kubernetes";
+/// The name of the ServiceCIDR of the ranges that the server is started with.
+pub(crate) const DEFAULT_RANGES: &str = "kubernetes";
 
-/// Out of what addresses and ports of Services are allocated.
+/// The ranges from which addresses and ports of Services are allocated.
 #[derive(Clone, Debug)]
 pub struct Ranges {
-    /// Ranges of addresses: one, or one of each family. The first is of the family that Services have unless they say otherwise.
+    /// One range of addresses, or one for each family. The first has the default family of Services.
     pub addresses: Vec<IpNet>,
     pub node_ports: RangeInclusive<u16>,
 }
 
-/// Gives out addresses and ports.
+/// Allocates addresses and ports.
 #[derive(Debug)]
 pub struct Allocator {
     ranges: Ranges,
@@ -44,20 +45,20 @@ pub struct Allocator {
 #[derive(Debug)]
 struct State {
     taken: HashSet<Item>,
-    /// By name; an object that is not here yields no addresses.
+    /// The ServiceCIDRs by name. No address is allocated from others.
     service_cidrs: BTreeMap<Box<str>, ServiceCidr>,
 }
 
-/// What counts of a ServiceCIDR.
+/// The allocator's view of a ServiceCIDR.
 #[derive(Debug)]
 struct ServiceCidr {
     ranges: Vec<IpNet>,
     is_ready: bool,
-    /// Writers at once may report what they have stored in another order.
+    /// Concurrent writers may register their objects out of order, so an older revision is ignored.
     revision: Revision,
 }
 
-/// What a write has reserved, until it is stored.
+/// The items that a write has reserved and not stored yet.
 #[derive(Debug)]
 #[must_use = "what was taken is given back when this is dropped"]
 pub struct Reservation<'a> {
@@ -83,13 +84,13 @@ impl Item {
     }
 }
 
-/// How many draws at random before the range is searched from its start.
+/// The maximum number of random draws before the range is searched from its start.
 const DRAWS_MAX: usize = 64;
 
 // === impl Ranges ===
 
 impl Default for Ranges {
-    /// `10.96.0.0/16` and, as upstream has it, 30000 to 32767.
+    /// `10.96.0.0/16`, and upstream's node ports 30000 to 32767.
     fn default() -> Ranges {
         let addresses = IpNet::new_assert(Ipv4Addr::new(10, 96, 0, 0).into(), 16);
         Ranges { addresses: vec![addresses], node_ports: 30_000..=32_767 }
@@ -114,12 +115,12 @@ impl Allocator {
         Allocator { ranges, state: Mutex::new(State { taken: HashSet::new(), service_cidrs }) }
     }
 
-    /// Registers a stored ServiceCIDR. One that is ready, and not being deleted, yields addresses.
+    /// Registers a stored ServiceCIDR. Addresses are allocated from it if it is ready and not being deleted.
     pub fn observe_range(&self, service_cidr: &Value, revision: Revision) {
         let name = str_at(service_cidr, &["metadata", "name"]).unwrap_or_default();
         let ranges = at(service_cidr, &["spec", "cidrs"]).and_then(Value::as_array).into_iter().flatten();
         let ranges = ranges.filter_map(|text| text.as_str()?.parse().ok()).collect();
-        // The server makes its own one ready, and needs an address of it at the same time.
+        // The server makes its own ServiceCIDR ready, and needs an address from it at the same time.
         let is_ready = says_ready(service_cidr).unwrap_or(name == DEFAULT_RANGES);
         let is_ready = is_ready && at(service_cidr, &["metadata", "deletionTimestamp"]).is_none();
         let mut state = self.state.lock();
@@ -128,7 +129,7 @@ impl Allocator {
         }
     }
 
-    /// Takes no more addresses out of the ranges of a ServiceCIDR that is deleted.
+    /// Removes a deleted ServiceCIDR: no more addresses are allocated from its ranges.
     pub fn forget_range(&self, name: &str) {
         self.state.lock().service_cidrs.remove(name);
     }
@@ -143,11 +144,11 @@ impl Allocator {
         self.give_back(&items(service));
     }
 
-    /// Fills in the addresses and ports that a prepared Service still needs and takes those that it names.
-    /// `old` is the Service as it is stored, if it is.
+    /// Allocates the addresses and ports that a prepared Service still needs, and reserves those that it names. `old`
+    /// is the stored Service, if there is one.
     ///
     /// # Errors
-    /// The faults, for a 422, when something it names is taken or out of range, or nothing is left.
+    /// The validation errors, for a 422, when an item that it names is taken or out of range, or nothing is left.
     pub fn reserve(&self, new: &mut Value, old: Option<&Value>) -> Result<Reservation<'_>, Vec<Error>> {
         let held = old.map(items).unwrap_or_default();
         let mut reservation = Reservation { allocator: self, fresh: Vec::new(), stale: Vec::new() };
@@ -155,7 +156,7 @@ impl Allocator {
         let mut state = self.state.lock();
         Request { ranges: &self.ranges, state: &mut state, old, held: &held, fresh: &mut reservation.fresh }
             .fill(new, &mut faults);
-        // A failed reservation gives back on drop, for which it takes the lock itself.
+        // Unlocked first: a failed reservation releases its items on drop, which takes the lock.
         drop(state);
         if !faults.is_empty() {
             return Err(faults);
@@ -165,10 +166,11 @@ impl Allocator {
         Ok(reservation)
     }
 
-    /// Fills in what [`Allocator::reserve`] would, for a dry run: nothing is taken, so nobody else is ever refused for it.
+    /// Fills in what [`Allocator::reserve`] would, for a dry run: nothing is reserved, so no other write fails because
+    /// of it.
     ///
     /// # Errors
-    /// The faults that a reservation would have.
+    /// The validation errors of a reservation.
     pub fn preview(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Vec<Error>> {
         let held = old.map(items).unwrap_or_default();
         let (mut fresh, mut faults) = (Vec::new(), Vec::new());
@@ -180,17 +182,17 @@ impl Allocator {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    /// Registers an address that something other than a Service has.
+    /// Registers an address that is used by something other than a Service.
     pub fn take_address(&self, address: IpAddr) {
         self.state.lock().taken.insert(Item::Address(address));
     }
 
-    /// Releases an address that nothing has any more.
+    /// Releases an address that is no longer used.
     pub fn release_address(&self, address: IpAddr) {
         self.give_back(&[Item::Address(address)]);
     }
 
-    /// The ranges of addresses that the server is started with.
+    /// The address ranges that the server is started with.
     pub fn ranges(&self) -> &[IpNet] {
         &self.ranges.addresses
     }
@@ -211,7 +213,7 @@ impl Allocator {
 // === impl State ===
 
 impl State {
-    /// The ranges that yield addresses of a family, those of the start first.
+    /// The ready ranges of a family, those that the server is started with first.
     fn ready_ranges(&self, family: Family) -> Vec<IpNet> {
         let first = self.service_cidrs.get_key_value(DEFAULT_RANGES);
         let others = self.service_cidrs.iter().filter(|(name, _)| &***name != DEFAULT_RANGES);
@@ -220,7 +222,7 @@ impl State {
     }
 }
 
-/// What the condition `Ready` says, if it is there.
+/// Whether the `Ready` condition is true, if there is one.
 fn says_ready(service_cidr: &Value) -> Option<bool> {
     let conditions = at(service_cidr, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
     let mut ready = conditions.filter(|condition| str_at(condition, &["type"]) == Some("Ready"));
@@ -230,13 +232,13 @@ fn says_ready(service_cidr: &Value) -> Option<bool> {
 // === impl Reservation ===
 
 impl Reservation<'_> {
-    /// The addresses that the Service has got, and those that it has no longer.
+    /// The addresses that the Service gained, and those that it lost.
     pub fn addresses(&self) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let addresses = |items: &[Item]| items.iter().filter_map(|item| item.address()).collect();
         (addresses(&self.fresh), addresses(&self.stale))
     }
 
-    /// To be called when the Service is stored: keeps what was reserved, and releases what it no longer needs.
+    /// Keeps what was reserved and releases what is no longer needed. Call it when the Service is stored.
     pub fn commit(mut self) {
         self.fresh.clear();
         self.allocator.give_back(&std::mem::take(&mut self.stale));
@@ -251,18 +253,18 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// What is being given to one Service, under the lock.
+/// The allocation for one Service, under the lock.
 struct Request<'a> {
     ranges: &'a Ranges,
     state: &'a mut State,
-    /// The Service as it is stored, if it is.
+    /// The stored Service, if there is one.
     old: Option<&'a Value>,
     held: &'a [Item],
     fresh: &'a mut Vec<Item>,
 }
 
 impl Request<'_> {
-    /// Gives a Service everything that it needs or names.
+    /// Allocates everything that a Service needs or names.
     fn fill(mut self, service: &mut Value, faults: &mut Vec<Error>) {
         let configured: Vec<Family> = self.ranges.addresses.iter().map(Family::of_range).collect();
         families::settle(&configured, service, self.old, faults);
@@ -272,7 +274,7 @@ impl Request<'_> {
         }
     }
 
-    /// Takes an item; false if somebody else has it.
+    /// Takes an item; false if another Service has it.
     fn take(&mut self, item: Item) -> bool {
         if self.held.contains(&item) || self.fresh.contains(&item) {
             return true;
@@ -284,20 +286,21 @@ impl Request<'_> {
         is_free
     }
 
-    /// Takes a free item. At random first, so that a released item is not reused at once, and above the part of the range
-    /// that is reserved for items requested by value.
+    /// Takes a free item. The search begins at random, so that a released item is not reused at once, and above the
+    /// part of the range that is reserved for items requested by value.
     fn draw(&mut self, range: RangeInclusive<u64>, reserved: u64, item: impl Fn(u64) -> Item) -> Option<Item> {
         let (first, last) = range.into_inner();
         let lowest = first.saturating_add(reserved).min(last);
         let mut random = rand::rng();
         let drawn = (0..DRAWS_MAX).map(|_| random.random_range(lowest..=last)).collect::<Vec<u64>>();
-        // At most as many are tried as are taken, and one more.
+        // The sequential search tries at most one item more than are taken.
         let mut free = drawn.into_iter().chain(lowest..=last).chain(first..lowest).map(item);
         let item = free.find(|item| !self.state.taken.contains(item))?;
         self.take(item).then_some(item)
     }
 
-    /// Gives a new Service its addresses, and one that has got a second family the second of them. Others have theirs.
+    /// Allocates the addresses of a new Service, or the second one of a Service that gained a second family. Other
+    /// Services keep theirs.
     fn addresses(&mut self, service: &mut Value, faults: &mut Vec<Error>) {
         if !needs_address(service) {
             return;
@@ -323,7 +326,7 @@ impl Request<'_> {
         }
     }
 
-    /// Takes the address that is named, or one that is free.
+    /// Takes the named address, or a free one.
     fn address(
         &mut self,
         place: &Place<'_>,
@@ -342,7 +345,7 @@ impl Request<'_> {
             }
             return drawn.map(|address| address.to_string());
         };
-        // What is no address at all the rules have found.
+        // Validation reports a text that is not an address.
         let address = text.parse::<IpAddr>().ok()?;
         let is_held = self.held.contains(&Item::Address(address));
         if !is_held && !ranges.iter().any(|one| range::contains(one, address)) {
@@ -359,7 +362,7 @@ impl Request<'_> {
     fn ports(&mut self, service: &mut Value, faults: &mut Vec<Error>) {
         if needs_node_ports(service) {
             let twins = twins(service);
-            // Those that are named first, lest one be drawn that a later port names.
+            // Named ports first, so that no port is drawn that a later entry names.
             for is_named_round in [true, false] {
                 for (index, twin) in twins.iter().enumerate() {
                     let path = format!("/spec/ports/{index}/nodePort");
@@ -396,7 +399,7 @@ impl Request<'_> {
         }
     }
 
-    /// The port that is named, or one that is free.
+    /// Takes the named port, or a free one.
     fn node_port(&mut self, place: &Place<'_>, faults: &mut Vec<Error>) -> Option<u16> {
         let range = self.ranges.node_ports.clone();
         let Some(number) = place.number().filter(|number| *number != 0) else {
@@ -428,12 +431,11 @@ impl Request<'_> {
     }
 }
 
-/// The addresses that a Service has.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
     items(service).into_iter().filter_map(Item::address).collect()
 }
 
-/// What a Service has.
+/// The addresses and ports of a Service.
 fn items(service: &Value) -> Vec<Item> {
     let list = |path: &[&str]| at(service, path).and_then(Value::as_array).into_iter().flatten();
     let addresses = list(&["spec", "clusterIPs"]).filter_map(|text| text.as_str()?.parse().ok()).map(Item::Address);
@@ -444,11 +446,12 @@ fn items(service: &Value) -> Vec<Item> {
     addresses.chain(ports).collect()
 }
 
-/// For each port of a service the first one before it that is the same port for another protocol: the two are one port of the nodes.
+/// For each port of a service, the first port before it with the same number and another protocol: the two share one
+/// node port.
 fn twins(service: &Value) -> Vec<Option<usize>> {
     let ports = at(service, &["spec", "ports"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let protocol = |index: usize| str_at(&ports[index], &["protocol"]);
-    // For each port its first place, and the first place at which it has another protocol than there.
+    // By port number: the first index, and the first index with another protocol than that one's.
     let mut firsts: HashMap<Option<i64>, (usize, Option<usize>)> = HashMap::new();
     let mut twins = Vec::with_capacity(ports.len());
     for (index, port) in ports.iter().enumerate() {

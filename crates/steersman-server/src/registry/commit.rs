@@ -32,7 +32,7 @@ pub(super) enum Attempt {
     Overtaken(Failure),
     /// A guard has changed: another attempt follows.
     Again,
-    /// The object is marked as being deleted: another attempt removes it.
+    /// The object is marked as being deleted: the next attempt removes it.
     Marked(Arc<Object>),
 }
 
@@ -98,7 +98,7 @@ fn overtaken(operation: &Operation<'_>, error: &WriteError) -> Result<Attempt, F
     if matches!(error, WriteError::Conflict { .. }) { Ok(Attempt::Overtaken(failure)) } else { Err(failure) }
 }
 
-/// What the answer would be if the plan were carried out.
+/// The result that the plan would have.
 async fn dry_run(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
     Ok(match plan {
         Plan::Create { name, object, .. } => match state.get(operation.storage(), &operation.key(&name)).await? {
@@ -147,7 +147,7 @@ async fn create(
         }
         // The namespace has changed since admission read it.
         Err(WriteError::Guard { .. }) => return Ok(Attempt::Again),
-        // The server makes the same object again, so that nothing is lost when it replaces the damaged one.
+        // The server creates the same object again, so nothing is lost when it replaces the damaged one.
         Err(error @ WriteError::Unreadable { .. }) if operation.is_of_system() => {
             tracing::warn!(%error, "an object of the server's own is made anew");
             let removed = state.store.delete_unreadable(operation.storage(), &key).await;
@@ -160,7 +160,7 @@ async fn create(
     allocation::written(state, operation, &stored)?;
     if is_overtaken(state, operation) {
         return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
-            // On a conflict the deletion of the definition has seen the object already, and deletes it.
+            // On a conflict the deletion of the definition has already found the object, and deletes it.
             Ok(_) | Err(WriteError::Conflict { .. }) => Err(Failure::method_not_allowed()),
             Err(error) => Err(Failure::of_write(&error, &operation.group_resource(), name)),
         };
@@ -177,7 +177,8 @@ fn is_overtaken(state: &State, operation: &Operation<'_>) -> bool {
     if !resource.is_custom() {
         return false;
     }
-    // A definition that was created again under the same name is another one, and this object does not belong to it.
+    // A definition that was created again under the same name is a different one, and this object does not belong to
+    // it.
     let is_same =
         |other: &Resource| other.plural == resource.plural && !other.is_terminating() && uid(other) == uid(resource);
     !state.catalog().resources_of(&resource.group).any(is_same)

@@ -10,7 +10,7 @@ use crate::uid;
 use rand::Rng;
 use steersman_machinery::{Value, name, value};
 
-/// Takes a decoded, defaulted object in the requested form through the stages of a creation.
+/// Runs the stages of a creation on a decoded, defaulted object in the requested form.
 pub(super) async fn plan<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,
@@ -26,7 +26,7 @@ pub(super) async fn plan<'s>(
     }
     let review = Review::new(Action::Create, state, operation, None);
     admission::mutate(review, Some(&mut object)).await?;
-    // A webhook may have given it a name, or another namespace.
+    // A webhook may have changed its name or namespace.
     let generated = generated_base(&object).map(generate);
     identity::set_namespace(operation, &mut object)?;
     escalation::check(state, operation, &object, None).await?;
@@ -47,7 +47,7 @@ pub(super) async fn plan<'s>(
     let reservation = allocation::reserve(state, operation, &mut object, None)?;
     let mut errors = metadata::validate_create(&object, strategy);
     errors.extend(strategy.validate_create(version, &object, &operation.budget));
-    // Within an exceeded budget the owners of fields, or the faults, are not complete.
+    // If the budget is exceeded, the field owners or the validation errors are incomplete.
     operation.budget.check()?;
     judging::expect(operation, &object).await;
     strategy.judge(version, &object, None, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
@@ -56,7 +56,7 @@ pub(super) async fn plan<'s>(
     for warning in strategy.warnings(version, &object) {
         operation.warn(warning);
     }
-    // As upstream, where this is a check of the store, which a dry run does not reach.
+    // Upstream checks this in the store, which a dry run does not reach.
     if has_version && !operation.options.is_dry_run {
         return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
     }

@@ -1,4 +1,4 @@
-//! The object that a change begins from, parsed once for all stages.
+//! The object that a change starts from, parsed once for all stages.
 
 use crate::conversion;
 use crate::operation::Operation;
@@ -6,13 +6,13 @@ use crate::status::Failure;
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};
 
-/// An object as it is before a change, in the three forms that the stages of a change need.
+/// An object before a change, in the three forms that the stages of a change need.
 pub(crate) struct Current {
-    /// As it is stored, with the revision that the change must follow.
+    /// The stored form, with the revision that the change must follow.
     pub(crate) stored: Arc<Object>,
-    /// In the form in which it is compared and validated.
+    /// The internal form, in which it is compared and validated.
     pub(crate) internal: Value,
-    /// In the version that the client speaks, where that is another form.
+    /// The requested form, if it differs from the internal one.
     requested: Option<Value>,
 }
 
@@ -27,7 +27,7 @@ impl Current {
         Ok(Current { stored, internal, requested })
     }
 
-    /// In the version that the client speaks: what a patch is applied to.
+    /// The requested form, to which a patch is applied.
     pub(crate) fn requested(&self) -> &Value {
         self.requested.as_ref().unwrap_or(&self.internal)
     }

@@ -11,24 +11,25 @@ use steersman_machinery::field::{self, Path};
 use steersman_machinery::{Budget, GroupKind, GroupVersion, Value, value};
 use steersman_schema::decode::{self as schema, Decoded};
 
-/// Where the record of who owns which field is.
+/// The path of the recorded field owners.
 const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 
 /// A body as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body<'a> {
-    /// Without parameters.
+    /// The media type without parameters.
     pub(crate) media_type: &'a str,
     pub(crate) bytes: &'a Bytes,
 }
 
-/// Parses a body without a schema; `kind` is for the message.
+/// Parses a body without a schema; `kind` is for the error message.
 pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Result<Parsed, Failure> {
     let budget = &operation.budget;
     let parsed = match body.media_type {
         "application/json" => codec::decode_json(body.bytes, budget),
         "application/yaml" => codec::decode_yaml(body.bytes, budget),
-        // Custom resources have no protobuf form; options of a request and scales have one whatever they are sent to.
+        // Custom resources have no protobuf form; the options of a request and Scales have one, whatever kind they are
+        // sent to.
         "application/vnd.kubernetes.protobuf"
             if !operation.resource().is_custom() || matches!(kind, "DeleteOptions" | "Scale") =>
         {
@@ -102,12 +103,13 @@ fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), 
 pub(crate) enum Misfit {
     /// 400: the body of an apply is itself such an object.
     Malformed,
-    /// 422.
+    /// 422: the patch is valid, its result is not.
     Unprocessable,
 }
 
-/// Decodes, checks and defaults a patched object. Strict validation has messages of its own for patches; `document` are the
-/// faults of the patch as a document. `is_own_record` says whether managed fields are as the server has written them.
+/// Decodes, checks and defaults a patched object. Strict validation has messages of its own for patches; `document` are
+/// the faults of the patch as a document. `is_own_record` says whether managed fields are unchanged since the server
+/// wrote them.
 pub(crate) fn decode_patched(
     operation: &mut Operation<'_>,
     mut patched: Value,
@@ -117,9 +119,9 @@ pub(crate) fn decode_patched(
     is_own_record: impl FnOnce(&Value) -> bool,
 ) -> Result<Value, Failure> {
     identify(operation, &mut patched)?;
-    // What the server has written itself need not be read again, and it may be half of the object.
+    // The server's own record need not be read again, and it may be half of the object.
     let is_own_record = value::at(&patched, &MANAGED_FIELDS).is_some_and(is_own_record);
-    // Decoding drops empty lists, but an emptied record means that nobody is to own anything.
+    // Decoding drops empty lists, but an empty record means that all field owners are removed.
     let is_emptied = value::at(&patched, &MANAGED_FIELDS).and_then(Value::as_array).is_some_and(Vec::is_empty);
     let record = if is_own_record || is_emptied { value::remove_at(&mut patched, &MANAGED_FIELDS) } else { None };
     let mut decoded = decode_tree(operation, patched).map_err(|error| match error {
@@ -197,7 +199,7 @@ fn identify(operation: &Operation<'_>, value: &mut Value) -> Result<(), Failure>
     Ok(())
 }
 
-/// Whether the body says just what the path does, as nearly all do.
+/// Whether kind and apiVersion of the body match the path, as they nearly always do.
 fn is_identified(operation: &Operation<'_>, value: &Value) -> bool {
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let (resource, api_version) = (operation.resource(), text("apiVersion"));
@@ -226,7 +228,7 @@ fn refused(operation: &Operation<'_>, name: &str, error: DecodeError) -> Failure
     }
 }
 
-/// 422 at `patch`: upstream blames the patch as a whole for a result that is no object of the kind.
+/// 422 at `patch`: upstream reports the whole patch as the cause of a result that is no object of the kind.
 fn unprocessable(patch: &[u8], why: String) -> Failure {
     let patch = String::from_utf8_lossy(patch).into_owned();
     Failure::invalid(&GroupKind::default(), "", &[field::Error::invalid(&Path::new("patch"), patch, why)])

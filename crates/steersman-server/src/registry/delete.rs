@@ -20,7 +20,7 @@ use steersman_machinery::{GroupResource, Object, Value, value};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Takes the object that is there through the stages of a deletion.
+/// Runs the stages of a deletion on the current object.
 pub(super) async fn plan<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,
@@ -37,7 +37,7 @@ pub(super) async fn plan<'s>(
     }
     let mut object = conversion::to_internal(operation.served, conversion::parse(&current)?).await?;
     if is_mutated {
-        // There is nothing to change, but those who may change objects may also refuse a deletion. They see the requested form.
+        // Nothing will be changed, but mutating plugins may also refuse a deletion. They get the requested form.
         let (strategy, version) = (operation.strategy(), operation.version());
         let presented = (!strategy.is_internal_form(version)).then(|| strategy.present(version, object.clone()));
         let old = presented.as_ref().unwrap_or(&object);
@@ -55,11 +55,12 @@ pub(super) async fn plan<'s>(
             false => Plan::Unchanged(current),
         });
     }
-    // A Pod gets its deletionTimestamp in a write of its own even without a grace period, so that watchers see both events.
+    // The deletionTimestamp of a Pod is written separately even without a grace period, so that watchers see both
+    // events.
     let is_marked_first = is_marked && operation.strategy().rules().grace == Grace::Node;
     Ok(match is_marked_first && !operation.options.is_dry_run {
         true => Plan::MarkDeleted { current, object },
-        // A dry run shows what the first write of the two would.
+        // A dry run answers with the result of the first of the two writes.
         false => Plan::Delete { current, last: is_marked_first.then_some(object) },
     })
 }
@@ -73,24 +74,24 @@ fn warn_of_orphans(operation: &mut Operation<'_>, options: &Delete) {
     }
 }
 
-/// Whether nothing in the object can keep it, so that it need not be read.
+/// Whether nothing in the object can keep it, so that it need not be parsed.
 fn goes_unread(operation: &Operation<'_>, options: &Delete, current: &Object) -> bool {
     let rules = operation.strategy().rules();
     let is_kept = rules.grace != Grace::None || current.meta().finalizers().next().is_some();
     !is_kept && policy(options, rules.propagation, &[]) == Propagation::Background
 }
 
-/// Checks what a deletion says of the object that it is about, which has this uid and this version.
+/// Checks the preconditions of a deletion against the object's uid and version.
 ///
 /// # Errors
-/// 409 if it is about another one.
+/// 409 if they do not match.
 pub(crate) fn check_preconditions(
     operation: &Operation<'_>,
     options: &Delete,
     live_uid: &str,
     revision: &str,
 ) -> Result<(), Failure> {
-    // Upstream names the kind here, where every other conflict names the resource.
+    // Upstream names the kind here, while all other conflicts name the resource.
     let kind = GroupResource::new(&*operation.resource().group, &*operation.resource().kind);
     if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| *uid != live_uid) {
         let why = format!(
@@ -107,14 +108,14 @@ pub(crate) fn check_preconditions(
     Ok(())
 }
 
-/// Sets the deletionTimestamp, grace period and finalizers that the deletion asks for; false if that changes nothing.
+/// Sets the deletionTimestamp, grace period and finalizers of the deletion; false if that changes nothing.
 fn mark(operation: &Operation<'_>, options: &Delete, object: &mut Value) -> bool {
     let before = object.clone();
     let is_deleting = !metadata::text(object, "deletionTimestamp").is_empty();
     set_finalizers(options, operation.strategy().rules().propagation, object);
     operation.strategy().prepare_delete(operation.version(), object, &operation.now_text());
     if operation.strategy().rules().grace == Grace::Instances {
-        // A definition has no grace period, and its deletion is no new generation of it.
+        // A definition has no grace period, and its deletion does not increase its generation.
         if !is_deleting {
             value::set_at(object, &["metadata", "deletionTimestamp"], seconds(operation.now).into());
         }
@@ -149,11 +150,11 @@ fn grace_seconds(operation: &Operation<'_>, options: &Delete, object: &Value) ->
     }
     let own = value::at(object, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64);
     let wanted = options.grace_period_seconds.or(own).unwrap_or(30);
-    // A negative period means: now, but let the node know.
+    // A negative period means at once, but the node must still notice.
     if wanted < 0 { 1 } else { wanted }
 }
 
-/// The finalizers of garbage collection, as the client's policy wants them.
+/// Sets the finalizers of garbage collection by the propagation policy.
 fn set_finalizers(options: &Delete, default: Propagation, object: &mut Value) {
     let present = metadata::finalizers(object);
     let wanted = match policy(options, default, &present) {
@@ -171,7 +172,7 @@ fn set_finalizers(options: &Delete, default: Propagation, object: &mut Value) {
     }
 }
 
-/// What becomes of dependents: the client's wish, else what the finalizers that are there say, else the kind's default.
+/// The propagation policy: the client's, else the one that the present finalizers imply, else the kind's default.
 fn policy(options: &Delete, default: Propagation, present: &[&str]) -> Propagation {
     match (options.propagation_policy.as_deref(), options.orphan_dependents) {
         (Some("Orphan"), _) | (None, Some(true)) => Propagation::Orphan,
@@ -191,7 +192,7 @@ fn is_waiting(object: &Value) -> bool {
     has_spec_finalizers || !metadata::finalizers(object).is_empty() || grace > 0
 }
 
-/// Whether an object is being deleted and nothing keeps it any more.
+/// Whether an object is being deleted and nothing keeps it any longer.
 pub(crate) fn is_done_waiting(object: &Value) -> bool {
     !metadata::text(object, "deletionTimestamp").is_empty() && !is_waiting(object)
 }

@@ -1,7 +1,9 @@
-//! Who writes a role or a binding may not grant more than he has: otherwise whoever may write roles would be an administrator.
+//! Prevents privilege escalation: the writer of a role or a binding may not grant more than he has, or everybody who
+//! may write roles would be an administrator.
 //!
-//! The verb `escalate` on the role, or `bind` on the role that a binding names, permits it, and members of `system:masters` are
-//! free. Follows kubernetes' `pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased`.
+//! The verb `escalate` on the role, or `bind` on the role that a binding names, exempts a writer, and so does
+//! membership of `system:masters`. Follows kubernetes'
+//! `pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased`.
 
 use crate::authz::rbac::binding::RoleRef;
 use crate::authz::rbac::covers;
@@ -16,7 +18,8 @@ use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, remove_at, str_at};
 
-/// Checks a write, with the object in the requested form as admission has left it. Costs a comparison if it is of another kind.
+/// Checks a write, with the object in the requested form after admission. Costs a comparison for objects of other
+/// kinds.
 ///
 /// # Errors
 /// 403 with the rules that the writer does not have; 404 if a binding names a role that does not exist.
@@ -49,7 +52,7 @@ async fn check_role(state: &State, operation: &Operation<'_>, new: &Value, old: 
         Some(_) | None => Vec::new(),
     };
     confirm(state, operation, new, &rules)?;
-    // An aggregated role can gather anything.
+    // An aggregated role can get any rule.
     if aggregates(new) || old.is_some_and(aggregates) {
         confirm(state, operation, new, &everything())
             .map_err(|_| forbidden(operation, new, "must have cluster-admin privileges to use the aggregationRule"))?;
@@ -137,7 +140,7 @@ fn everything() -> [Rule; 2] {
     ]
 }
 
-/// Whether a change is only about owners and finalizers, which garbage collection needs and which grant nothing.
+/// Whether a change affects only owners and finalizers, which garbage collection needs and which grant nothing.
 fn is_bookkeeping(new: &Value, old: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();

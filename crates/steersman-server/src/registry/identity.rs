@@ -5,7 +5,7 @@ use crate::registry::metadata;
 use crate::status::Failure;
 use steersman_machinery::{Value, value};
 
-/// Gives an object the namespace of the path.
+/// Sets the namespace of an object to that of the path.
 ///
 /// # Errors
 /// 400 if the object has another namespace, or the path has none although the kind is namespaced.
@@ -37,7 +37,7 @@ pub(crate) fn set_namespace(operation: &Operation<'_>, object: &mut Value) -> Re
 /// Checks that the body has the name of the path.
 ///
 /// # Errors
-/// 400.
+/// 400 if it does not.
 pub(crate) fn check_name(operation: &Operation<'_>, object: &Value) -> Result<(), Failure> {
     let given = metadata::text(object, "name");
     if given.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn check_name(operation: &Operation<'_>, object: &Value) -> Result<()
 /// Checks that the body has the name of the path, or none.
 ///
 /// # Errors
-/// 400.
+/// 400 if it has another name.
 pub(crate) fn check_given_name(operation: &Operation<'_>, object: &Value) -> Result<(), Failure> {
     let (given, name) = (metadata::text(object, "name"), operation.name());
     if given.is_empty() || given == name {

@@ -1,4 +1,5 @@
-//! What follows when an object that waits for initializers is stored: it is waited for, or it has failed and goes.
+//! The steps after an object that waits for initializers is stored: the wait continues, or the object has failed and is
+//! deleted.
 
 use crate::conversion;
 use crate::initializers::{Configured, field};
@@ -11,11 +12,11 @@ use std::time::Duration;
 use steersman_machinery::Object;
 use steersman_storage::WriteError;
 
-/// Called when an object is stored; `before` is what it was. One with a result is deleted, whatever its finalizers: nobody who
-/// respects them has seen it.
+/// Called when an object is stored; `before` is its previous state. An object with a result is deleted, whatever its
+/// finalizers: no client that respects them can have seen it.
 ///
 /// # Errors
-/// When the object cannot be deleted. The server tries it again later.
+/// When the object cannot be deleted. The server retries that later.
 pub(super) async fn stored(
     state: &State,
     operation: &Operation<'_>,
@@ -44,7 +45,7 @@ pub(super) fn removed(state: &State, object: &Object) {
     }
 }
 
-/// Deletes an object that could not be initialized, unless it is gone already.
+/// Deletes an object that could not be initialized, unless it is already gone.
 ///
 /// # Errors
 /// When the store cannot be written.
@@ -56,7 +57,7 @@ pub(crate) async fn remove(state: &State, operation: &Operation<'_>, failed: &Ar
                 allocation::release(state, operation, &deleted.object).await?;
                 return state.written(operation.resource(), deleted.revision).await;
             }
-            // A failed object stays one, whatever else is written to it.
+            // A failed object stays failed, whatever else is written to it.
             Err(WriteError::Conflict { current: Some(changed) }) if changed.meta().uid() == failed.meta().uid() => {
                 current = changed;
             }
@@ -66,7 +67,7 @@ pub(crate) async fn remove(state: &State, operation: &Operation<'_>, failed: &Ar
     }
 }
 
-/// Counts how long the object waited for who was first before.
+/// Counts how long the object waited for the initializer that was first before.
 fn count(state: &State, configured: &Configured, before: &Object, stored: &Object) -> Result<(), Failure> {
     let Some(turn) = field::turn(&conversion::parse(before)?) else { return Ok(()) };
     let now = conversion::parse(stored)?;

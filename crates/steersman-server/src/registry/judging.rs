@@ -1,15 +1,15 @@
-//! How long the rules that a definition has in CEL may take on an object.
+//! Estimates how long a definition's CEL rules may take on an object.
 
 use crate::operation::Operation;
 use steersman_machinery::Value;
 
-/// Rules may look at each value of an object several times, and at each with each other. The cost of trying them on one value is
-/// taken to be that of reading so many bytes of objects.
+/// Rules may read each value of an object several times, and compare each with every other. Running them on one value
+/// is estimated to cost as much as reading this many bytes of objects.
 const VALUE_BYTES: usize = 256;
-/// More values need not be counted: the request is heavy.
+/// Further values need not be counted: the request is heavy.
 const VALUES_MAX: usize = 1024;
 
-/// To be awaited before the rules are tried.
+/// Awaited before the rules run.
 pub(super) async fn expect(operation: &Operation<'_>, object: &Value) {
     if operation.strategy().may_judge_long(operation.version()) {
         let mut left = VALUES_MAX;
@@ -18,7 +18,7 @@ pub(super) async fn expect(operation: &Operation<'_>, object: &Value) {
     }
 }
 
-/// Takes the values in a tree off what is left.
+/// Subtracts the number of values in a tree from `left`.
 fn count(value: &Value, left: &mut usize) {
     if *left == 0 {
         return;

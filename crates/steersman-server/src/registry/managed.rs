@@ -11,7 +11,7 @@ use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, Reco
 
 const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 
-/// The other versions of the kind, which entries of `managedFields` may refer to.
+/// The other versions of the kind, to which entries of `managedFields` may refer.
 struct Others<'a>(&'a Operation<'a>);
 
 impl Versions for Others<'_> {
@@ -44,8 +44,8 @@ impl Others<'_> {
     }
 }
 
-/// Records the fields that a creation, update or patch has changed as owned by its writer. Both objects are in the requested
-/// form.
+/// Records the writer as the owner of the fields that a creation, update or patch has changed. Both objects are in the
+/// requested form.
 pub(crate) async fn record(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value) {
     let outcome = match operation.conversions.as_deref() {
         None => record_once(operation, live, new),

@@ -1,6 +1,6 @@
-//! The metadata of all kinds: which fields the server sets, and their validation.
+//! The metadata of all kinds: the fields that the server sets, and validation.
 //!
-//! Rules and texts follow apimachinery's `api/validation` and apiserver's `registry/rest`.
+//! Rules and messages follow apimachinery's `api/validation` and apiserver's `registry/rest`.
 
 use steersman_kinds::strategy::{Endpoint, Strategy};
 use serde_json::json;
@@ -9,13 +9,13 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{self, Map};
 use steersman_machinery::{Value, name};
 
-/// Bytes that the annotations of one object may take, keys and values together.
+/// The most bytes of an object's annotations, keys and values together.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
-/// Finalizers that need no domain: the server itself knows them.
+/// Finalizers that need no domain, because the server itself defines them.
 const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
-/// The fields that an update keeps, whatever the client sends.
+/// The fields that an update never changes, whatever the client sends.
 const KEPT: [&str; 4] = ["creationTimestamp", "generation", "name", "namespace"];
-/// The fields that an update keeps where the client does not send them. Another value is refused.
+/// The fields that an update keeps if the client omits them. Another value is refused.
 const IMMUTABLE: [&str; 3] = ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"];
 /// The fields that a creation drops.
 const DROPPED: [&str; 3] = ["deletionGracePeriodSeconds", "deletionTimestamp", "selfLink"];
@@ -25,7 +25,7 @@ pub(crate) fn of(value: &Value) -> Option<&Map> {
     value.get("metadata").and_then(Value::as_object)
 }
 
-/// A text in the metadata, empty where there is none.
+/// A text in the metadata; empty if it is absent.
 pub(crate) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     value::str_at(object, &["metadata", key]).unwrap_or("")
 }
@@ -36,15 +36,15 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Drops the metadata of a new object that only a deletion sets, before anybody is said to own it.
+/// Drops the metadata of a new object that only a deletion sets, before field owners are recorded.
 pub(crate) fn drop_system_fields(object: &mut Value) {
     if let Some(metadata) = value::object_at(object, &["metadata"]) {
         DROPPED.iter().for_each(|key| _ = metadata.remove(*key));
     }
 }
 
-/// Sets the metadata of a new object that only the server decides, in place of what the client has sent. Kinds that count generations begin
-/// at 1; the others keep what the client says, as upstream does.
+/// Sets the metadata of a new object that only the server decides, instead of the client's values. Kinds with
+/// generations begin at 1; the others keep the client's value, as upstream does.
 pub(crate) fn prepare_create(object: &mut Value, uid: String, now: String) {
     drop_system_fields(object);
     let Some(metadata) = value::object_at(object, &["metadata"]) else { return };
@@ -55,7 +55,7 @@ pub(crate) fn prepare_create(object: &mut Value, uid: String, now: String) {
     metadata.insert("creationTimestamp".to_owned(), now.into());
 }
 
-/// Carries over what an update cannot change.
+/// Copies the fields that an update cannot change.
 pub(crate) fn prepare_update(new: &mut Value, old: &Value) {
     let Some(metadata) = value::object_at(new, &["metadata"]) else { return };
     metadata.remove("selfLink");
@@ -82,7 +82,7 @@ pub(crate) fn prepare_update(new: &mut Value, old: &Value) {
     }
 }
 
-/// The faults of a new object's metadata.
+/// The validation errors of a new object's metadata.
 pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy) -> Vec<Error> {
     let path = Path::new("metadata");
     let mut errors = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy) -> Vec<Er
     errors
 }
 
-/// A base that ends in dashes is fine, since letters are put behind it.
+/// Validates `generateName`. It may end in dashes, since letters are appended to it.
 fn validate_generate_name(object: &Value, strategy: &dyn Strategy, errors: &mut Vec<Error>) {
     let base = text(object, "generateName");
     if base.is_empty() {
@@ -123,7 +123,7 @@ fn validate_generate_name(object: &Value, strategy: &dyn Strategy, errors: &mut 
     errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, base, fault)));
 }
 
-/// The faults of a change in the metadata.
+/// The validation errors of a change of metadata.
 pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy, endpoint: Endpoint) -> Vec<Error> {
     let mut errors = validate(new, strategy);
     let path = Path::new("metadata");
@@ -152,7 +152,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy,
                 quoted.join(", ")
             );
             let error = Error::forbidden(&Path::new("metadata.finalizers"), detail);
-            // Upstream checks this both before and within the kind's validation; clients see the cause twice.
+            // Upstream checks this both before and within the kind's validation, so clients get the cause twice.
             errors.extend([error.clone(), error]);
         }
     }
@@ -186,7 +186,7 @@ fn validate(object: &Value, strategy: &dyn Strategy) -> Vec<Error> {
     errors
 }
 
-/// The faults of labels.
+/// The validation errors of labels.
 pub(crate) fn validate_labels(labels: &Map, path: &Path, errors: &mut Vec<Error>) {
     for (key, label) in labels {
         errors.extend(name::qualified(key).into_iter().map(|fault| Error::invalid(path, key.as_str(), fault)));
@@ -241,7 +241,7 @@ fn validate_owners(owners: &[Value], path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-/// Takes away owners that are named twice; the text of the warning if there were any.
+/// Removes repeated owner references; returns the text of a warning if there were any.
 pub(crate) fn deduplicate_owners(object: &mut Value) -> Option<String> {
     let owners = value::object_at(object, &["metadata"])?.get_mut("ownerReferences")?.as_array_mut()?;
     let mut repeated: Vec<String> = Vec::new();
@@ -270,7 +270,7 @@ mod tests {
     use steersman_kinds::catalog::Resource;
     use steersman_kinds::runtime_config::RuntimeConfig;
 
-    /// The row of a built-in kind.
+    /// The catalog's row of a built-in kind.
     #[track_caller]
     fn resource(kind: &str) -> Arc<Resource> {
         let resources = builtin::resources(&RuntimeConfig::default());
@@ -321,7 +321,7 @@ mod tests {
             (created, validate_update(&object, &object, &*resource.strategy, Endpoint::Main).len())
         };
         assert_eq!(errors("ConfigMap"), (1, 1));
-        // Updates of this kind look only for what no path may have.
+        // Updates of this kind only check for characters that no path may have.
         assert_eq!(errors("Deployment"), (1, 0));
         let object = json!({"metadata": {"name": "a", "generateName": "a/b"}});
         assert_eq!(validate_update(&object, &object, &*resource("Deployment").strategy, Endpoint::Main).len(), 1);

@@ -23,7 +23,7 @@ pub(crate) struct Patch {
     pub(crate) format: Format,
     /// Faults of the patch as a document, such as duplicate keys, for strict validation.
     faults: Faults,
-    /// As it was sent, for messages.
+    /// The patch as it was sent, for messages.
     text: Bytes,
 }
 
@@ -41,7 +41,7 @@ impl Patch {
         media_type == APPLY_PATCH
     }
 
-    /// Reads a patch of a type that has been checked.
+    /// Parses a patch of an accepted type.
     ///
     /// # Errors
     /// 400 if it is not a patch of its type.
@@ -105,10 +105,10 @@ impl Patch {
         }
     }
 
-    /// Refuses a media type that is no patch of this kind.
+    /// Refuses media types that are no patch of this kind.
     ///
     /// # Errors
-    /// 415.
+    /// 415 for such a type.
     pub(crate) fn check_type(operation: &Operation<'_>, media_type: &str) -> Result<(), Failure> {
         match media_type {
             JSON_PATCH | MERGE_PATCH | APPLY_PATCH => Ok(()),
@@ -119,7 +119,7 @@ impl Patch {
     }
 }
 
-/// What a patch makes of an object, decoded and defaulted.
+/// The object with a patch applied, decoded and defaulted.
 pub(super) fn patched(
     operation: &mut Operation<'_>,
     patch: &Patch,
@@ -144,7 +144,7 @@ pub(super) fn patched(
     Ok((new, recorded))
 }
 
-/// The new object that an apply makes where there is none.
+/// The new object of an apply if none exists.
 pub(super) fn applied_to_nothing(
     operation: &mut Operation<'_>,
     patch: &Patch,
@@ -162,8 +162,8 @@ pub(super) fn applied_to_nothing(
     Ok(object)
 }
 
-/// Decodes the result of an apply. Duplicate keys of the configuration are reported only here: conflicts and unknown fields
-/// come first, as upstream has it.
+/// Decodes the result of an apply. Duplicate keys of the configuration are reported only here: as upstream, conflicts
+/// and unknown fields come first.
 fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -> Result<Value, Failure> {
     match operation.options.field_validation {
         FieldValidation::Strict if patch.faults != Faults::None => {
@@ -177,8 +177,8 @@ fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -
     decode::decode_patched(operation, merged, &patch.text, &Faults::None, Misfit::Malformed, |_| true)
 }
 
-/// Charges the merging of a patch into an object, which looks at each value a few times. The result is no larger than both, which are within
-/// the limits, and is held to them when it is decoded.
+/// Charges the merge of a patch into an object, which reads each value a few times. The result is no larger than both
+/// together. Each is within the limits, and the result is checked against them when it is decoded.
 fn charge_merge(budget: &Budget, live: &Value, patch: &Value) -> Result<(), budget::Error> {
     const LOOKS: usize = 10;
     let n_items: usize = [live, patch].into_iter().map(|value| budget::cost::of(value).0).sum();

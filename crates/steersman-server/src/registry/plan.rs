@@ -1,10 +1,10 @@
-//! The plan of an attempt: what is to be stored.
+//! The plan of an attempt: the change to store.
 
 use crate::registry::allocator::Reservation;
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};
 
-/// What an attempt is to store. Objects are in the internal form.
+/// The change that an attempt stores. Objects are in the internal form.
 pub(super) enum Plan<'s> {
     Create {
         name: String,
@@ -16,12 +16,12 @@ pub(super) enum Plan<'s> {
         /// The last state, if an update has removed the last finalizer of the object.
         last: Option<Value>,
     },
-    /// Stored with its deletionTimestamp; the deletion follows in the next attempt.
+    /// The object is stored with its deletionTimestamp; the next attempt deletes it.
     MarkDeleted {
         current: Arc<Object>,
         object: Value,
     },
-    /// The object is already as it should be.
+    /// The object already has the wanted state.
     Unchanged(Arc<Object>),
     Update {
         current: Arc<Object>,
@@ -30,7 +30,7 @@ pub(super) enum Plan<'s> {
     },
 }
 
-/// Whether the owners of the fields are recorded in the object already.
+/// Whether the field owners are already recorded in the object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Recorded {
     No,

@@ -12,7 +12,7 @@ use crate::status::Failure;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Object, Revision, Value, value};
 
-/// Takes a decoded, defaulted object in the requested form through the stages of a change.
+/// Runs the stages of an update on a decoded, defaulted object in the requested form.
 pub(super) async fn plan<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,
@@ -45,7 +45,7 @@ pub(super) async fn plan<'s>(
     let mut new = strategy.internal(version, new);
     strategy.prepare_update(version, endpoint, &mut new, &old);
     if is_unfinished {
-        // It is still being created: what the server makes of its content is made anew.
+        // It is still being created, so the fields that the server derives from its content are set again.
         strategy.prepare_create(version, &mut new);
     }
     strategy.set_times(&mut new, &old, &operation.now_text());
@@ -56,7 +56,7 @@ pub(super) async fn plan<'s>(
         false => strategy.validate_update(version, endpoint, &new, &old, &operation.budget),
     });
     let before = if is_unfinished { None } else { Some(&old) };
-    // Within an exceeded budget the owners of fields, or the faults, are not complete.
+    // If the budget is exceeded, the field owners or the validation errors are incomplete.
     operation.budget.check()?;
     judging::expect(operation, &new).await;
     strategy.judge(version, &new, before, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
@@ -69,13 +69,13 @@ pub(super) async fn plan<'s>(
         return Ok(Plan::Unchanged(current));
     }
     if delete::is_done_waiting(&new) {
-        // Dropping the reservation releases what was reserved for the update.
+        // Dropping the reservation releases the values reserved for the update.
         return Ok(Plan::Delete { current, last: Some(new) });
     }
     Ok(Plan::Update { current, object: new, reservation })
 }
 
-/// Some kinds refuse updates without a resourceVersion. `0` counts as none.
+/// Refuses updates without a resourceVersion for some kinds. `0` counts as none.
 fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), Failure> {
     let is_given = !matches!(metadata::text(object, "resourceVersion"), "" | "0");
     if is_given || operation.strategy().rules().updates_unconditionally {
@@ -85,7 +85,7 @@ fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), 
     operation.refuse(operation.name(), &[Error::invalid(&path, 0, "must be specified for an update")])
 }
 
-/// The uid and the version that the client supposes must be those of the object.
+/// Checks that the uid and the version sent by the client are those of the object.
 fn check_preconditions(operation: &Operation<'_>, current: &Object, new: &Value) -> Result<(), Failure> {
     let uid = metadata::text(new, "uid");
     // A patch that changes the uid changes an immutable field, which validation refuses.

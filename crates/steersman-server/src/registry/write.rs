@@ -1,5 +1,5 @@
-//! The loop of all writes: read the current object, compute a [`Plan`], commit it, and begin again if another write came in
-//! between.
+//! The loop of all writes: read the current object, compute a [`Plan`], commit it, and start again if another write
+//! came in between.
 
 use crate::admission;
 use crate::authz::{self, Attributes, ResourceAttributes};
@@ -19,12 +19,12 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};
 
-/// The most attempts of a write that is overtaken by other writes.
+/// The most attempts of a write that other writes overtake.
 const ATTEMPTS_MAX: usize = 100;
 /// The most generated names that are tried.
 const NAMES_MAX: usize = 8;
 
-/// What a write does with the current object.
+/// The change that a write makes.
 pub(crate) enum Change<'a> {
     /// Sets single fields of the object, in the internal form. The caller has checked that this is allowed: `managedFields`,
     /// validation and admission are skipped.
@@ -35,7 +35,7 @@ pub(crate) enum Change<'a> {
     Delete(&'a options::Delete),
     /// Computes the new object, in the requested form.
     Edit(&'a (dyn Fn(&Current) -> Result<Value, Failure> + Send + Sync)),
-    /// The same, with its `managedFields`.
+    /// Like `Edit`, but the new object has its `managedFields`.
     EditRecorded(&'a (dyn Fn(&Current) -> Result<Value, Failure> + Send + Sync)),
     Patch(&'a Patch),
     /// Replaces the object, in the requested form, decoded and defaulted.
@@ -44,7 +44,8 @@ pub(crate) enum Change<'a> {
 
 /// Carries out a write.
 ///
-/// Boxed, because an `async fn` is compiled anew in every codegen unit that awaits it, and this one has all stages of a write in it.
+/// Boxed, because an `async fn` is compiled again in every codegen unit that awaits it, and this one contains all
+/// stages of a write.
 ///
 /// # Errors
 /// With the answer for the client.
@@ -80,7 +81,8 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
                 let found = state.get(operation.storage(), &marked.key).await?;
                 match found.filter(|found| found.meta().uid() == marked.meta().uid()) {
                     Some(stored) => delete::plan(state, operation, options, stored).await?,
-                    // Somebody who saw the mark, as podgc does, has removed it. An object that has its name now is another.
+                    // Another client that saw the mark, such as podgc, has removed it. An object that now has its name
+                    // is a different one.
                     None => return Ok(Outcome::Deleted(Arc::clone(marked))),
                 }
             }
@@ -105,7 +107,7 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
     })
 }
 
-/// Computes what is to be stored in place of the current object.
+/// Computes the change to store, from the current object.
 async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Change<'_>) -> Result<Plan<'s>, Failure> {
     if let Change::Create(object) = change {
         return create::plan(state, operation, object.clone(), Recorded::No).await;
@@ -179,7 +181,7 @@ async fn plan_for_absent<'s>(
     Err(Failure::not_found(&operation.group_resource(), operation.name()))
 }
 
-/// Runs what may need conversions by a webhook for `managedFields`, until it has them all.
+/// Runs a function that may need conversions of `managedFields` by a webhook, until it has them all.
 async fn with_conversions<T>(
     operation: &mut Operation<'_>,
     run: impl Fn(&mut Operation<'_>) -> Result<T, Failure>,

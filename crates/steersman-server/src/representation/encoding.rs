@@ -1,7 +1,7 @@
 //! Serialisations: turn the JSON text of an answer into the bytes of the requested media type.
 //!
-//! Objects are stored as JSON text, and every form of them is made as JSON text. An [`Encoder`] transcribes such a text, a list
-//! item by item, without building a tree. A new one is a file here and a row in [`encoder`].
+//! Objects are stored as JSON text, and all their forms are made as JSON text. An [`Encoder`] transcribes such a text,
+//! a list item by item, without building a tree. A new one is a file here and a row in [`encoder`].
 
 mod json;
 mod pretty;
@@ -17,7 +17,7 @@ use std::fmt;
 
 pub(crate) use self::protobuf::Protobuf;
 
-/// The fields of a list other than its items, in the order of the JSON; the items come last.
+/// The fields of a list other than its items, in their JSON order; the items come last.
 #[derive(Debug)]
 pub(crate) struct Envelope {
     pub(crate) fields: Vec<(&'static str, Vec<u8>)>,
@@ -25,35 +25,35 @@ pub(crate) struct Envelope {
     pub(crate) items: &'static str,
 }
 
-/// Turns JSON texts into another serialisation. The texts come from the server itself, so they are valid JSON; what turns out not
-/// to be fails.
+/// Turns JSON texts into another serialisation. The texts come from the server itself, so they are valid JSON; an
+/// invalid one fails.
 pub(crate) trait Encoder: fmt::Debug + Send + Sync {
-    /// A whole document.
+    /// Writes a whole document.
     fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson>;
 
-    /// The part before the first item of a list. `items_bytes` is what all items take together, where
-    /// [`is_prefixed`](Encoder::is_prefixed) asks for it, else zero.
+    /// Writes the part before the first item of a list. `items_bytes` is the size of all items if
+    /// [`is_prefixed`](Encoder::is_prefixed) returns true, else zero.
     fn open(&self, envelope: &Envelope, items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson>;
 
-    /// One item; `index` counts from zero.
+    /// Writes one item; `index` counts from zero.
     fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson>;
 
-    /// The part after the last of this many items.
+    /// Writes the part after the last of this many items.
     fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson>;
 
-    /// Whether the part before the first item says how many bytes follow.
+    /// Whether the part before the first item has the number of bytes that follow.
     fn is_prefixed(&self) -> bool {
         false
     }
 
-    /// Whether it leaves JSON texts as they are.
+    /// Whether JSON texts stay unchanged.
     fn is_identity(&self) -> bool {
         false
     }
 }
 
 /// The encoder of a serialisation that does not depend on the kind. Protobuf is written with the messages of a kind
-/// ([`Protobuf`]), and JSON stands for it where there is none.
+/// ([`Protobuf`]), and replaced by JSON where there are none.
 pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encoder {
     match encoding {
         Encoding::Json if is_pretty => &pretty::Pretty,
@@ -62,10 +62,10 @@ pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encod
     }
 }
 
-/// Writes any value, and says in which serialisation: what has no protobuf form is written as JSON. Compact JSON ends with a
-/// line break, which clients that print the bytes as they come rely on.
+/// Serialises any value, and returns the serialisation used: values without a protobuf form are written as JSON.
+/// Compact JSON ends with a line break, which clients that print the bytes unchanged rely on.
 pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> (Bytes, Encoding) {
-    // Trees have string keys and finite numbers, so serialising cannot fail.
+    // Trees have string keys and finite numbers, so serialisation cannot fail.
     let mut json = serde_json::to_vec(value).unwrap_or_default();
     let encoding = match encoding {
         Encoding::Protobuf => match messages::document(&json) {
@@ -95,7 +95,7 @@ mod tests {
         assert!(!encode(&json!({"a": 1}), Encoding::Json, true).0.ends_with(b"\n"));
     }
 
-    /// Trees of every sort, with texts that serialisations trip over.
+    /// Random trees, with texts that are difficult for serialisations.
     pub(super) fn any_tree() -> impl Strategy<Value = Value> {
         let text = prop_oneof![
             "[ -~]{0,12}",
@@ -112,7 +112,7 @@ mod tests {
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
-            // Whole quarters: what a parser of trees reads them as is what was written.
+            // Multiples of a quarter, which parsers read back exactly.
             any::<i32>().prop_map(|quarters| Value::from(f64::from(quarters) / 4.0)),
             text.clone().prop_map(Value::from),
         ];

@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::json;
 use steersman_machinery::Value;
 
-/// Objects with at least this many bytes of JSON are not copied into the frames of one watch.
+/// Objects with at least this many bytes of JSON are not copied into the frames of a watch.
 const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 /// The type of an event.
@@ -18,7 +18,7 @@ pub(crate) enum Word {
     Added,
     Deleted,
     Modified,
-    /// DELETED for this watch, since the object is no longer selected. The frame has its last selected state.
+    /// DELETED for this watch, since the object no longer matches. The frame has its last matching state.
     Unselected,
 }
 
@@ -47,7 +47,7 @@ impl Representation {
         self.converts() && self.resource().strategy.converter().is_some()
     }
 
-    /// The key by which the frames of an event are shared; nothing where it does not fit into its bits, which takes a
+    /// The key by which the frames of an event are shared; `None` if it does not fit into its bits, which takes a
     /// definition with more than 256 versions. Tables contain an age, so they are shared within one second only.
     pub(crate) fn frame_key(&self, word: Word, columns: Columns) -> Option<FrameKey> {
         const RESOURCE_BITS: u32 = 30;
@@ -73,7 +73,7 @@ impl Representation {
             Word::Modified => 2,
             Word::Unselected => 3,
         };
-        // Frames cut out of the stored bytes are the same for every version and definition. Others depend on both.
+        // Frames cut from the stored bytes are the same for every version and definition. Others depend on both.
         let is_cut_out = self.is_stored_form && self.form != Form::Table;
         let (resource, version) = match is_cut_out {
             true => (0, 0),
@@ -82,7 +82,7 @@ impl Representation {
         if resource >> RESOURCE_BITS != 0 || version >> VERSION_BITS != 0 {
             return None;
         }
-        // Tables depend on the time and are JSON always; other forms depend on the serialisation.
+        // Tables depend on the time and are always JSON; other forms depend on the serialisation.
         let variant = match (self.form, self.encoding) {
             (Form::Table, _) => self.now.as_second() as u64 & ((1 << VARIANT_BITS) - 1),
             (_, Encoding::Protobuf) => 1,
@@ -104,8 +104,8 @@ impl Representation {
         self.frame_of(word.as_str(), &json)
     }
 
-    /// The frame of an event, in pieces where the object is large: its JSON is then the stored bytes themselves, which all that send
-    /// the object share.
+    /// The frame of an event, in pieces if the object is large: its JSON is then the stored bytes, shared by everything
+    /// that sends the object.
     ///
     /// # Errors
     /// When a stored object is not readable.
@@ -119,17 +119,17 @@ impl Representation {
         Ok(vec![head.into(), json, Bytes::from_static(b"}\n")])
     }
 
-    /// The frame of a bookmark, an object with nothing but metadata.
+    /// The frame of a bookmark, an object with metadata only.
     ///
     /// # Errors
-    /// Never, in fact.
+    /// Never.
     pub(crate) fn bookmark(&self, metadata: &Value) -> Result<Bytes, Failure> {
         let kind = self.served.kind();
         let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
         self.frame_of("BOOKMARK", object.to_string().as_bytes())
     }
 
-    /// A frame: the type of an event and its object, which is given as JSON.
+    /// A frame: the type of an event and its object as JSON.
     fn frame_of(&self, word: &str, json: &[u8]) -> Result<Bytes, Failure> {
         let Some(protobuf) = &self.protobuf else { return Ok(json_frame(word, json)) };
         let frame = protobuf::frame(word, |out| protobuf.one.document(json, out));

@@ -1,8 +1,8 @@
 //! Lists, written item by item as their clients read them.
 //!
-//! The first chunk is made before the head of the answer is sent, so that an early failure gets a proper error answer, and a
-//! short list has a length. A later failure breaks the body off, so that no client takes a part for the whole. Other tasks get
-//! a turn between two chunks.
+//! The first chunk is made before the head of the answer is sent, so that an early failure gets a proper error answer,
+//! and a short list has a length. A later failure breaks the body off, so that no client takes a part for the whole.
+//! Other tasks get a turn between two chunks.
 
 mod supply;
 
@@ -26,12 +26,12 @@ use steersman_machinery::{Object, Revision, Value};
 
 pub(crate) use self::supply::Reload;
 
-/// Objects that are converted at a time, and how many bytes they may have unless it is one.
+/// The most objects that are converted at a time, and the most bytes of them, although a single one may be larger.
 const BATCH_OBJECTS: usize = 64;
 const BATCH_BYTES: usize = 1024 * 1024;
-/// Other tasks get a turn when so many bytes of objects were read, however little is written of them.
+/// Other tasks get a turn when this many bytes of objects have been read, even if little is written of them.
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// Lists with up to this many bytes of JSON are made whole, where their length is needed first.
+/// If the length of a list must be known first, one with up to this many bytes of JSON is made as a whole.
 const WHOLE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The metadata of a list.
@@ -43,11 +43,11 @@ pub(crate) struct ListHead {
     pub(crate) remaining: Option<usize>,
 }
 
-/// The items of a list, written.
+/// The items of a list in written form.
 struct Items {
-    /// All of them together.
+    /// Their total size.
     bytes: usize,
-    /// Empty unless they were to be kept.
+    /// The items themselves; empty unless they are kept.
     kept: Vec<u8>,
 }
 
@@ -58,17 +58,17 @@ struct ListChunks {
     representation: Representation,
     envelope: Envelope,
     supply: Arc<Supply>,
-    /// Released objects that are being read again.
+    /// A read of released objects in progress.
     reading: Option<supply::Page>,
     /// Objects that are being converted to the requested version.
     converting: Option<Converting>,
     /// Objects that can be written.
     ready: VecDeque<Payload>,
-    /// Bytes that are written and not sent yet.
+    /// Bytes that are written but not sent yet.
     out: Vec<u8>,
     scratch: Vec<u8>,
     n_written: usize,
-    /// Bytes of objects that were read since other tasks had a turn.
+    /// Bytes of objects that were read since other tasks last had a turn.
     n_read: usize,
     is_done: bool,
     /// Whether to yield before the next chunk.
@@ -80,7 +80,7 @@ struct ListChunks {
 /// The body of a list.
 ///
 /// # Errors
-/// When one of the first objects cannot be read, or cannot be converted to the version asked for.
+/// When one of the first objects cannot be read or converted to the requested version.
 pub(crate) async fn list(
     representation: Representation,
     objects: Vec<Arc<Object>>,
@@ -134,7 +134,7 @@ impl ListChunks {
         })
     }
 
-    /// Writes items until there are this many bytes, or the end is reached.
+    /// Writes items until `out` has this many bytes, or the list ends.
     fn poll_make(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Result<(), Failure>> {
         while !self.is_done && self.out.len() < bytes {
             if READ_BYTES_MAX <= self.n_read {
@@ -223,8 +223,8 @@ impl fmt::Debug for ListChunks {
 }
 
 impl Representation {
-    /// How many bytes the items of a list take, for a serialisation that says so before the first of them. Every item is written
-    /// for it. Unless they are kept they are written again when they are sent, so that no long list is held in memory as a whole.
+    /// The size of a list's items, for a serialisation that begins with it. Every item is written for that. Unless the
+    /// items are kept they are written again when they are sent, so that no long list is in memory as a whole.
     async fn measure(&self, objects: &[Arc<Object>], is_kept: bool) -> Result<Items, Failure> {
         let (mut scratch, mut items) = (Vec::new(), Items { bytes: 0, kept: Vec::new() });
         let (mut left, mut n_read) = (objects, 0);
@@ -262,7 +262,7 @@ impl Representation {
         self.whole_list(&ListHead { revision: None, token: None, remaining: None }, made.len(), &items)
     }
 
-    /// A list of items that are written already.
+    /// A list of items that are already written.
     fn whole_list(&self, head: &ListHead, n_items: usize, items: &[u8]) -> Result<Vec<u8>, Failure> {
         let (envelope, encoder) = (self.envelope(head), self.encoder());
         let mut out = Vec::with_capacity(items.len() + 256);
@@ -291,7 +291,7 @@ impl Representation {
     }
 }
 
-/// How many of the next objects are converted at a time.
+/// The number of the next objects that are converted at a time.
 fn batch_len(objects: &[Arc<Object>]) -> usize {
     let mut bytes = 0;
     let fitting = objects.iter().take(BATCH_OBJECTS).take_while(|object| {

@@ -16,7 +16,7 @@ struct Envelope<'a> {
     metadata: &'a RawValue,
 }
 
-/// Writes the metadata of an object as an object of its own.
+/// Writes the metadata of an object as a `PartialObjectMetadata`.
 ///
 /// # Errors
 /// When a stored object is not readable.
@@ -35,7 +35,7 @@ pub(super) fn write(payload: &Payload, version: MetaVersion, out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// The metadata of a stored object, as they stand in its bytes.
+/// The metadata of a stored object, cut from its bytes.
 pub(super) fn of(object: &Object) -> Result<&str, Failure> {
     match serde_json::from_slice::<Envelope<'_>>(object.json()) {
         Ok(envelope) => Ok(envelope.metadata.get()),

@@ -1,5 +1,5 @@
-//! Tests of objects and tables in the form and version that was asked for; and the kinds and objects that tests of this module
-//! and of those below share.
+//! Tests of objects and tables in the requested form and version; and the kinds and objects that the tests of this
+//! module and its submodules share.
 
 use super::*;
 use serde_json::json;
@@ -15,12 +15,12 @@ pub(super) fn pods() -> Served {
     crate::definitions::built_in().find("", "v1", "pods").unwrap().clone()
 }
 
-/// A custom kind, with columns of every sort.
+/// A custom kind, with printer columns of every type.
 pub(super) fn cups() -> Served {
     versions_of_cups(1).remove(0)
 }
 
-/// So many versions of it, of which the first is that in storage.
+/// The custom kind in this many versions, of which the first is the stored one.
 fn versions_of_cups(n_versions: usize) -> Vec<Served> {
     let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
     let version = |at: usize| {
@@ -71,7 +71,7 @@ fn stored(name: &str, json: &str) -> Arc<Object> {
     Arc::new(Object::decode(ObjectKey::namespaced("default", name), Revision(5), json.as_bytes()).unwrap())
 }
 
-/// What a store never holds: an object that is cut.
+/// A truncated object, which a store never holds.
 pub(super) fn unreadable(name: &str) -> Arc<Object> {
     let header = steersman_machinery::object::Header::of(&json!({"metadata": {}}), &[]);
     let json = Bytes::from_static(b"{\"metadata\":{\"name\":\"x\"},\"spec\":");
@@ -110,7 +110,7 @@ fn rows_from_bytes_are_those_from_trees() {
             let (from_bytes, from_tree) = rows(&served, &object, include);
             assert_eq!(from_bytes, from_tree, "{fields}");
         }
-        // More read than is needed shows the same.
+        // Reading more than is needed gives the same row.
         let now = wishes(Negotiated::new(Encoding::Json, Form::Table)).now;
         let cells = served.resource.strategy.cells(served.version(), &conversion::parse(&object).unwrap(), now);
         assert_eq!(json!(cells), rows(&served, &object, None).0["cells"]);
@@ -165,7 +165,7 @@ fn frames_are_shared_by_those_who_see_the_same() {
     for form in [Form::Object, Form::PartialMetadata, Form::Table] {
         assert_eq!(key(&one, form, 0, Columns::Known), key(&one, form, 0, Columns::Known));
     }
-    // What is cut out of the stored bytes does not depend on the definition; a table does, and on the time.
+    // The bytes that are cut out of a stored object do not depend on the definition; a table does, and on the time.
     assert_eq!(key(&one, Form::Object, 0, Columns::Known), key(&other, Form::Object, 9, Columns::Described));
     assert_ne!(key(&one, Form::Object, 0, Columns::Known), key(&one, Form::PartialMetadata, 0, Columns::Known));
     assert_ne!(key(&one, Form::Table, 0, Columns::Known), key(&other, Form::Table, 0, Columns::Known));

@@ -4,7 +4,7 @@ use crate::status::Failure;
 use steersman_machinery::budget::{Amount, Error};
 
 impl Failure {
-    /// The answer for a request whose [`Budget`](steersman_machinery::Budget) is used up, or that was given up.
+    /// The answer to a request whose [`Budget`](steersman_machinery::Budget) is used up, or that was interrupted.
     pub(crate) fn of_budget(error: &Error) -> Failure {
         match error {
             Error::Exceeded { amount: Amount::Bytes, limit } => Failure::too_large(format!(

@@ -1,11 +1,11 @@
-//! The failures for tokens that cannot be signed.
+//! The failures of tokens that cannot be signed.
 
 use crate::authn::service_account::keyring::SignError;
 use crate::status::Failure;
 use std::error::Error as _;
 
 impl Failure {
-    /// The answer where a token was asked for and could not be signed.
+    /// The answer to a request for a token that could not be signed.
     pub(crate) fn of_signing(error: &SignError) -> Failure {
         match error {
             SignError::Stopping => Failure::unavailable("the server is shutting down"),

@@ -7,7 +7,7 @@ use steersman_machinery::status::Details;
 use steersman_storage::{ReadError, WriteError, kv};
 
 impl Failure {
-    /// The answer for a read that the store refused.
+    /// The answer to a read that the store refused.
     pub(crate) fn of_read(error: &ReadError) -> Failure {
         match error {
             ReadError::Compacted { .. } => Failure::expired("The resourceVersion for the provided list is too old."),
@@ -21,7 +21,7 @@ impl Failure {
         }
     }
 
-    /// The answer for a write that the store refused.
+    /// The answer to a write that the store refused.
     pub(crate) fn of_write(error: &WriteError, resource: &GroupResource, name: &str) -> Failure {
         match error {
             WriteError::AlreadyExists { .. } => Failure::already_exists(resource, name),
@@ -30,7 +30,7 @@ impl Failure {
             WriteError::TooLarge { .. } => Failure::too_large(error.to_string()),
             WriteError::Closed => Failure::unavailable("the server is shutting down"),
             WriteError::Unreadable { .. } => Failure::unreadable(name, &error.to_string()),
-            // Its text names the way out, which the one around it does not.
+            // The message of the source names the remedy, which that of the outer error does not.
             WriteError::Kv(poisoned @ kv::Error::Poisoned { .. }) => {
                 tracing::error!(error = %chain(error), "a write failed");
                 Failure::unavailable(poisoned.to_string())
@@ -44,7 +44,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// 500 for an object whose stored form is damaged, with the way out.
+    /// 500 for an object whose stored form is damaged, with the remedy.
     fn unreadable(name: &str, why: &str) -> Failure {
         let why = format!("{why} (DELETE with the parameter {IGNORE_READ_ERROR}=true)");
         let details = Details { name: name.to_owned(), ..Details::default() };

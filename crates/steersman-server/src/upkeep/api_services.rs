@@ -1,7 +1,8 @@
-//! Keeps the APIServices of the groups that this server serves, and says of every other one why it is not available.
+//! Maintains the APIServices of the groups that this server serves, and reports why the other ones are not available.
 //!
-//! Follows upstream's autoregistration: those of built-in groups are made when the server starts, those of definitions come and go
-//! with what is served. Requests are not forwarded to other servers, so their APIServices are never available.
+//! Follows upstream's autoregistration: APIServices of built-in groups are made when the server starts, those of
+//! definitions come and go with the served groups. Requests are not forwarded to other servers, so their APIServices
+//! are never available.
 
 use steersman_kinds::builtin::api_service::GROUP;
 use steersman_kinds::builtin::resource_metrics;
@@ -20,13 +21,13 @@ use steersman_storage::{At, Page, Scope};
 
 const PLURAL: &str = "apiservices";
 const MANAGER: &str = "kube-apiserver";
-/// The label of APIServices that the server keeps.
+/// The label of APIServices that the server maintains.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The most APIServices written at a time.
 const WRITES_AT_A_TIME: usize = 64;
 
-/// The priority of a built-in group, and that of its version. A version that is not here has no APIService: only this server has
-/// it.
+/// The priorities of built-in groups and versions. A version that is not listed has no APIService, because only this
+/// server has it.
 const PRIORITIES: [(&str, &str, i64, i64); 28] = [
     ("", "v1", 18000, 1),
     ("admissionregistration.k8s.io", "v1", 16700, 15),
@@ -59,7 +60,7 @@ const PRIORITIES: [(&str, &str, i64, i64); 28] = [
 ];
 const PRIORITY_OF_CUSTOM: (i64, i64) = (1000, 100);
 
-/// What a pass depends on, beside what is served.
+/// The resources that a pass depends on, beside the catalog.
 pub(super) fn resources() -> [GroupResource; 2] {
     [GroupResource::new(GROUP, PLURAL), services()]
 }
@@ -68,32 +69,33 @@ fn services() -> GroupResource {
     GroupResource::new("", "services")
 }
 
-/// An APIService that should be there.
+/// A wanted APIService.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     group: &'a str,
     version: &'a str,
     owner: Owner,
-    /// That of the group, and that of the version.
+    /// The priority of the group, and that of the version.
     priority: (i64, i64),
 }
 
-/// Who an APIService belongs to, as its label says.
+/// The owner of an APIService, in the value of its label.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Owner {
-    /// It is made when the server starts, and nobody's afterwards.
+    /// The APIService is made when the server starts, and not maintained afterwards.
     Nobody,
-    /// The server keeps it as it is.
+    /// The server maintains the APIService.
     Server,
 }
 
-/// Keeps them, and remembers the revisions that are as they should be, so that they are not parsed at every pass.
+/// Maintains the APIServices, and remembers the revisions that are as wanted, so that they are not parsed at every
+/// pass.
 #[derive(Default)]
 pub(super) struct Keeper {
     checked: HashMap<Box<str>, Revision>,
 }
 
-/// The APIServices of what is served, by name. As upstream, there is none for the group of APIServices itself.
+/// The APIServices of the catalog by name. As upstream, the group of APIServices itself has none.
 fn wanted(catalog: &Catalog) -> HashMap<String, Wanted<'_>> {
     let versions = catalog.groups().iter().flat_map(|group| group.served());
     let versions = versions.filter(|version| *version.group != *GROUP);
@@ -136,7 +138,7 @@ fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
     row.map(|(_, _, group, version)| (*group, *version))
 }
 
-/// Makes those of the built-in groups that are missing. All at once, so that they share commits of the store.
+/// Makes the missing ones of built-in groups. Concurrently, so that they share commits of the store.
 ///
 /// # Errors
 /// When the store cannot be written.
@@ -148,7 +150,7 @@ pub(super) async fn make(state: &State) -> Result<(), Failure> {
 }
 
 impl Keeper {
-    /// Brings everything up to date.
+    /// Brings all APIServices up to date.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -169,7 +171,7 @@ impl Keeper {
                     if self.checked.get(name) != Some(&object.revision) {
                         match wanted.owner {
                             Owner::Server => restore(state, served, &object, wanted).await?,
-                            // It may have been another server's until now.
+                            // It may have belonged to another server until now.
                             Owner::Nobody if wanted.group == resource_metrics::GROUP => {
                                 judge(state, served, &object).await?;
                             }
@@ -178,7 +180,7 @@ impl Keeper {
                     }
                     checked.insert(object.key.name.clone(), object.revision);
                 }
-                // Somebody else's: it is left as it is.
+                // It belongs to a user and is left alone.
                 (None, _) => judge(state, served, &object).await?,
             }
         }
@@ -202,12 +204,12 @@ async fn create_all(state: &State, served: &Served, missing: Vec<(String, Wanted
     Ok(())
 }
 
-/// Whether an APIService that the server made at a start, as its label says, is another server's by now.
+/// Whether an APIService that the server made at a start, by its label, now belongs to another server.
 fn is_taken_over(label: &str, found: &Object) -> Result<bool, Failure> {
     Ok(label == Owner::Nobody.label() && at(&conversion::parse(found)?, &["spec", "service"]).is_some())
 }
 
-/// Brings back the spec of an APIService that the server keeps.
+/// Restores the spec of an APIService that the server maintains.
 async fn restore(state: &State, served: &Served, found: &Object, wanted: Wanted<'_>) -> Result<(), Failure> {
     let tree = conversion::parse(found)?;
     let spec = wanted.spec();
@@ -220,7 +222,7 @@ async fn restore(state: &State, served: &Served, found: &Object, wanted: Wanted<
     edit(state, served, None, &found.key.name, MANAGER, &set).await
 }
 
-/// Says whether an APIService that somebody made is available.
+/// Writes into an APIService of a user whether it is available.
 async fn judge(state: &State, served: &Served, found: &Object) -> Result<(), Failure> {
     let tree = conversion::parse(found)?;
     let now = seconds(state.now());
@@ -235,7 +237,7 @@ async fn judge(state: &State, served: &Served, found: &Object) -> Result<(), Fai
     edit(state, served, Some("status"), &found.key.name, MANAGER, &set).await
 }
 
-/// Why the server behind a service is not available.
+/// The condition that says why the server behind a service is not available.
 fn unavailable(state: &State, reference: &Value) -> Value {
     let text = |field: &str| str_at(reference, &[field]).unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
@@ -267,7 +269,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     ["status", "reason", "message"].iter().all(|field| a[field] == b[field])
 }
 
-/// Sets the condition; its time is that of the last change of the status.
+/// Sets the condition. Its transition time changes only with its status.
 fn set_condition(service: &mut Value, wanted: &Value, now: &str) {
     let time = match current(service) {
         Some(current) if current["status"] == wanted["status"] => current["lastTransitionTime"].clone(),
@@ -281,7 +283,7 @@ fn set_condition(service: &mut Value, wanted: &Value, now: &str) {
     set_at(service, &["status", "conditions"], Value::from(all));
 }
 
-/// Serves resource metrics, where somebody knows of them, unless another server is said to answer.
+/// Serves resource metrics if there is a source, unless an APIService says that another server serves them.
 pub(crate) fn offer_resource_metrics(state: &State) {
     let Some(offer) = &state.resource_metrics else { return };
     let is_elsewhere = is_elsewhere(state, resource_metrics::GROUP, resource_metrics::VERSION);
@@ -290,7 +292,7 @@ pub(crate) fn offer_resource_metrics(state: &State) {
     }
 }
 
-/// Whether another server is said to answer for a version of a group.
+/// Whether an APIService says that another server serves a version of a group.
 pub(crate) fn is_elsewhere(state: &State, group: &str, version: &str) -> bool {
     let key = ObjectKey::cluster(format!("{version}.{group}"));
     let found = state.store.get_cached(&GroupResource::new(GROUP, PLURAL), &key);

@@ -1,7 +1,7 @@
-//! Keeps the priority levels and flow schemas that every server has. What they mean is `crate::flowcontrol`'s affair.
+//! Maintains the priority levels and flow schemas of every server. `crate::flowcontrol` uses them.
 //!
-//! Follows upstream's `registry/flowcontrol/ensurer`: what is missing is made again; the spec of a mandatory object is always
-//! brought back, that of another one unless its annotation `apf.kubernetes.io/autoupdate-spec` says `false`.
+//! Follows upstream's `registry/flowcontrol/ensurer`: missing objects are made again; the spec of a mandatory object is
+//! always restored, that of another one unless its annotation `apf.kubernetes.io/autoupdate-spec` is `false`.
 
 use steersman_kinds::builtin::flow::GROUP;
 use steersman_kinds::builtin::flow::bootstrap::{self, AUTO_UPDATE, Bootstrap, EXEMPT};
@@ -20,13 +20,12 @@ const SCHEMAS: &str = "flowschemas";
 /// The field manager of the objects.
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 
-/// What a pass depends on.
+/// The resources that a pass depends on.
 pub(super) fn resources() -> [GroupResource; 2] {
     [LEVELS, SCHEMAS].map(|plural| GroupResource::new(GROUP, plural))
 }
 
-/// Makes the objects that are missing and brings back the specs of those that have been changed. All at once, so that they share
-/// commits of the store.
+/// Creates missing objects and restores changed specs. Concurrently, so that they share commits of the store.
 ///
 /// # Errors
 /// When the store cannot be read or written.
@@ -64,7 +63,7 @@ async fn make_one(state: &State, served: &Served, wanted: &Bootstrap) -> Result<
     create(state, served, PRODUCER, object).await
 }
 
-/// The object as it should be, if it is not.
+/// The object in its wanted state; `None` if it already has it.
 fn revised(found: &Value, wanted: &Bootstrap) -> Option<Value> {
     let said = str_at(found, &["metadata", "annotations", AUTO_UPDATE]).and_then(truth);
     let is_unchanged = at(found, &["metadata", "generation"]).and_then(Value::as_i64) == Some(1);
@@ -75,7 +74,7 @@ fn revised(found: &Value, wanted: &Bootstrap) -> Option<Value> {
     }
     if is_kept {
         let mut spec = wanted.spec.clone();
-        // Administrators may set the shares of this one.
+        // Administrators may set the shares of this level.
         if wanted.name == EXEMPT
             && let Some(shares) = at(found, &["spec", "exempt"])
         {
@@ -86,7 +85,7 @@ fn revised(found: &Value, wanted: &Bootstrap) -> Option<Value> {
     (revised != *found).then_some(revised)
 }
 
-/// A truth as Go reads it.
+/// A boolean as Go parses it.
 fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!(shares(level(Some("true"), 2, 30)), None);
         assert_eq!(shares(level(Some("true"), 2, 31)), Some(json!(30)));
         assert_eq!(shares(level(Some("false"), 2, 31)), None);
-        // Without the annotation the spec is the server's as long as nobody has changed it.
+        // Without the annotation the spec is the server's until somebody changes it.
         assert_eq!(shares(level(None, 1, 31)), Some(json!(30)));
         assert_eq!(shares(level(None, 2, 31)), Some(json!(31)));
         assert_eq!(revised(&level(None, 2, 31), system).unwrap()["metadata"]["annotations"][AUTO_UPDATE], "false");

@@ -1,9 +1,9 @@
-//! Ends the wait for initializers: acts on objects whose deadline has passed, says in Events and in the status of the configurations
-//! who is waited for, and counts.
+//! Ends the wait for initializers: acts on objects whose deadline has passed, counts, and reports in Events and in the
+//! status of the configurations which initializers are pending.
 //!
-//! The deadline is in the object, so a server that was killed goes on where it was. A pass looks at all objects that wait, of which
-//! the store keeps an index; an object is parsed once per revision. Passes follow changes, at most one in [`PASS_INTERVAL`], and
-//! otherwise the next deadline. While nothing waits, nothing runs.
+//! The deadline is in the object, so a restarted server continues where a killed one stopped. A pass looks at all
+//! waiting objects, of which the store keeps an index; an object is parsed once per revision. Passes follow changes, at
+//! most one in [`PASS_INTERVAL`], and otherwise the next deadline. While nothing waits, nothing runs.
 
 use steersman_kinds::catalog::{Served, Verb};
 use crate::conversion;
@@ -24,24 +24,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{GroupResource, GroupVersion, Object, ObjectKey, Revision, Value, value};
 
-/// How soon after a pass the next one may follow.
+/// The least time between two passes.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
-/// How soon a pass is repeated in which something failed.
+/// The pause before a pass is repeated because something in it failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long an object has waited before the status of a configuration says so: those that are initialized at once cost no write.
+/// Only objects that have waited this long are shown in the status of a configuration: objects that are initialized at
+/// once cost no write.
 const SHOWN_AFTER: SignedDuration = SignedDuration::from_secs(1);
-/// How often the status of a configuration is written at most.
+/// The least time between two writes of a configuration's status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How many objects are acted on at once. Their writes share commits of the store.
+/// The most objects that are acted on concurrently. Their writes share commits of the store.
 const AT_ONCE: usize = 64;
 const MANAGER: &str = "initializers";
 
-/// What is known of the objects that wait.
+/// The objects that wait.
 #[derive(Default)]
 struct Waiting {
     /// By uid.
     known: HashMap<Box<str>, Known>,
-    /// When the statuses were written last.
+    /// The time of the last write of the statuses.
     shown_at: Option<tokio::time::Instant>,
 }
 
@@ -49,15 +50,15 @@ struct Waiting {
 struct Known {
     revision: Revision,
     state: Stage,
-    /// Whether an Event says that it waits long, for which initializer.
+    /// The initializer that an Event has been written about, because the object waits long for it.
     warned_of: Option<String>,
 }
 
-/// How far an object is.
+/// The progress of an object.
 enum Stage {
-    /// It was written by a server that did not get to delete it.
+    /// Its initialization has failed. The server that recorded this stopped before it deleted the object.
     Failed,
-    /// Nobody has noted whose turn it is.
+    /// The server has not yet recorded whose turn it is.
     Unclear,
     Waits(Turn),
 }
@@ -70,11 +71,11 @@ struct Due {
 }
 
 enum Act {
-    /// It waits long for an initializer.
+    /// Writes an Event: the object waits long for this initializer.
     Announce(Turn),
-    /// Its time is over.
+    /// Ends the wait: the time of this initializer has passed.
     End(Turn),
-    /// It is noted whose turn it is.
+    /// Records whose turn it is.
     Note,
     Remove,
 }
@@ -109,7 +110,7 @@ pub(super) async fn run(state: Arc<State>, configured: Arc<Configured>) {
 }
 
 impl Waiting {
-    /// Acts on what is due. Returns how long until something else will be; none while nothing waits.
+    /// Acts on what is due. Returns the time until the next action; `None` while nothing waits.
     async fn pass(&mut self, state: &State, configured: &Configured) -> Option<Duration> {
         let now = state.now();
         let all = state.store.uninitialized();
@@ -157,7 +158,8 @@ impl Waiting {
         configured.figures.set_pending(pending);
     }
 
-    /// Writes into the status of each configuration who is waited for. Returns when that must be looked at again.
+    /// Writes into the status of each configuration which of its initializers objects wait for. Returns when to call it
+    /// again.
     async fn show(
         &mut self,
         state: &State,
@@ -230,7 +232,7 @@ impl Known {
         Known { revision: object.revision, state, warned_of }
     }
 
-    /// What is to be done with it now, and when something else will be.
+    /// The action that is due now, if any, and the time of the next one.
     fn due(&mut self, now: Timestamp) -> (Option<Act>, Option<Timestamp>) {
         let turn = match &self.state {
             Stage::Failed => return (Some(Act::Remove), None),
@@ -240,7 +242,7 @@ impl Known {
         if turn.deadline <= now {
             return (Some(Act::End(turn.clone())), None);
         }
-        // Half of the time is long.
+        // An object waits long when half of the time has passed.
         let long = turn.since + turn.since.duration_until(turn.deadline) / 2;
         if self.warned_of.as_ref() == Some(&turn.name) {
             return (None, Some(turn.deadline));
@@ -260,7 +262,7 @@ impl Due {
         let catalog = state.catalog();
         let version = GroupVersion::parse(self.object.meta().api_version());
         let found = version.and_then(|version| catalog.find(&version.group, &version.version, &self.resource.resource));
-        // A kind that is no longer served: its objects are deleted with its definition.
+        // The kind is no longer served: its objects are deleted with its definition.
         let Some(served) = found else { return Ok(()) };
         let system = Operation::of_system(served, Verb::Update, state.now());
         let mut operation = system.on(Verb::Update, &self.object.key);
@@ -301,7 +303,7 @@ impl Due {
         }
     }
 
-    /// Ends the wait, unless the initializer was done in between; whether it was not.
+    /// Ends the wait, unless the initializer has finished in the meantime; returns whether it ended the wait.
     async fn end(
         &self,
         state: &State,
@@ -344,7 +346,7 @@ impl Due {
         Ok(ended)
     }
 
-    /// Says something of the object in an Event. One that cannot be written is not worth repeating the rest.
+    /// Writes an Event about the object. A failure is only logged: it is not worth repeating the rest.
     async fn event(&self, state: &State, served: &Served, reason: &str, message: &str) {
         let catalog = state.catalog();
         let Some(events) = catalog.find("", "v1", "events") else { return };
@@ -371,13 +373,13 @@ impl Due {
     }
 }
 
-/// What has happened, in words.
+/// The expiry as a text.
 fn over(turn: &Turn) -> String {
     let seconds = turn.since.duration_until(turn.deadline).as_secs();
     format!("the initializer {} did not act on it within {seconds}s", turn.name)
 }
 
-/// The outcome of a write to an object that may have gone in between.
+/// The outcome of a write. It is no failure that the object has been deleted in the meantime.
 fn present<T>(written: Result<T, Failure>) -> Result<(), Failure> {
     match written {
         Err(failure) if failure.code() != 404 => Err(failure),

@@ -1,7 +1,8 @@
-//! The ConfigMap that says since when this cluster tracks the use of token Secrets. Follows kubernetes'
+//! The ConfigMap with the day since which this cluster tracks the use of token Secrets. Follows kubernetes'
 //! `pkg/controlplane/controller/legacytokentracking`.
 //!
-//! kube-controller-manager removes token Secrets that nobody has used for long, and none before tracking has lasted that long.
+//! kube-controller-manager removes token Secrets that have long been unused, but none before tracking has lasted that
+//! long.
 
 use crate::bootstrap::{assign, create};
 use crate::conversion;
@@ -16,7 +17,7 @@ use steersman_machinery::{GroupResource, ObjectKey, Value};
 const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const SINCE: [&str; 2] = ["data", "since"];
 
-/// Makes the ConfigMap if it is missing, and starts anew if it names no day.
+/// Creates the ConfigMap if it is missing, and restarts the tracking if it has no valid day.
 pub(super) async fn pass(state: &State) -> Result<(), Failure> {
     let config_maps = GroupResource::new("", "configmaps");
     let key = ObjectKey::namespaced("kube-system", NAME);

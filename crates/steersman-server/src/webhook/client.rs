@@ -1,4 +1,4 @@
-//! JSON to an endpoint over TLS, and the JSON of its answer.
+//! A client that posts JSON to an endpoint over TLS, and returns the JSON of its response.
 
 use crate::webhook::transport::{Protocols, Transport, excerpt};
 use crate::webhook::{Credentials, Endpoint, EndpointError, tls};
@@ -12,7 +12,7 @@ use rand::Rng as _;
 use std::fmt;
 use std::time::Duration;
 
-/// How often a call that failed on the way is made at most, and how long after the first failure it is made again. Each further
+/// The maximum number of attempts of a call that fails temporarily, and the pause after the first failure. Each further
 /// pause is half as long again.
 const ATTEMPTS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
@@ -25,25 +25,25 @@ pub struct Client {
     credentials: Credentials,
 }
 
-/// Why a call brought no answer. No variant says anything of the body that was sent.
+/// Why a call failed. No variant contains any of the body that was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The credentials cannot be sent.
     #[error("the token for {uri} cannot be read: {why}")]
     Credentials { uri: Uri, why: String },
-    /// The connection failed before the answer was complete.
+    /// The connection failed before the response was complete.
     #[error("{uri} cannot be reached: {why}")]
     Connection { uri: Uri, why: String, is_retryable: bool },
-    /// The answer says that it failed.
+    /// The response has an error status.
     #[error("{uri} answers {code}: {text}")]
     Refused { uri: Uri, code: StatusCode, text: String },
-    /// It has not answered in time.
+    /// The endpoint did not respond in time.
     #[error("{uri} did not answer within {} ms", timeout.as_millis())]
     Timeout { uri: Uri, timeout: Duration },
 }
 
 impl CallError {
-    /// Whether the same call may succeed a little later.
+    /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
             CallError::Connection { is_retryable, .. } => *is_retryable,
@@ -56,7 +56,7 @@ impl CallError {
 }
 
 impl Client {
-    /// A client for an endpoint. Connects when it is first called.
+    /// A client for an endpoint. It connects at the first call.
     ///
     /// # Errors
     /// When the URL, the certificates or the key cannot be used.
@@ -68,23 +68,24 @@ impl Client {
         Ok(Client { transport, uri, credentials })
     }
 
-    /// Posts a JSON document and returns the document of the answer.
+    /// Posts a JSON document and returns the document of the response.
     ///
     /// # Errors
-    /// When there is no successful answer in time.
+    /// When there is no successful response in time.
     pub async fn post(&self, json: Bytes, timeout: Duration) -> Result<Bytes, CallError> {
         self.within(timeout, self.call(Method::POST, json)).await
     }
 
-    /// As [`Client::post`], again and again while the failure is one that passes: five times at most, so long each.
+    /// Like [`Client::post`], with up to five attempts as long as the failure may be temporary; the timeout is that of
+    /// each attempt.
     ///
     /// # Errors
-    /// Those of the last call.
+    /// The error of the last attempt.
     pub async fn post_again(&self, json: &Bytes, timeout: Duration) -> Result<Bytes, CallError> {
         self.post_again_after(PAUSE, json, timeout).await
     }
 
-    /// As [`Client::post_again`], with another pause after the first failure.
+    /// Like [`Client::post_again`], with another pause after the first failure.
     pub(crate) async fn post_again_after(
         &self,
         mut pause: Duration,
@@ -96,7 +97,7 @@ impl Client {
                 Err(error) if error.is_retryable() => {}
                 answer => return answer,
             }
-            // Up to a fifth longer, so that many who failed together do not come back together.
+            // Up to a fifth longer, so that calls that failed together are not retried together.
             let jitter = rand::rng().random_range(1.0..1.2);
             tokio::time::sleep(pause.mul_f64(jitter)).await;
             pause = pause.mul_f64(1.5);
@@ -104,10 +105,10 @@ impl Client {
         self.post(json.clone(), timeout).await
     }
 
-    /// Returns the document that is there.
+    /// Gets the document of the endpoint.
     ///
     /// # Errors
-    /// When there is no successful answer in time.
+    /// When there is no successful response in time.
     pub async fn get(&self, timeout: Duration) -> Result<Bytes, CallError> {
         self.within(timeout, self.call(Method::GET, Bytes::new())).await
     }

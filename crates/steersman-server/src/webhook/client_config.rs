@@ -1,4 +1,4 @@
-//! The `clientConfig` of an object: where its webhook is, and which authorities its certificate may be from.
+//! The `clientConfig` of an object: the address of its webhook, and the authorities for its certificate.
 
 use crate::digest_cache::{Digest, digest};
 use http::Uri;
@@ -11,15 +11,15 @@ use steersman_machinery::value::str_at;
 /// The port of a Service unless its `clientConfig` names another.
 const PORT: u16 = 443;
 
-/// Where a webhook is, as the object that names it says. Cheap to clone.
+/// The `clientConfig` of a webhook. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ClientConfig(Arc<Parts>);
 
 struct Parts {
     target: Target,
-    /// As messages name it; for a Service this is not where calls go.
+    /// The URL in messages; calls to a Service do not go there.
     url: String,
-    /// PEM; empty: the authorities of the system.
+    /// The PEM of the authorities; empty: the system's authorities.
     ca: Vec<u8>,
     ca_digest: Digest,
 }
@@ -35,10 +35,11 @@ pub(super) enum Target {
 pub(crate) struct ConfigError(String);
 
 impl ClientConfig {
-    /// Reads the JSON of a `clientConfig`: `url` or `service`, and `caBundle`.
+    /// Parses the JSON of a `clientConfig`: `url` or `service`, and `caBundle`.
     ///
     /// # Errors
-    /// When it names no place, or its bundle is no base64. Whether the bundle has certificates shows when it is first called.
+    /// When it has no address, or its bundle is not base64. The certificates in the bundle are only parsed at the first
+    /// call.
     pub(crate) fn read(config: &Value) -> Result<ClientConfig, ConfigError> {
         let ca = ca_bundle::of(config).map_err(ConfigError)?;
         let (target, url) = match config.get("service").filter(|service| !service.is_null()) {
@@ -61,7 +62,7 @@ impl ClientConfig {
         &self.0.target
     }
 
-    /// What is called, without a query.
+    /// The URL of the webhook, without a query.
     pub(crate) fn url(&self) -> &str {
         &self.0.url
     }
@@ -80,6 +81,23 @@ impl ClientConfig {
     }
 }
 
+/// The certificates of a `caBundle`; empty if there is none.
+fn bundle(config: &Value) -> Result<Vec<u8>, ConfigError> {
+    let Some(text) = str_at(config, &["caBundle"]) else { return Ok(Vec::new()) };
+    // As in Go's decoder, line breaks are allowed.
+    let decoded = STANDARD.decode(text.split_ascii_whitespace().collect::<String>());
+    decoded.map_err(|error| ConfigError(format!("its caBundle is no base64: {error}")))
+}
+
+/// The error of the `caBundle` of a `clientConfig`; none if it is valid or absent.
+pub(crate) fn bundle_fault(config: &Value) -> Option<String> {
+    match bundle(config) {
+        Ok(pem) if pem.is_empty() => None,
+        Ok(pem) => tls::config(&pem, None).err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 fn of_service(service: &Value) -> Result<(Target, String), ConfigError> {
     let text = |key| str_at(service, &[key]).unwrap_or_default();
     let (namespace, name, path) = (text("namespace"), text("name"), text("path"));
@@ -91,8 +109,8 @@ fn of_service(service: &Value) -> Result<(Target, String), ConfigError> {
     Ok((Target::Service { namespace: namespace.to_owned(), name: name.to_owned(), port }, url))
 }
 
-/// A path as upstream's client sends it, without empty and dotted parts, and without a slash at its end. envtest makes URLs with two
-/// slashes, which a server in Go answers with a redirection.
+/// A path as upstream's client sends it, without empty and dotted parts and without a trailing slash. envtest makes
+/// URLs with two slashes, which a Go server answers with a redirect.
 fn clean(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {

@@ -1,5 +1,6 @@
-//! Calls to the webhooks that objects name. What goes to the same place, trusting the same authorities, shares connections, whichever
-//! objects name it. A changed `clientConfig` is another place: it is called over connections of its own from the next call on.
+//! Calls the webhooks that objects define. Calls to the same address that trust the same authorities share connections,
+//! whichever objects define them. A changed `clientConfig` is a different place, which gets its own connections from
+//! the next call on.
 
 use crate::digest_cache::Digest;
 use crate::webhook::client::AGENT;
@@ -20,26 +21,26 @@ use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey};
 use steersman_storage::Store;
 
-/// The most places to which there are connections; beyond, the one that was not called for longest is forgotten.
+/// The maximum number of places with open connections; beyond, the least recently used one is closed.
 const PLACES_MAX: usize = 256;
-/// Says which server has sent a review, so that it refuses one that comes back to itself.
+/// Identifies the server that has sent a review, so that it refuses one that comes back to itself.
 const FROM: HeaderName = HeaderName::from_static("steersman-webhook-from");
 
-/// Calls the webhooks that objects name.
+/// Calls the webhooks that objects define.
 pub(crate) struct Clients {
     store: Store,
     services: Services,
-    /// This server, in the header [`FROM`].
+    /// This server's id, for the header [`FROM`].
     own: HeaderValue,
     places: Mutex<Places>,
-    /// What trusts the authorities of the system: reading them takes long.
+    /// The configuration that trusts the system's authorities: reading them takes long.
     system: OnceLock<rustls::ClientConfig>,
 }
 
 #[derive(Default)]
 struct Places {
     by_place: HashMap<Place, Called>,
-    /// Counts the calls.
+    /// The number of calls.
     now: u64,
 }
 
@@ -48,34 +49,34 @@ struct Called {
     at: u64,
 }
 
-/// Where calls go, and what must be true of who answers.
+/// The address of calls, and the identity that the webhook must have.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Place {
     is_tls: bool,
     authority: String,
-    /// The name in the certificate, if not the host.
+    /// The name in the certificate, if it is not the host.
     server_name: Option<String>,
     ca: Digest,
 }
 
-/// Why a webhook brought no answer.
+/// Why a webhook did not respond.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
-    /// It was not reached, or the connection failed before the answer was complete.
+    /// The webhook could not be reached, or the connection failed before the response was complete.
     #[error("Post \"{url}\": {why}")]
     Connection { url: String, why: String },
-    /// The answer says that it failed.
+    /// The response has an error status.
     #[error("Post \"{url}\": the webhook answers {code}{text}")]
     Refused { url: String, code: StatusCode, text: String },
-    /// It has not answered in time. The first words are those of upstream.
+    /// The webhook did not respond in time. The first words are upstream's.
     #[error("Post \"{url}\": context deadline exceeded: no answer within {} ms{hint}", timeout.as_millis())]
     Timeout { url: String, timeout: Duration, hint: String },
-    /// Its authorities cannot be used.
+    /// The certificates of its authorities cannot be used.
     #[error("unable to load root certificates: {0}")]
     Unusable(#[from] EndpointError),
 }
 
-/// The parts of a Service that say where it is.
+/// The fields of a Service that define its address.
 #[derive(Deserialize)]
 struct Service {
     spec: Spec,
@@ -102,7 +103,7 @@ struct Port {
 // === impl PostError ===
 
 impl PostError {
-    /// The code by which upstream counts such a failure.
+    /// The code under which upstream counts such a failure.
     pub(crate) fn code(&self) -> u16 {
         match self {
             PostError::Refused { code, .. } => code.as_u16(),
@@ -120,15 +121,15 @@ impl Clients {
         Clients { store, services, own, places: Mutex::default(), system: OnceLock::new() }
     }
 
-    /// Whether a request was sent by this server to a webhook, whose URL leads back to the server.
+    /// Whether this server has sent the request to a webhook whose URL leads back to the server.
     pub(crate) fn is_own(&self, headers: &HeaderMap) -> bool {
         headers.get(FROM).is_some_and(|from| *from == self.own)
     }
 
-    /// Posts a JSON document to a webhook and returns the document of the answer. The webhook is told of the timeout.
+    /// Posts a JSON document to a webhook and returns the document of the response. The timeout is passed in the URL.
     ///
     /// # Errors
-    /// When there is no successful answer in time.
+    /// When there is no successful response in time.
     pub(crate) async fn post(&self, config: &ClientConfig, json: Bytes, timeout: Duration) -> Result<Bytes, PostError> {
         let seconds = timeout.as_millis().div_ceil(1000);
         let url = || format!("{}?timeout={seconds}s", config.url());
@@ -166,7 +167,7 @@ impl Clients {
         Err(PostError::Refused { url: url(), code: answer.status, text })
     }
 
-    /// Where a webhook is called, and what helps if nobody is there.
+    /// The place of a webhook, and a hint for the error if it does not respond.
     async fn place(&self, config: &ClientConfig) -> Result<(Place, String), String> {
         let ca = config.ca_digest();
         let (namespace, name, port) = match config.target() {
@@ -188,12 +189,12 @@ impl Clients {
         Ok((Place { is_tls: true, authority, server_name, ca }, format!("; {way}")))
     }
 
-    /// Host and port of a Service, as its object has them (kubernetes' `kube-aggregator/pkg/apiserver/resolvers.go`).
+    /// The host and port of a Service, from its object (kubernetes' `kube-aggregator/pkg/apiserver/resolvers.go`).
     async fn address(&self, namespace: &str, name: &str, port: u16) -> Result<String, String> {
         let (services, key) = (GroupResource::new("", "services"), ObjectKey::namespaced(namespace, name));
         let found = match self.store.get_cached(&services, &key) {
             Some(found) => Some(found),
-            // The cache may be behind.
+            // The cache may lag.
             None => self.store.get(&services, &key).await.map_err(|error| error.to_string())?,
         };
         let found = found.ok_or_else(|| format!("service {name:?} not found"))?;
@@ -215,7 +216,7 @@ impl Clients {
         if let Some(found) = self.places.lock().find(&place) {
             return Ok(found);
         }
-        // Not under the lock: reading certificates takes its time.
+        // Outside of the lock, because parsing certificates takes time.
         let tls = match config.ca() {
             [] => match self.system.get() {
                 Some(known) => known.clone(),
@@ -242,7 +243,7 @@ impl Places {
         Some(called.transport.clone())
     }
 
-    /// Keeps a transport, unless another call was faster: then that one's is returned.
+    /// Adds a transport, unless another call has added one first: then that one is returned.
     fn insert(&mut self, place: Place, transport: Arc<Transport>) -> Arc<Transport> {
         if let Some(found) = self.find(&place) {
             return found;

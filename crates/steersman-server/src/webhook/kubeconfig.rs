@@ -1,5 +1,5 @@
-//! Reads the endpoint of a webhook from a file in the format of a kubeconfig: the current context's cluster is the webhook, its
-//! user is the server. Files that it names are relative to it.
+//! Reads the endpoint of a webhook from a file in the kubeconfig format: the current context's cluster is the webhook,
+//! its user is the server. Paths in the file are relative to it.
 
 use crate::config_file;
 use crate::webhook::{Credentials, Endpoint, EndpointError, Identity};
@@ -79,7 +79,7 @@ struct User {
 /// Reads a file. Blocks: it is read before the server starts.
 ///
 /// # Errors
-/// When it or a file that it names cannot be read, or asks for what is not supported.
+/// When it or a file that it names cannot be read, or it has unsupported settings.
 pub fn read(path: &Path) -> Result<Endpoint, EndpointError> {
     let text = contents(path)?;
     let dir = path.parent().unwrap_or(Path::new(""));
@@ -87,7 +87,7 @@ pub fn read(path: &Path) -> Result<Endpoint, EndpointError> {
     parse(&text, dir)
 }
 
-/// Reads the text of a file. Paths in it are relative to `dir`.
+/// Parses the text of a file. Paths in it are relative to `dir`.
 pub(crate) fn parse(text: &str, dir: &Path) -> Result<Endpoint, EndpointError> {
     let config: Config =
         config_file::parse(text).map_err(|error| malformed(format!("it is no kubeconfig: {error}")))?;
@@ -136,7 +136,7 @@ fn endpoint(config: Config, dir: &Path) -> Result<Endpoint, EndpointError> {
         (Some(_), None) => return Err(malformed("it has a client-certificate but no client-key")),
         (None, Some(_)) => return Err(malformed("it has a client-key but no client-certificate")),
     };
-    // In clients' order: the file of a token counts before the token.
+    // As in clients, a token file takes precedence over a token.
     let credentials = match (file(user.token_file), user.token, user.username) {
         (Some(path), _, _) => Credentials::TokenFile(path),
         (None, Some(token), _) => Credentials::Token(token),
@@ -149,7 +149,7 @@ fn endpoint(config: Config, dir: &Path) -> Result<Endpoint, EndpointError> {
     Ok(Endpoint { url: server, ca: ca.unwrap_or_default(), server_name, identity, credentials })
 }
 
-/// What is given in place, else what is in the file.
+/// The inline data, or else the content of the file.
 fn pem(data: Option<String>, file: Option<PathBuf>, what: &str) -> Result<Option<Vec<u8>>, EndpointError> {
     match (data.filter(|data| !data.is_empty()), file) {
         (Some(data), _) => {

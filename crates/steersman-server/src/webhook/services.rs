@@ -1,4 +1,4 @@
-//! Where the Services of webhooks are called, where nothing routes to the addresses of Services: who starts the server says it.
+//! The addresses of webhook Services where nothing routes to their cluster IPs: configured at the start of the server.
 
 use http::Uri;
 use std::collections::BTreeMap;
@@ -6,20 +6,20 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Where calls to Services go instead of their addresses.
+/// The URLs to which calls to Services go instead of their addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Services(BTreeMap<(String, String), BTreeMap<Option<u16>, Base>>);
 
-/// That calls to one Service go to a URL: `NAMESPACE/NAME[:PORT]=URL`.
+/// The mapping of a Service to a URL: `NAMESPACE/NAME[:PORT]=URL`.
 ///
-/// The URL is `https://HOST[:PORT]`, or `http://` with a loopback address: reviews contain Secrets, and without TLS nobody knows who
-/// reads them. The path is that of the configuration. Over TLS the certificate must be good for `NAME.NAMESPACE.svc`, as it
-/// must be in a cluster.
+/// The URL is `https://HOST[:PORT]`, or `http://` with a loopback address: reviews contain Secrets, which must not be
+/// sent unencrypted. The path is that of the configuration. Over TLS the certificate must be valid for
+/// `NAME.NAMESPACE.svc`, as in a cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mapping {
     namespace: String,
     name: String,
-    /// `None`: all ports.
+    /// The port of the Service; `None`: all ports.
     port: Option<u16>,
     base: Base,
 }
@@ -31,10 +31,10 @@ pub(super) struct Base {
     pub(super) authority: String,
 }
 
-/// Why Services cannot be mapped so.
+/// Why mappings are invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MappingError {
-    /// The text has another form.
+    /// The text does not have the form of a mapping.
     #[error("want NAMESPACE/NAME[:PORT]=URL, such as default/hook=https://127.0.0.1:8443")]
     Form,
     /// One Service and port is mapped twice.
@@ -61,7 +61,7 @@ impl Services {
         Ok(services)
     }
 
-    /// Where a port of a Service is called. What is said of the port itself counts before what is said of all.
+    /// The mapped address of a Service's port. A mapping of the port takes precedence over one of all ports.
     pub(super) fn find(&self, namespace: &str, name: &str, port: u16) -> Option<&Base> {
         let ports = self.0.get(&(namespace.to_owned(), name.to_owned()))?;
         ports.get(&Some(port)).or_else(|| ports.get(&None))

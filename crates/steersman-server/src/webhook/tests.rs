@@ -1,4 +1,4 @@
-//! Calls over TLS to a small server in this process.
+//! Tests of calls over TLS to a small server in this process.
 
 use crate::webhook::{ClientConfig, Clients, Services};
 use base64::Engine as _;
@@ -28,14 +28,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Hook {
     address: SocketAddr,
-    /// In base64, as objects have it.
+    /// The CA in base64, as in objects.
     ca: String,
     n_connections: Arc<AtomicUsize>,
 }
 
 impl Hook {
-    /// A server with a certificate for `hook.default.svc` and `127.0.0.1`. It answers with host and path, the length of the body and
-    /// the version of HTTP, or as the path asks for.
+    /// Starts a server with a certificate for `hook.default.svc` and `127.0.0.1`. It answers with host and path, the
+    /// length of the body and the version of HTTP, or as the path demands.
     async fn start() -> Hook {
         let authority_key = KeyPair::generate().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Whom the client side of a TLS connection trusts, and who it says it is.
+//! The client side of TLS connections: the trusted authorities, and the client certificate.
 
 use crate::webhook::trust::Trust;
 use crate::webhook::{EndpointError, Identity};
@@ -10,7 +10,8 @@ use rustls_platform_verifier::Verifier;
 use std::sync::Arc;
 use steersman_kinds::ca_bundle;
 
-/// Trusts the authorities of a PEM text, or those of the system if it is empty. Shows a certificate if there is one.
+/// Trusts the authorities in a PEM text, or the system's if it is empty. Presents the client certificate, if there is
+/// one.
 pub(super) fn config(ca: &[u8], identity: Option<Identity>) -> Result<ClientConfig, EndpointError> {
     let builder = trusting(ca)?;
     let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };

@@ -1,5 +1,5 @@
-//! The connections to one endpoint: kept open for the next call, bounded in number, answers bounded in size. Redirects are not
-//! followed: an answer with one is an answer like any other.
+//! The connections to one endpoint: kept open for the next call, bounded in number, with responses bounded in size.
+//! Redirects are not followed: they are returned like any other response.
 
 use crate::webhook::EndpointError;
 use crate::webhook::tls::unusable;
@@ -16,21 +16,20 @@ use rustls::pki_types::ServerName;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// The most bytes of an answer, as upstream has it for admission reviews.
+/// The maximum size of a response, upstream's limit for admission reviews.
 const ANSWER_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// The most calls under way at a time; further ones wait until their time is over.
+/// The maximum number of concurrent calls; further ones wait until they time out.
 const CALLS_MAX: usize = 512;
-/// Connections kept open while nothing is sent.
+/// The maximum number of idle connections.
 const IDLE_CONNECTIONS_MAX: usize = 64;
-/// After so long without a call a connection is closed.
+/// The time after which an idle connection is closed.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which protocols are spoken.
+/// The protocols for an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Protocols {
-    /// HTTP/1 and HTTP/2 over TLS, as the endpoint prefers.
+    /// HTTP/1 or HTTP/2 over TLS, as the endpoint prefers.
     All,
     /// HTTP/1 over TLS. With HTTP/2 all calls would share one connection, and so one of the replicas behind a Service.
     Http1,
@@ -44,27 +43,28 @@ pub(super) struct Transport {
     calls: Semaphore,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    /// Where a redirect leads.
+    /// The target of a redirect.
     pub(super) location: Option<String>,
     pub(super) body: Bytes,
 }
 
-/// Why nothing came back.
+/// Why there is no response.
 #[derive(Debug)]
 pub(super) struct SendError {
     pub(super) why: String,
-    /// There was no connection at all.
+    /// Whether no connection could be made.
     pub(super) is_connect: bool,
-    /// The same call may succeed a little later.
+    /// Whether the same call may succeed later.
     pub(super) is_retryable: bool,
 }
 
 impl Transport {
-    /// Connects when it is first called. `server_name` is the name that the certificate must have, if not that of the URL.
+    /// Creates the transport, which connects at the first call. `server_name` is the name that the certificate must
+    /// have, if it differs from the URL's.
     pub(super) fn new(
         tls: ClientConfig,
         server_name: Option<&str>,
@@ -99,12 +99,12 @@ impl Transport {
         Ok(Transport { client, calls: Semaphore::new(CALLS_MAX) })
     }
 
-    /// Sends a request and reads the whole answer. Bounding the time is up to the caller, who drops this.
+    /// Sends a request and reads the whole response. The caller bounds the time by dropping the future.
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, SendError> {
         // The semaphore is never closed; without a permit the call is merely not counted.
         let _permit = self.calls.acquire().await;
         let answer = self.client.request(request).await.map_err(|error| SendError {
-            // The library's own words name only the stage of the call.
+            // The library's own message names only the stage of the call.
             why: chain(std::error::Error::source(&error).unwrap_or(&error)),
             is_connect: error.is_connect(),
             is_retryable: !error.is_connect(),
@@ -123,7 +123,7 @@ impl Transport {
     }
 }
 
-/// The beginning of a text that somebody else has written.
+/// The beginning of a text from the endpoint.
 pub(super) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim();

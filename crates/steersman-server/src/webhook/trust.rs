@@ -1,7 +1,7 @@
-//! Which certificates a bundle makes trusted: those that its authorities signed, and those that it has itself.
+//! The certificates that a bundle makes trusted: those signed by its authorities, and those in the bundle itself.
 //!
-//! The latter are none to other clients of TLS, but to those of Go, and so to kube-apiserver: bundles that have nothing but the
-//! certificate of the webhook are common, envtest's for one.
+//! Other TLS clients do not trust the latter, but Go's do, and so does kube-apiserver: bundles that contain only the
+//! webhook's own certificate are common, for example envtest's.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -11,7 +11,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use std::sync::Arc;
 use x509_parser::certificate::X509Certificate;
 
-/// Verifies by authorities, and by the certificates of the bundle themselves.
+/// Verifies with the bundle's authorities, and with the certificates in the bundle itself.
 #[derive(Debug)]
 pub(super) struct Trust {
     pub(super) by_authority: Arc<WebPkiServerVerifier>,
@@ -56,7 +56,7 @@ impl ServerCertVerifier for Trust {
     }
 }
 
-/// A certificate that is trusted as it is must still be for this name, this time and this use.
+/// A certificate from the bundle must still be valid for this name, time and usage.
 fn verify_itself(
     certificate: &CertificateDer<'_>,
     server_name: &ServerName<'_>,

@@ -1,4 +1,4 @@
-//! Who may come in, and what happens to those who may not.
+//! Authentication and authorization of requests, and the answers to refused ones.
 
 use crate::support::{Answer, CONFIGS, Http, World, config};
 use bytes::Bytes;
@@ -88,7 +88,7 @@ async fn only_those_who_may_act_as_another() {
         get(path).header(header, value).body(Empty::<Bytes>::new()).unwrap()
     };
     let message = |answer: &Answer| answer.json()["message"].as_str().unwrap().to_owned();
-    // Who may is the other from then on, with the other's rights.
+    // An impersonated request has the rights of the other user.
     let jane = world.http().raw(as_other(CONFIGS, "impersonate-user", "jane")).await;
     assert!(jane.code == 403 && message(&jane).contains("User \"jane\" cannot list"), "{jane:?}");
     let bob = world.http_as("bob").raw(as_other("/api", "impersonate-user", "admin")).await;
@@ -116,7 +116,7 @@ async fn methods_that_there_are_not_are_refused() {
     assert_eq!(head.header("content-type"), got.header("content-type"));
 }
 
-/// Panics about deletions.
+/// An authorizer that panics on deletions.
 #[derive(Debug)]
 struct Nervous;
 
@@ -155,7 +155,7 @@ async fn a_panic_is_one_request_s_own() {
     let world = World::with(steersman_storage::Options::default(), Authorization::Custom(Arc::new(Nervous))).await;
     let http = world.http();
     http.post(CONFIGS, &config("c")).await.ok();
-    // More of them than there are places: each gives back its own.
+    // More than the limit of requests in flight: each releases its permit.
     for _ in 0..250 {
         let answer = http.delete(&format!("{CONFIGS}/c")).await;
         assert_eq!(answer.refusal(), (500, "InternalError".to_owned()));

@@ -66,7 +66,7 @@ async fn a_start_makes_the_objects_of_addresses_right() {
     )
     .await
     .ok();
-    // As after a crash between the deletion of a Service and that of its object.
+    // The state after a crash between the deletion of a Service and that of its IPAddress.
     let (services, key) = (GroupResource::new("", "services"), ObjectKey::namespaced("default", "t"));
     let stored = world.store.get(&services, &key).await.unwrap().unwrap();
     world.store.delete(&services, &key, stored.revision).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_range_yields_addresses_from_when_it_is_ready_to_when_it_is_deleted() 
     assert_eq!((http.get(&format!("{RANGES}/r")).await.code, create("t", "198.51.100.8").await), (404, 422));
 }
 
-/// A server with these ranges.
+/// Starts a server with these ranges.
 async fn start(store: &Store, ranges: &[&str]) -> Server {
     let addresses = ranges.iter().map(|range| range.parse().unwrap()).collect();
     let service_ranges = Ranges { addresses, ..Ranges::default() };

@@ -1,4 +1,4 @@
-//! Admission webhooks: what they are asked, what comes of their answers, and what those that misbehave can do.
+//! Admission webhooks: their requests, the effects of their answers, and the bounds for those that misbehave.
 
 use crate::support::{Answer, CONFIGS, Options, World, allow_all, config, options, text};
 use bytes::Bytes;
@@ -21,18 +21,18 @@ use tokio::net::TcpListener;
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/// What a webhook does with a request: its path, its headers, and the review in it.
+/// Answers a request to a webhook: its path, its headers, and the review in it.
 type Answers = dyn Fn(String, HeaderMap, Value) -> BoxFuture<'static, Response<String>> + Send + Sync;
 
 /// A server with webhooks beside it.
 struct Hooks {
     world: World,
-    /// Path and review of each call.
+    /// The path and the review of each call.
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Hooks {
-    /// Each path is a webhook of its own.
+    /// Starts the server. Each path is a separate webhook.
     async fn start(answers: impl Fn(&str, &Value) -> Response<String> + Send + Sync + 'static) -> Hooks {
         Hooks::serving(
             Arc::new(move |path, _, review| Box::pin(std::future::ready(answers(&path, &review)))),
@@ -75,12 +75,12 @@ impl Hooks {
         self.world.http().post(path, &configuration(name, webhooks)).await.ok();
     }
 
-    /// The paths of the calls so far, and forgets them.
+    /// The paths of the calls so far, which are then forgotten.
     fn paths(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap()).into_iter().map(|(path, _)| path).collect()
     }
 
-    /// The request of the only call so far, and forgets it.
+    /// The request of the only call so far, which is then forgotten.
     #[track_caller]
     fn request(&self) -> Value {
         let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
@@ -97,7 +97,7 @@ fn configuration(name: &str, webhooks: Value) -> Value {
     json!({"metadata": {"name": name}, "webhooks": webhooks})
 }
 
-/// A webhook at `/NAME` that is asked about ConfigMaps.
+/// A webhook at `/NAME` for ConfigMaps.
 fn hook(name: &str, more: Value) -> Value {
     about(name, &["configmaps"], more)
 }
@@ -107,7 +107,7 @@ fn about(name: &str, resources: &[&str], more: Value) -> Value {
         "name": format!("{name}.example.com"),
         "clientConfig": {"service": {"namespace": "default", "name": "hook", "path": format!("/{name}")}},
         "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": resources}],
-        // Without the namespaces of the system, where the server itself writes.
+        // The system's namespaces are excluded, because the server itself writes there.
         "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 5,
     });
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -140,7 +140,7 @@ fn patch(review: &Value, operations: &Value) -> Response<String> {
     reviewed(review, json!({"allowed": true, "patch": patch, "patchType": "JSONPatch"}))
 }
 
-/// Sets `data.KEY` whatever was there.
+/// Sets `data.KEY`, whatever it was.
 fn set(review: &Value, key: &str, value: &str) -> Response<String> {
     let mut data = review["request"]["object"]["data"].clone();
     if data.is_null() {
@@ -196,7 +196,7 @@ async fn what_a_webhook_makes_is_defaulted_and_has_no_unknown_fields() {
 #[tokio::test]
 async fn webhooks_are_called_in_the_order_of_their_configurations_and_again_if_they_want() {
     let hooks = Hooks::start(|path, review| match path {
-        // They fight for one field.
+        // They set the same field to different values.
         "/a" | "/b" => set(review, "who", path),
         _ => allow(review),
     })
@@ -476,7 +476,7 @@ async fn a_write_of_a_scale_is_sent_as_a_scale_and_may_be_changed() {
 
 // === webhooks that misbehave ===
 
-/// What a client gets when a mutating webhook answers so; nothing may be stored.
+/// The answer to a client when a mutating webhook answers like this; nothing may be stored.
 async fn refused_with(answers: impl Fn(&Value) -> Response<String> + Send + Sync + 'static) -> (u16, String) {
     let hooks = Hooks::start(move |_, review| answers(review)).await;
     hooks.register(MUTATING, "one", json!([hook("a", json!({}))])).await;
@@ -515,7 +515,7 @@ async fn an_answer_that_is_wrong_stores_nothing_and_names_the_webhook() {
     let whole = |review: &Value| patch(review, &json!([{"op": "replace", "path": "", "value": null}]));
     check(refused_with(whole).await, "sent a patch that cannot be applied: operation 0");
     let bomb = |review: &Value| {
-        // Twice as much with each.
+        // Each operation doubles the object.
         let copies = (0..40).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")}));
         let mut operations = vec![json!({"op": "add", "path": "/data", "value": {"a": "bcdefgh"}})];
         operations.extend(copies);
@@ -573,7 +573,7 @@ async fn a_webhook_that_never_answers_costs_its_timeout_and_others_go_on() {
     let want = "failed calling webhook \"never.example.com\": failed to call webhook: Post \"https://hook.default.svc:443/never?timeout=1s\": context deadline exceeded";
     assert!(message.as_str().unwrap().contains(want), "{message}");
     assert!(begun.elapsed() < Duration::from_secs(4));
-    // The time of the request counts too.
+    // The time limit of the request applies too.
     hooks.world.http().delete(&format!("{VALIDATING}/one")).await.ok();
     hooks
         .register(MUTATING, "one", json!([hook("never", json!({"timeoutSeconds": 30, "failurePolicy": "Ignore"}))]))
@@ -585,7 +585,7 @@ async fn a_webhook_that_never_answers_costs_its_timeout_and_others_go_on() {
 
 #[tokio::test]
 async fn a_review_that_comes_back_to_the_server_is_refused() {
-    // The webhook sends on to the API server what it gets, as one does whose URL is that of the server.
+    // The webhook forwards its requests to the API server, as if its URL were the server's.
     let world: Arc<Mutex<Option<crate::support::Http>>> = Arc::default();
     let target = world.clone();
     let answers: Arc<Answers> = Arc::new(move |_, headers, review| {

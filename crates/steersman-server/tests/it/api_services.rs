@@ -1,4 +1,4 @@
-//! The APIServices of what the server serves, and of what it does not.
+//! The APIServices of groups that the server serves, and of others.
 
 use crate::support::{World, names, text};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The audit log: which events there are of a request, and what they say.
+//! The audit log: the events of a request, and their content.
 
 use crate::support::{CONFIGS, Http, Options, World, allow_all, config, options};
 use http::{Method, Request};
@@ -11,7 +11,7 @@ use steersman_server::user::User;
 use steersman_storage::{Memory, Store};
 use tower::ServiceExt as _;
 
-/// Keeps events as lines, up to a number.
+/// Stores events as lines, up to a number.
 #[derive(Debug)]
 struct Lines {
     lines: Mutex<Vec<Value>>,
@@ -30,7 +30,7 @@ impl Sink for Lines {
 }
 
 impl Lines {
-    /// The events so far, and no more of them.
+    /// The events so far, which are then forgotten.
     fn taken(&self) -> Vec<Value> {
         std::mem::take(&mut self.lines.lock().unwrap())
     }
@@ -92,7 +92,7 @@ async fn bodies_are_logged_as_far_as_the_policy_says() {
     let http = world.http();
     let made = http.post(CONFIGS, &config("c")).await.ok();
     let created = lines.taken();
-    // The name is not in the path, only in the body.
+    // Only the body has the name, not the path.
     assert_eq!((created.len(), &created[0]["objectRef"]["name"]), (1, &json!("c")));
     assert!(created[0].get("requestObject").is_none());
     http.put(&format!("{CONFIGS}/c"), &made).await.ok();
@@ -116,7 +116,7 @@ async fn bodies_are_logged_as_far_as_the_policy_says() {
     assert_eq!(listed[0]["responseObject"]["items"].as_array().unwrap().len(), list["items"].as_array().unwrap().len());
 }
 
-/// A field of bytes, short enough for a length of one byte.
+/// A protobuf field of bytes, short enough for a length of one byte.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
 }

@@ -1,5 +1,5 @@
-//! Bodies and patches: what is dropped, warned of and refused, and that no mistake of a client's is answered as one of the
-//! server's.
+//! Bodies and patches: fields that are dropped, warned of and refused, and no error of a client is answered as an error
+//! of the server.
 
 use crate::definitions::{DEFINITIONS, KITES, definition, kite};
 use crate::support::{Answer, CONFIGS, Http, World, config, text};
@@ -268,7 +268,7 @@ fn flown_kite() -> Value {
     kite
 }
 
-/// One change at one place of a body: the numbers say which way down to take at each level.
+/// A random change at one path of a body: `way` selects the child at each level.
 #[derive(Clone, Debug)]
 struct Edit {
     way: Vec<prop::sample::Index>,
@@ -387,7 +387,7 @@ fn edit(body: &mut Value, way: &[prop::sample::Index], change: &Change) {
     }
 }
 
-/// A JSON patch that sets what is in an object, piece by piece.
+/// A JSON patch that sets the parts of an object one by one.
 fn as_json_patch(object: &Value) -> Value {
     json!([
         {"op": "test", "path": "/kind", "value": object["kind"]},

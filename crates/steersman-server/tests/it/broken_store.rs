@@ -1,4 +1,4 @@
-//! A store whose disk fails: who writes is told, who reads goes on, and those who watch over the server see it.
+//! A store whose disk fails: writers get an error, reads still work, and monitoring sees the failure.
 
 use crate::support::{CONFIGS, World, config};
 use redb::backends::InMemoryBackend;
@@ -47,7 +47,7 @@ async fn check(fault: u8, why: &str) {
         let message = answer["message"].as_str().unwrap();
         assert!(message.contains(why) && message.contains("restart"), "{message:?}");
     }
-    // The disk is well again, but what is on it is not known: nothing is written until the store is reopened.
+    // The disk works again, but its content is unknown: nothing is written until the store is reopened.
     disk.store(WELL, Ordering::SeqCst);
     assert_eq!(http.post(CONFIGS, &config("after")).await.code, 503);
     assert_eq!(http.delete(&format!("{CONFIGS}/before")).await.code, 503);

@@ -1,4 +1,4 @@
-//! Requests that would build or compute too much are refused while they do, and large objects that people have are not.
+//! Requests that would build or compute too much are refused while they do; realistic large objects are accepted.
 
 use crate::definitions::{DEFINITIONS, KITES, definition};
 use crate::support::{Answer, CONFIGS, Http, World};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A server with kites of a schema.
+/// A server with a definition of kites that has this schema for their spec.
 async fn kites(spec: &Value) -> (World, Http) {
     let world = World::new().await;
     let http = world.http();
@@ -20,7 +20,7 @@ fn kite(spec: &Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Kite", "metadata": {"name": "k"}, "spec": spec})
 }
 
-/// Many times the same text in a row, as items of a JSON list.
+/// The same text many times, as items of a JSON list.
 fn repeated(item: &str, n: usize) -> String {
     vec![item; n].join(",")
 }
@@ -92,7 +92,7 @@ async fn long_list_is_found_in_a_long_enum_at_once() {
     let (_world, http) = kites(&json!({"type": "object", "properties": {"list": list}})).await;
     let answer = http.post(KITES, &kite(&json!({"list": vec![last; 100_000]}))).await;
     assert_eq!(answer.code, 201, "{}", answer.body_text());
-    // Each of the faults would name all words.
+    // Each of the validation errors would list all words.
     let wrong = http.post(KITES, &kite(&json!({"list": vec!["none"; 100_000]}))).await;
     assert_eq!(wrong.code, 422);
     assert!(wrong.body_text().len() < 8 << 20, "{}", wrong.body_text().len());
@@ -118,7 +118,7 @@ async fn map_of_a_hundred_thousand_keys_can_be_created_and_patched() {
     let config = json!({"metadata": {"name": "large"}, "data": data("one")});
     http.post(CONFIGS, &config).await.ok();
     let path = format!("{CONFIGS}/large");
-    // The same manager changes each key: its entry of managedFields is searched for all of them.
+    // The same manager changes each key, so its entry of managedFields is searched for all of them.
     let patched = http.merge(&path, &json!({"data": data("two")})).await;
     assert_eq!(patched.ok()["data"]["key-99999"], "two");
     let keys: Vec<String> = (0..100_000).map(|n| format!("key-{n}")).collect();
@@ -175,7 +175,7 @@ async fn objects_that_another_version_would_multiply_are_not_read_in_it() {
     http.post(DEFINITIONS, &both).await.ok();
     http.post(KITES, &kite(&json!({"items": vec![json!({}); 200_000]}))).await.ok();
     assert_eq!(http.get(&format!("{KITES}/k")).await.code, 200);
-    // v2 has the defaults only when an object is written in it, which this one would not survive.
+    // v2 has the defaults only when an object is written in it, and this object would then be refused.
     let v2 = KITES.replace("/v1/", "/v2/");
     let mut object = kite(&json!({"items": vec![json!({}); 200_000]}));
     object["apiVersion"] = json!("example.com/v2");

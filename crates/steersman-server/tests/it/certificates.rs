@@ -1,4 +1,4 @@
-//! Requests for certificates: who may approve and sign them.
+//! Certificate signing requests: who may approve and sign them.
 
 use crate::support::{World, text};
 use base64::Engine as _;
@@ -22,7 +22,7 @@ fn request(name: &str, signer: &str, organization: &str) -> Value {
     }})
 }
 
-/// Lets everybody do everything, but only `approver` approve, and only for one signer of a domain.
+/// Allows everything to everybody, except that only `approver` may approve, and only for one signer of a domain.
 #[derive(Debug)]
 struct OneApprover;
 

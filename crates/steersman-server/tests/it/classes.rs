@@ -1,4 +1,4 @@
-//! Classes that are given to objects which name none, and what a pod's writer is warned of.
+//! Default classes for objects that name none, and warnings for writers of pods.
 
 use crate::support::{World, text};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Conversion webhooks: a small server that converts kites, rightly or not, and what clients get.
+//! Conversion webhooks: a small server that converts kites correctly or not, and the effects for clients.
 
 use crate::definitions::DEFINITIONS;
 use crate::support::{Answer, Http, Options, World, allow_all, names, options, text, version};
@@ -18,11 +18,11 @@ use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kites.example.com";
-/// Kites of the storage version, which have `spec.length`, and of the other one, where it is `spec.size`.
+/// Kites of the storage version, which have `spec.length`, and of the other one, where the field is `spec.size`.
 const V1: &str = "/apis/example.com/v1/namespaces/default/kites";
 const V2: &str = "/apis/example.com/v2/namespaces/default/kites";
 
-/// What becomes of a right answer before it is sent.
+/// Changes a correct answer before it is sent.
 type Spoil = fn(&mut Value);
 
 #[derive(Clone)]
@@ -33,7 +33,7 @@ struct Hook {
 struct HookState {
     is_down: bool,
     spoil: Spoil,
-    /// The number of objects of each call, with the version that was wanted.
+    /// The number of objects of each call, with the requested version.
     calls: Vec<(usize, String)>,
 }
 
@@ -85,7 +85,7 @@ fn convert(mut object: Value, wanted: &str) -> Value {
     {
         spec.insert(to.to_owned(), length);
     }
-    // Neither version has this: it is pruned.
+    // Neither version has this field: it is pruned.
     object["spec"]["leftover"] = true.into();
     object["metadata"]["annotations"] = json!({"converted-to": wanted});
     object
@@ -152,7 +152,7 @@ async fn apply(http: &Http, path: &str, manager: &str, object: &Value) -> Answer
     http.send(Method::PATCH, &path, "application/apply-patch+yaml", object.to_string()).await
 }
 
-/// The object as it is stored.
+/// The object in its stored form.
 async fn stored(world: &World, name: &str) -> Value {
     let (kites, key) = (GroupResource::new("example.com", "kites"), ObjectKey::namespaced("default", name));
     let found = world.store.get(&kites, &key).await.unwrap();
@@ -210,7 +210,8 @@ async fn many_watches_of_another_version_cost_one_call_for_each_event() {
     for _ in 0..20 {
         watches.push(http.watch(&format!("{V2}?resourceVersion={from}")).await);
     }
-    // A call that is begun and given up is a call: several events, for that is a matter of threads.
+    // A call that began and was dropped counts as a call. Threads decide whether that happens, so several events are
+    // tried.
     for size in 0..10 {
         http.post(V1, &kite_v1(&format!("k{size}"), size)).await.ok();
         let events = watches.iter_mut().map(|watch| watch.next());
@@ -247,7 +248,7 @@ async fn a_webhook_that_is_down_concerns_only_who_needs_it() {
     let event = watch.next().await.unwrap();
     assert_eq!((text(&event, "/type"), &event["object"]["code"]), ("ERROR", &json!(500)));
     assert!(watch.next().await.is_none());
-    // What goes without reading the object goes without the webhook.
+    // Requests that need not read the object need no webhook.
     http.delete(&format!("{V2}/b")).await;
     assert_eq!(http.get(&format!("{V1}/b")).await.code, 404);
 
@@ -371,13 +372,13 @@ async fn objects_are_rewritten_by_the_webhook_when_the_storage_version_changes()
             break;
         }
     }
-    // Those that are stored in the version asked for are read all the same.
+    // Objects stored in the requested version are still readable.
     assert_eq!(http.get(&format!("{V1}/k01")).await.ok()["spec"]["length"], 1);
     assert_eq!(http.get(&format!("{V2}/k01")).await.code, 500);
     hook.set_down(false);
     hook.calls();
     let from = version(&http.get(DEFINITION).await.ok());
-    // A change of the definition begins the rewriting anew, earlier than it is retried.
+    // A change of the definition restarts the rewriting, earlier than its next retry.
     http.merge(DEFINITION, &json!({"spec": {"names": {"shortNames": ["ki"]}}})).await.ok();
     let mut kites = http.watch(&format!("{V2}?resourceVersion={from}")).await;
     let mut rewritten = 0;
@@ -447,7 +448,7 @@ async fn a_definition_with_unusable_certificates_is_not_established_until_they_a
     http.merge(DEFINITION, &bundle(&encoded)).await.ok();
     assert_eq!(established(&http.get(DEFINITION).await.ok()).0, "True");
     assert_eq!(http.get(V1).await.code, 200);
-    // Now that it is right it may not become wrong.
+    // A valid bundle may not be replaced by an invalid one.
     let refused = http.merge(DEFINITION, &bundle("Cg==")).await;
     assert_eq!(refused.code, 422);
     let wanted =

@@ -1,5 +1,5 @@
-//! Objects whose stored form is damaged: named when they are read, left out of lists, and gone when they are deleted as such. The server
-//! starts whatever is damaged, and makes its own objects anew.
+//! Objects whose stored form is damaged: reads report them, lists leave them out, and the deletion of unreadable
+//! objects removes them. The server starts whatever is damaged, and makes its own objects again.
 
 use crate::support::{CONFIGS, World, config};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ async fn damage(kv: &dyn Kv, key: bytes::Bytes) {
     assert!(matches!(kv.txn(txn).await.unwrap(), Outcome::Committed { .. }));
 }
 
-/// A world in which some ConfigMaps exist, and one of them is damaged while nobody looks.
+/// A server with some ConfigMaps, one of which is damaged while no server runs.
 async fn world() -> World {
     let kv = Arc::new(Memory::new());
     let first = World::on(kv.clone()).await;

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: in force when their writer is answered, and gone when their objects are.
+//! CustomResourceDefinitions: in force when their write is answered, and gone when their objects are.
 
 use crate::engine::{Engine, puts, says};
 use crate::support::{Http, World, serve, text, version};
@@ -171,7 +171,7 @@ async fn a_deletion_goes_on_after_a_restart() {
     assert_eq!(words.last().map(String::as_str), Some("DELETED"));
 }
 
-/// A definition of another group.
+/// A definition in another group.
 fn of_group(group: &str) -> Value {
     let mut definition = definition(&spec());
     definition["metadata"]["name"] = format!("kites.{group}").into();
@@ -249,7 +249,7 @@ async fn a_definition_that_took_a_built_in_kind_once_lets_go_of_it() {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "kept"}});
     role["rules"] = json!([]);
     let role = world.http().post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.ok();
-    // As a server stored it that gave such names away.
+    // The definition in the form in which an older server, which accepted such names, stored it.
     let mut rival = of_group("rbac.authorization.k8s.io");
     let names = json!({"plural": "clusterroles", "singular": "clusterrole", "kind": "ClusterRole", "listKind": "ClusterRoleList"});
     rival["metadata"] = json!({
@@ -377,7 +377,7 @@ async fn a_definition_that_is_read_again_and_not_in_force_is_not_answered_as_if_
     dragons["spec"]["names"] = json!({"plural": "dragons", "kind": "Dragon"});
     let dragons = create(dragons);
     world.store.wait_for(before.next(), tokio::time::Instant::now() + Duration::from_secs(60)).await.unwrap();
-    // The events are gone before they are followed, so every definition is read anew.
+    // The events are compacted before they are followed, so every definition is read again.
     world.store.compact(world.store.revision()).await.unwrap();
     open_sender.send_replace(true);
     kites.await.unwrap().ok();

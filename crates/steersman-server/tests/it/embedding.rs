@@ -1,4 +1,4 @@
-//! What whoever embeds the server chooses: how long things take and last, and what browsers are told.
+//! The options of an embedder: time limits, and headers for browsers.
 
 use crate::support::{CONFIGS, Http, Options, World, allow_all, options, text};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ fn from_page(method: Method, path: &str) -> Request<Empty<Bytes>> {
 async fn a_page_of_an_origin_that_is_let_in_reads_answers_and_asks_before_it_writes() {
     let origins = [r"^https://ui\.example\.com$".to_owned()];
     let world = world(|options| options.web = Web::new(&origins, &[]).unwrap()).await;
-    // Nobody in particular: a browser asks without credentials.
+    // A browser sends its preflight without credentials.
     let nobody = Http(world.server.service());
     let asked = nobody.raw(from_page(Method::OPTIONS, CONFIGS)).await;
     assert_eq!(
@@ -86,7 +86,7 @@ async fn an_event_stays_as_long_as_is_wanted() {
     for (event_ttl, is_kept) in [(Duration::from_secs(60), false), (Duration::ZERO, true)] {
         let world = world(|options| {
             options.event_ttl = event_ttl;
-            // An Event counts from its creation too, and the paused time of the test does not move the clock.
+            // An Event's age also counts from its creation, and the paused time of the test does not move the clock.
             options.clock = || "2020-01-01T00:00:00Z".parse().unwrap();
         })
         .await;

@@ -1,4 +1,4 @@
-//! An engine that a test can hold up or let fail.
+//! An engine that a test can delay or fail.
 
 use std::fmt;
 use steersman_machinery::Revision;
@@ -7,10 +7,10 @@ use steersman_storage::kv::{
     BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume, Watch,
 };
 
-/// What happens before a transaction.
+/// Runs before a transaction.
 type Before = dyn Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync;
 
-/// The memory engine with something before each transaction, and something between its commit and its answer.
+/// The memory engine with a function before each transaction, and another one between its commit and its answer.
 pub(crate) struct Engine {
     memory: Memory,
     before: Box<Before>,
@@ -24,18 +24,18 @@ impl Engine {
         Engine { memory: Memory::new(), before: Box::new(before), after: Box::new(|| Box::pin(async {})) }
     }
 
-    /// The same engine, whose transactions are answered only when this is done.
+    /// The same engine, whose transactions are answered only when this future ends.
     pub(crate) fn answering_after(self, after: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Engine {
         Engine { after: Box::new(after), ..self }
     }
 }
 
-/// Whether a transaction puts something under a key with this in it.
+/// Whether a transaction puts a key that contains this text.
 pub(crate) fn puts(txn: &Txn, part: &str) -> bool {
     txn.ops.iter().any(|op| matches!(op, Op::Put { key, .. } if String::from_utf8_lossy(key).contains(part)))
 }
 
-/// Whether a transaction puts something with this in it.
+/// Whether a transaction puts a value that contains this text.
 pub(crate) fn says(txn: &Txn, part: &str) -> bool {
     txn.ops.iter().any(|op| matches!(op, Op::Put { value, .. } if String::from_utf8_lossy(value).contains(part)))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
 
-/// Follows an object until it is as wanted.
+/// Watches an object until it is as wanted.
 async fn until(world: &World, path: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
     let http = world.http();
     let mut watch = http.watch(&format!("{path}?watch=1&fieldSelector=metadata.name={name}")).await;
@@ -61,7 +61,7 @@ async fn what_is_missing_is_made_again_and_what_was_changed_comes_back() {
     let uid = http.get(&format!("{LEVELS}/catch-all")).await.ok()["metadata"]["uid"].clone();
     http.delete(&format!("{LEVELS}/catch-all")).await.ok();
     until(&world, LEVELS, "catch-all", |level| level["metadata"]["uid"] != uid).await;
-    // By now a pass has seen the other level as well.
+    // By now a pass has seen the other level, too.
     let own = http.get(&kept).await.ok();
     assert_eq!(own["spec"]["limited"]["nominalConcurrencyShares"], 31);
 }

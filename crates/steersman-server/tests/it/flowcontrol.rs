@@ -1,4 +1,4 @@
-//! Priority and fairness, from outside: who is let in while somebody floods the server.
+//! Priority and fairness at the boundary: the requests that are admitted while a client floods the server.
 
 use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options};
 use futures::future::join_all;
@@ -55,11 +55,11 @@ fn queues() -> Value {
 /// A server with ten seats for people and ten for the system.
 async fn world() -> World {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    // Levels that the server would make have no seats here, so that the numbers below are those of two levels.
+    // The server's other levels have no seats here, so that the numbers below concern two levels only.
     for name in ["system", "node-high", "leader-election", "workload-high", "workload-low", "global-default"] {
         store_level(&store, name, 0, queues()).await;
     }
-    // The mandatory level has five shares of its own.
+    // The mandatory level has five shares.
     store_level(&store, "people", 50, queues()).await;
     store_level(&store, "loops", 50, queues()).await;
     store_schema(&store, "loops", "loops", "system:loops").await;
@@ -74,7 +74,7 @@ fn as_user(world: &World, name: &str, groups: &[&str]) -> Http {
 }
 
 async fn fill(http: &Http) {
-    // More than is made before an answer begins, so that a list that nobody reads keeps its seats.
+    // More than is written before an answer begins, so that a list whose client does not read keeps its seats.
     for index in 0..3 {
         let data = json!({"metadata": {"name": format!("c{index}")}, "data": {"a": "x".repeat(200_000)}});
         http.post(CONFIGS, &data).await.ok();
@@ -99,7 +99,7 @@ async fn a_flood_is_queued_and_refused_while_others_go_on() {
     let (alice, bob) = (as_user(&world, "alice", &[]), as_user(&world, "bob", &[]));
     let looping = as_user(&world, "controller", &["system:loops"]);
     fill(&looping).await;
-    // Ten lists that nobody reads take all seats of the level, for a second.
+    // Ten lists whose clients do not read take all seats of the level, for a second.
     let unread = join_all((0..10).map(|_| alice.unread(CONFIGS))).await;
     let begun = Instant::now();
     let mut flood: FuturesUnordered<_> = (0..500).map(|_| alice.get(CONFIGS)).collect();
@@ -114,10 +114,10 @@ async fn a_flood_is_queued_and_refused_while_others_go_on() {
         (refused.header("retry-after"), refused.header("content-type")),
         (Some("1"), Some("text/plain; charset=utf-8"))
     );
-    // Another level is not concerned: nothing is waited for.
+    // Another level is not affected: its requests do not wait.
     looping.post(CONFIGS, &config("loop")).await.ok();
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // Another user of the same level waits for a seat, but not for the flood: the seats come back after a second.
+    // Another user of the same level waits for a seat, but not for the flood: the seats are released after a second.
     bob.get(&format!("{CONFIGS}/c0")).await.ok();
     assert!(begun.elapsed() <= Duration::from_secs(2), "{:?}", begun.elapsed());
     let codes: Vec<u16> = flood.map(|answer| answer.code).collect().await;
@@ -132,7 +132,7 @@ async fn a_flood_is_queued_and_refused_while_others_go_on() {
     ] {
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
     }
-    // All but those that could not even be queued.
+    // Requests that found no place in a queue are counted as rejected.
     let rejected = format!("apiserver_flowcontrol_rejected_requests_total{{{people},reason=\"queue-full\"}} ");
     assert!(metrics.contains(&rejected), "{metrics}");
     let levels = bob.get("/debug/api_priority_and_fairness/dump_priority_levels").await.body_text();
@@ -158,13 +158,13 @@ async fn a_change_of_the_levels_is_in_force_at_once() {
     let alice = as_user(&world, "alice", &["team"]);
     store_level(&world.store, "closed", 0, json!({"type": "Reject"})).await;
     store_schema(&world.store, "a-team", "closed", "team").await;
-    // The follower takes some turns of the runtime.
+    // The follower needs some turns of the runtime.
     tokio::time::sleep(Duration::from_millis(10)).await;
     let answer = alice.get("/version").await;
     assert_eq!((answer.code, answer.header(SCHEMA_HEADER)), (200, Some("schema-a-team")));
     let bob = as_user(&world, "bob", &["team"]);
     fill(&as_user(&world, "controller", &["system:loops"])).await;
-    // There is no seat, so one request executes at a time.
+    // The level has no seat, so one request executes at a time.
     let mut unread = alice.unread(CONFIGS).await;
     assert_eq!(bob.get("/version").await.code, 429);
     while unread.frame().await.is_some() {}
@@ -192,7 +192,7 @@ async fn without_priority_and_fairness_reads_and_writes_have_a_limit_each() {
     assert_eq!(http.get(CONFIGS).await.code, 429);
     http.post(CONFIGS, &config("c")).await.ok();
     drop(unread);
-    // The tasks that watch the bodies end when they are next run.
+    // The tasks that guard the bodies end at their next turn.
     tokio::time::sleep(Duration::from_millis(10)).await;
     let answer = http.get(CONFIGS).await;
     assert_eq!((answer.code, answer.header(SCHEMA_HEADER)), (200, None));

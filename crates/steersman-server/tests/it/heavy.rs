@@ -1,4 +1,4 @@
-//! Large requests: they compute beside small ones, in turns, and end in time.
+//! Heavy requests: they compute beside small ones, users take turns, and they end in time.
 
 use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options, text, version};
 use http::Method;
@@ -11,10 +11,10 @@ use steersman_storage::{Memory, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-/// The most large requests of one user that have not begun.
+/// The most heavy requests of one user that have not begun.
 const WAITING_OF_USER_MAX: usize = 128;
 
-/// A server that computes large requests one at a time, on a thread behind a gate.
+/// A server that computes heavy requests one at a time, on a thread behind a gate.
 struct Gated {
     world: World,
     gate: Option<mpsc::SyncSender<()>>,
@@ -40,7 +40,7 @@ impl Gated {
         self.gate = None;
     }
 
-    /// Waits until so many large requests compute and wait.
+    /// Waits until this many heavy requests compute and wait.
     async fn until(&self, computing: usize, waiting: usize) {
         let line = |state: &str, n: usize| format!("steersman_heavy_requests{{state=\"{state}\"}} {n}\n");
         let want = [line("computing", computing), line("waiting", waiting)];
@@ -102,7 +102,7 @@ async fn a_small_patch_of_a_large_object_is_a_large_request_and_so_is_its_indent
         async move { http.get(&format!("{path}?pretty=true")).await }
     });
     gated.until(1, 1).await;
-    // As it is stored it is only copied.
+    // The stored form is only copied, so this is no heavy request.
     http.get(&path).await.ok();
     gated.open();
     patch.await.unwrap().ok();
@@ -166,7 +166,7 @@ async fn a_large_request_whose_turn_does_not_come_in_time_does_nothing() {
     assert_eq!(late.refusal(), (504, "Timeout".to_owned()));
     gated.until(1, 0).await;
     gated.open();
-    // The virtual time may have passed the first request's limit, too.
+    // The paused clock may have passed the first request's limit, too.
     let _first = first.await.unwrap();
     assert_eq!(http.get(&format!("{CONFIGS}/late")).await.code, 404);
 }

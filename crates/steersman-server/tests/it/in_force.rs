@@ -1,8 +1,8 @@
-//! Objects that one client writes are in force as soon as another can read them: roles, policies, webhooks, definitions, flow
-//! schemas, quotas.
+//! Objects that one client writes are in force as soon as another client can read them: roles, policies, webhooks,
+//! definitions, flow schemas, quotas.
 //!
-//! One client writes; another looks until it sees the write, by GET or by a watch as the seed says, and makes use of it at once. Nobody
-//! waits for the writer's answer.
+//! One client writes; another reads until it sees the write, by GET or by a watch depending on the seed, and relies on
+//! it at once. Neither waits for the writer's answer.
 
 use crate::support::{Http, World, text};
 use http::Method;
@@ -14,14 +14,14 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebi
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Whether an object is there or gone.
+/// Whether an object exists.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     Gone,
     There,
 }
 
-/// Returns as soon as somebody can read that an object is there or gone.
+/// Returns as soon as a client can read that an object exists or is gone.
 async fn seen(http: &Http, collection: &str, name: &str, state: State, seed: u64) {
     let path = format!("{collection}/{name}");
     if seed.is_multiple_of(2) {
@@ -29,7 +29,7 @@ async fn seen(http: &Http, collection: &str, name: &str, state: State, seed: u64
         while http.get(&path).await.code != want {}
         return;
     }
-    // With the events of what is there first, and then a bookmark.
+    // The watch begins with the events of existing objects, and then a bookmark.
     let query = format!(
         "fieldSelector=metadata.name={name}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );
@@ -39,7 +39,7 @@ async fn seen(http: &Http, collection: &str, name: &str, state: State, seed: u64
         match text(&event, "/type") {
             "ADDED" | "MODIFIED" => is_there = State::There,
             "DELETED" => is_there = State::Gone,
-            // Everything that was there has been sent.
+            // All existing objects have been sent.
             _ => {}
         }
         if is_there == state {
@@ -49,8 +49,8 @@ async fn seen(http: &Http, collection: &str, name: &str, state: State, seed: u64
     panic!("the watch of {path} has ended");
 }
 
-/// Somebody creates an object and deletes it again, round by round, and somebody else sees both and tries each time whether it is in
-/// force.
+/// One client creates an object and deletes it again, round by round; another one sees each change and checks that it
+/// is in force.
 async fn check(
     world: &World,
     n_rounds: u64,
@@ -124,7 +124,7 @@ async fn a_policys_binding_that_another_has_read_is_evaluated() {
 async fn a_webhook_that_another_has_read_is_called() {
     let world = World::new().await;
     let http = world.http();
-    // Nobody listens there: a call fails at once.
+    // Nothing listens there, so a call fails at once.
     let configuration = |_| {
         json!({
             "metadata": {"name": "no"},

@@ -1,4 +1,4 @@
-//! Initializers: who is put on new objects, what waits for them, who sees what, and how the wait ends.
+//! Initializers: which ones new objects get, what waits for them, what is visible, and how the wait ends.
 
 use crate::support::{Answer, Http, Watch, World, names, options, text, version};
 use bytes::Bytes;
@@ -44,17 +44,17 @@ async fn patch(http: &Http, name: &str, patch: &Value) -> Answer {
     http.send(Method::PATCH, &format!("{PODS}/{name}"), STRATEGIC, patch.to_string()).await
 }
 
-/// What an initializer does in the end.
+/// The last patch of an initializer.
 fn done(initializer: &str) -> Value {
     json!({"metadata": {"initializers": {"pending": [{"$patch": "delete", "name": initializer}]}}})
 }
 
-/// All pods, from now on, whether they are initialized or not.
+/// Watches all pods from now on, initialized or not.
 async fn watch_all(http: &Http) -> Watch {
     http.watch(&format!("{PODS}?includeUninitialized=true&resourceVersion=0")).await
 }
 
-/// The names of those that are pending.
+/// The names of the pending initializers.
 fn pending(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["initializers"]["pending"].as_array();
     list.into_iter().flatten().map(|one| one["name"].as_str().unwrap()).collect()
@@ -67,7 +67,7 @@ fn refused(answer: &Answer, code: u16, want: &str) {
     assert!(answer.code == code && message.contains(want), "{} {message}", answer.code);
 }
 
-/// Asks until the answer is as wanted.
+/// Repeats until the condition holds.
 async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     while !is_so().await {
         tokio::task::yield_now().await;
@@ -244,7 +244,7 @@ async fn who_may_not_initialize_neither_bypasses_nor_changes() {
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     refused(&patch(&alice, "p", &label).await, 403, "update to uninitialized resource denied: ");
     patch(&admin, "p", &label).await.ok();
-    // A subresource is no way around that.
+    // A subresource does not bypass that.
     let path_of_status = format!("{PODS}/p/status");
     let ready = json!({"metadata": {"initializers": null}, "status": {"phase": "Running"}});
     assert_eq!(pending(&admin.merge(&path_of_status, &ready).await.ok()), [ENVOY]);
@@ -337,7 +337,7 @@ async fn a_configuration_says_who_is_waited_for() {
     let cells = table["rows"][0]["cells"].as_array().unwrap();
     assert_eq!((&cells[1], &cells[2], &cells[3]), (&json!(format!("{ENVOY},{CHECK}")), &json!(2), &json!(ENVOY)));
     assert!(cells[4].as_str().unwrap().starts_with("pods default/a ("), "{cells:?}");
-    // A client's words on it count for nothing.
+    // A client cannot set this status.
     let lie = json!({"status": {"initializers": []}});
     assert_eq!(http.merge(&one, &lie).await.ok()["status"], status);
     http.delete(PODS).await.ok();
@@ -386,11 +386,11 @@ async fn what_waits_goes_on_after_a_restart() {
     assert_eq!(names(&http.get(PODS).await.ok()), [""; 0], "still hidden");
     let mut initialized = http.watch(&format!("{PODS}?resourceVersion=0")).await;
     let mut all = watch_all(&http).await;
-    // Whoever waited is gone, but what he wanted is done.
+    // The client that waited is gone, but its object is initialized.
     patch(&http, "b", &done(ENVOY)).await.ok();
     assert_eq!(initialized.next_name().await.unwrap(), ("ADDED".to_owned(), "b".to_owned()));
     http.delete(&format!("{CONFIGURATIONS}/envoy-config")).await.ok();
-    // The deadline is that of then, and the configuration is not needed for it.
+    // The deadline is from the creation, so the configuration is not needed for it.
     loop {
         let event = all.next_name().await.unwrap();
         if event == ("DELETED".to_owned(), "a".to_owned()) {
@@ -620,7 +620,8 @@ async fn policies_see_what_initializers_do_as_the_update_that_it_is() {
         http.post(&bindings, &json!({"metadata": {"name": name}, "spec": spec})).await.ok();
     }
     http.post(&format!("{PODS}?includeUninitialized=true"), &pod("p")).await.ok();
-    // The policy for creations has judged what the creator sent; the one for updates sees what the object was.
+    // The policy for creations has judged the object that the creator sent; the policy for updates also gets the
+    // previous object.
     patch(&http, "p", &json!({"spec": {"containers": [{"name": "envoy", "image": "e"}]}})).await.ok();
     refused(
         &patch(&http, "p", &done(ENVOY)).await,

@@ -1,4 +1,4 @@
-//! What happens in the middle of a write: its client goes away, or its kind does.
+//! Interruptions in the middle of a write: the client disconnects, or the kind is removed.
 
 use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec, until_gone};
 use crate::engine::{Engine, puts};
@@ -12,14 +12,14 @@ use tokio::sync::watch;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Gate {
-    /// What is committed is not answered.
+    /// Transactions are committed, but not acknowledged.
     Behind,
-    /// What puts a kite is not committed.
+    /// Transactions that put a kite are not committed.
     BeforeKites,
     Open,
 }
 
-/// A server on an engine with a gate, and the gate.
+/// A server on an engine with a gate, and the sender that sets the gate.
 async fn gated() -> (World, watch::Sender<Gate>) {
     let (sender, gate) = watch::channel(Gate::Open);
     let pass = move |shut: Gate| -> BoxFuture<'static, ()> {
@@ -41,16 +41,16 @@ async fn gated() -> (World, watch::Sender<Gate>) {
     (World::on(Arc::new(engine.answering_after(move || pass(Gate::Behind)))).await, sender)
 }
 
-/// Whether a transaction puts a kite; the name of their definition has "kites" in it, too.
+/// Whether a transaction puts a kite. The name of their definition contains "kites", too.
 fn is_about_kites(txn: &Txn) -> bool {
     puts(txn, "kites") && !puts(txn, "customresourcedefinitions")
 }
 
-/// Begins a request, waits until the engine has what it writes, and goes away.
+/// Begins a request, waits until the engine has its write, and drops it.
 async fn abandon<T>(world: &World, request: impl Future<Output = T>) {
     let before = world.store.revision();
     let written = world.store.wait_for(before.next(), tokio::time::Instant::now() + Duration::from_secs(60));
-    // A request that is answered was not interrupted.
+    // A request that was answered has not been interrupted.
     tokio::select! {
         _ = request => panic!("the gate is open"),
         written = written => written.unwrap(),
@@ -113,7 +113,7 @@ async fn a_deletion_of_many_ends_with_its_client() {
     gate.send_replace(Gate::Open);
     world.server.stop().await;
     world.store.sync().await.unwrap();
-    // Those that had begun are gone; no more were begun.
+    // The deletions that had begun are done; no more were begun.
     assert_eq!(count(), n_own + 200 - 64);
 }
 
@@ -127,7 +127,7 @@ async fn nothing_is_left_behind_by_a_creation_that_a_definition_overtook() {
         let http = world.http();
         async move { http.post(KITES, &kite("late", 1)).await.code }
     });
-    // It has come as far as the engine.
+    // The creation has reached the engine.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -138,7 +138,7 @@ async fn nothing_is_left_behind_by_a_creation_that_a_definition_overtook() {
     assert_eq!(http.get(KITES).await.ok()["items"], serde_json::json!([]));
 }
 
-/// Creates a kite in a namespace to which something is done while the creation is on its way into the store.
+/// Creates a kite, and changes its namespace while the creation waits at the gate of the engine.
 async fn create_while(in_between: impl AsyncFnOnce(&Http)) -> (Answer, serde_json::Value) {
     const NAMESPACE: &str = "/api/v1/namespaces/n";
     const KITES: &str = "/apis/example.com/v1/namespaces/n/kites";
@@ -151,7 +151,7 @@ async fn create_while(in_between: impl AsyncFnOnce(&Http)) -> (Answer, serde_jso
         let http = world.http();
         async move { http.post(KITES, &kite("late", 1)).await }
     });
-    // It has come as far as the engine.
+    // The creation has reached the engine.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

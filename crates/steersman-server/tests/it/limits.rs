@@ -1,4 +1,4 @@
-//! What is too much, too long or too late.
+//! Requests that are too many, too long or too late.
 
 use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options};
 use bytes::Bytes;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use steersman_server::Concurrency;
 use steersman_storage::{Memory, Store};
 
-/// Bytes that a body may have.
+/// The most bytes of a body.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Requests whose bodies are on their way at a time.
+/// The most requests whose bodies are received at a time.
 const RECEIVING_MAX: usize = 1000;
 
 /// A creation whose body never comes.
@@ -130,13 +130,13 @@ async fn a_patch_that_grows_an_object_beyond_measure_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_read_a_list_keeps_nobody_from_reading() {
-    /// Reads that are carried out at a time.
+    /// The most reads in flight.
     const READS_MAX: u32 = 400;
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let concurrency = Concurrency { has_priority_and_fairness: false, reads_max: READS_MAX, writes_max: 200 };
     let world = World::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await;
     let http = world.http();
-    // More than is made before the answer begins.
+    // More than is written before the answer begins.
     for index in 0..5 {
         let data = json!({"metadata": {"name": format!("c{index}")}, "data": {"a": "x".repeat(100_000)}});
         http.post(CONFIGS, &data).await.ok();

@@ -1,4 +1,4 @@
-//! Lists in pages, while others write and history is forgotten.
+//! Lists in pages, while other clients write and history is compacted.
 
 use crate::support::{CONFIGS, World, config, names, text, version};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ async fn pages_show_one_version_whoever_writes_between_them() {
         let remaining = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
         items.extend(page["items"].as_array().unwrap().iter().cloned());
         assert_eq!(remaining as usize, OBJECTS - items.len());
-        // Behind, among and before what was read already.
+        // Changes after, among and before the objects that were already read.
         http.post(CONFIGS, &config(&format!("c-{:02}-new", 29 - round))).await.ok();
         http.merge(&format!("{CONFIGS}/c-{:02}", 20 + round), &json!({"data": {"changed": "1"}})).await.ok();
         http.delete(&format!("{CONFIGS}/c-{:02}", 10 + round)).await.ok();
@@ -101,7 +101,7 @@ async fn a_forgotten_version_is_told_with_a_way_to_go_on() {
         names(&next),
         (7..15).filter(|index| *index != 8).map(|index| format!("c-{index:02}")).collect::<Vec<_>>()
     );
-    // The pages after it are of one version again.
+    // The pages after it have one version again.
     assert_eq!(version(&page(&world, text(&next, "/metadata/continue")).await), version(&next));
 
     let exact = http.get(&format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", version(&first))).await;
@@ -191,7 +191,7 @@ async fn the_source_of_an_event_is_its_reporter_where_no_component_is_named() {
     http.post(EVENTS, &event("reporter", json!({"source": {"component": ""}, "reportingComponent": "waiter"})))
         .await
         .ok();
-    // Written in the other group, an event has no fields in its header.
+    // An event that is written in the other group has no selectable fields in its header.
     let other = json!({
         "metadata": {"name": "other"}, "regarding": {"kind": "Pod", "namespace": "default", "name": "p"}, "reason": "r",
         "action": "a", "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "waiter.io/x",

@@ -1,4 +1,4 @@
-//! What a server makes for itself before anybody asks.
+//! The objects that a server creates for itself at its start.
 
 use crate::engine::{Engine, puts, says};
 use crate::support::{CONFIGS, World, names, options, text, version};
@@ -10,7 +10,7 @@ use steersman_server::authz::{Authorization, Mode};
 use steersman_server::{Options, Server};
 use steersman_storage::{Memory, Store, kv};
 
-/// Starts a server that is reached under an address.
+/// Starts a server with this address.
 async fn at(store: &Store, address: &str) -> World {
     let advertised = address.parse::<SocketAddr>().ok().map(|address| address.ip());
     let options = Options { address: address.to_owned(), advertised, ..options(store, Authorization::default()) };
@@ -45,13 +45,13 @@ async fn the_service_of_the_server_follows_where_the_server_is_reached() {
     );
     world.server.stop().await;
 
-    // Under an address that only this machine knows there is nothing behind the service.
+    // With an address that only this machine can reach, the service has no endpoints.
     let world = at(&store, "127.0.0.1:6443").await;
     assert_eq!(world.http().get(slice).await.code, 404);
     assert_eq!(world.http().get("/api/v1/namespaces/default/services/kubernetes").await.code, 200);
     world.server.stop().await;
 
-    // A server that listens there may be reached elsewhere, for example through a forwarded port.
+    // A server that listens there may be reachable at another address, for example through a forwarded port.
     let options = Options {
         address: "127.0.0.1:6443".to_owned(),
         advertised: Some([192, 0, 2, 9].into()),
@@ -76,7 +76,7 @@ async fn what_the_server_needs_is_made_again_when_somebody_deletes_it() {
     http.delete(SLICE).await.ok();
     http.delete(ENDPOINTS).await.ok();
     http.delete(LEASES).await.ok();
-    // No loop is there that ends namespaces.
+    // No control loop runs that would finish the deletion of namespaces.
     http.put(&format!("{LEASES}/finalize"), &json!({
         "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "kube-node-lease"}, "spec": {"finalizers": []},
     })).await.ok();

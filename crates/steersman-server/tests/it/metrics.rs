@@ -1,9 +1,9 @@
-//! What the server says of itself at `/metrics`.
+//! The server's metrics at `/metrics`.
 
 use crate::support::{CONFIGS, World, config};
 use serde_json::json;
 
-/// The value of the line that begins with a name and has all of these labels; nothing if there is none.
+/// The value of the metric with this name and all of these labels; `None` if there is none.
 fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let is_meant = |line: &&str| {
         line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
@@ -69,6 +69,6 @@ async fn a_client_makes_up_no_labels() {
     }
     let text = scrape(&world).await;
     assert!(!text.contains("made"), "{text}");
-    // Who may not read it sees none of it.
+    // A user without the permission gets nothing.
     assert_eq!(world.http_as("bob").get("/metrics").await.code, 403);
 }

@@ -1,4 +1,4 @@
-//! Admission plugins that look at other objects, and how they are switched.
+//! Admission plugins that depend on other objects, and the options that enable and disable them.
 
 use crate::support::{Answer, Http, Options, World, allow_all, options, text};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ async fn a_pod_gets_its_account_and_the_token_of_it() {
     let why =
         "pods \"p\" is forbidden: error looking up service account default/robot: serviceaccount \"robot\" not found";
     check_refused(&missing, why);
-    // The account `default` is waited for.
+    // The creation waits for the account `default`.
     let early = tokio::spawn({
         let http = http.clone();
         async move { http.post(PODS, &pod("early", json!({}))).await }
@@ -198,7 +198,7 @@ async fn who_may_not_delete_an_object_does_not_choose_its_owners() {
     admin.post(maps, &owned("of-admin", true)).await.ok();
 }
 
-/// Plays an attacker with the certificate of a node, whose writes would be allowed if nothing checked their content.
+/// An attacker has the certificate of a node, whose writes would be allowed if only the authorizer checked them.
 #[tokio::test]
 async fn a_node_does_not_become_an_account_that_it_makes_a_pod_for() {
     let world = world(Authorization::default(), &[], &[]).await;
@@ -216,12 +216,12 @@ async fn a_node_does_not_become_an_account_that_it_makes_a_pod_for() {
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     let refused = node.post(pods, &mirror).await;
     assert_eq!(refused.code, 403, "{}", refused.body_text());
-    // Nor with a token of its own for another's pod.
+    // The node cannot request a token either that is bound to the pod of another node.
     let made = admin.post(pods, &pod("p", json!({"nodeName": "good", "serviceAccountName": account}))).await.ok();
     let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]});
     let token = node.post(&format!("{accounts}/{account}/token"), &json!({"spec": {"boundObjectRef": bound}})).await;
     assert_eq!(token.code, 403, "{}", token.body_text());
-    // Nor does it take pods that are meant for others by changing their nodes.
+    // The node cannot attract pods of others by changing their nodes either.
     admin.post(NODES, &json!({"metadata": {"name": "good"}})).await.ok();
     check_refused(
         &node.merge(&format!("{NODES}/good"), &json!({"metadata": {"labels": {"x": "y"}}})).await,
@@ -284,7 +284,7 @@ async fn a_node_writes_what_is_its_own() {
         "leases.coordination.k8s.io \"n2\" is forbidden: can only access node lease with the same name as the requesting node",
     );
     admin.post(PODS, &pod("other", json!({"nodeName": "n2"}))).await.ok();
-    // Others than nodes are not restricted.
+    // Users who are not nodes are not restricted.
     admin.post(NODES, &json!({"metadata": {"name": "n2"}})).await.ok();
 }
 

@@ -1,4 +1,4 @@
-//! What is sent to a pod: a binding that gives it its node, an eviction that deletes it.
+//! Objects that are sent to a pod: a binding that assigns it a node, an eviction that deletes it.
 
 use crate::support::{Answer, Http, World, text, version};
 use http::Method;
@@ -129,7 +129,7 @@ async fn an_evicted_pod_says_so_before_it_ends() {
     assert!(first["object"]["metadata"]["deletionTimestamp"].is_null(), "the condition comes first");
 }
 
-/// Xorshift: the choices of a seed.
+/// An xorshift generator, seeded for each round.
 struct Choices(u64);
 
 impl Choices {
@@ -141,7 +141,8 @@ impl Choices {
     }
 }
 
-/// A budget that allows no disruption is passed by Pods that do not count. One that becomes ready before it is deleted counts.
+/// Pods that do not count may be evicted although their budget allows no disruption. One that becomes ready before it
+/// is deleted counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_ready_pod_gets_past_a_budget_although_it_was_not_ready_when_its_eviction_began() {
     const ROUNDS: u64 = 150;
@@ -160,7 +161,7 @@ async fn no_ready_pod_gets_past_a_budget_although_it_was_not_ready_when_its_evic
         let status = |phase: &str, ready: &str| json!({"status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}});
         let phase = if choices.below(2) == 0 { "Pending" } else { "Running" };
         let before = http.merge(&format!("{PODS}/p/status"), &status(phase, "False")).await.ok();
-        // Each begins in a task of its own, as much later as the seed says.
+        // Each runs in a task of its own, after a delay chosen by the seed.
         let mut turns = || choices.below(4) * choices.below(5_000);
         let (evicts_after, ready_after) = (turns(), turns());
         let wait = |turns: u64| (0..turns).for_each(|_| std::hint::spin_loop());
@@ -236,7 +237,7 @@ async fn a_budget_is_asked_for_every_eviction_and_gives_what_it_has() {
     assert_eq!(text(&refused.json(), "/details/causes/0/message"), why);
 }
 
-/// Who collects Pods removes those without a node as soon as they are marked, and who made them makes them anew.
+/// One client removes Pods without a node as soon as they are marked, as podgc does, and another creates them again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_succeeds_although_another_removes_the_pod_once_it_is_marked_and_spares_the_next_of_its_name() {
     const ROUNDS: usize = 200;
@@ -252,7 +253,7 @@ async fn a_deletion_succeeds_although_another_removes_the_pod_once_it_is_marked_
             tell.send(()).await.unwrap();
             let marked = watch.next().await.unwrap();
             assert_eq!((text(&marked, "/type"), text(&marked, "/object/metadata/uid")), ("MODIFIED", &*uid));
-            // Either of the two removes it.
+            // Either client may remove it.
             others.delete(&format!("{PODS}/p")).await;
             assert_eq!(text(&watch.next().await.unwrap(), "/type"), "DELETED");
             uid = text(&pod(&others, "p").await, "/metadata/uid").to_owned();
@@ -267,7 +268,7 @@ async fn a_deletion_succeeds_although_another_removes_the_pod_once_it_is_marked_
     assert_eq!(text(&http.get(&format!("{PODS}/p")).await.ok(), "/metadata/uid"), uid);
 }
 
-/// The mark makes another version of the Pod, which is the deletion's own doing.
+/// The mark changes the version of the Pod, but the deletion itself made that change.
 #[tokio::test]
 async fn a_pod_is_deleted_under_the_version_that_it_has_and_under_no_other() {
     let world = World::new().await;

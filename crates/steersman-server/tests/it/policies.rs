@@ -1,4 +1,5 @@
-//! Admission policies: what they refuse and change, from when on, and what they cost who does not concern them.
+//! Admission policies: the writes that they refuse and change, when they take effect, and their cost for other
+//! requests.
 
 use crate::definitions;
 use crate::support::{Answer, CONFIGS, Http, World, config, text};
@@ -33,7 +34,7 @@ fn binding(policy: &str, spec: Value) -> Value {
     json!({"metadata": {"name": policy}, "spec": spec})
 }
 
-/// Registers a policy that validates, and binds it.
+/// Registers a validating policy and its binding.
 async fn validate(http: &Http, name: &str, spec: Value) {
     http.post(&format!("{GROUP}/validatingadmissionpolicies"), &validating(name, spec)).await.ok();
     let bound = binding(name, json!({"validationActions": ["Deny"]}));
@@ -80,7 +81,7 @@ async fn a_server_starts_whatever_policies_refuse() {
     refused_by_all["spec"]["matchConstraints"] = everything.clone();
     mutate(&http, refused_by_all).await;
     validate(&http, "all", json!({"matchConstraints": everything, "validations": [{"expression": "false"}]})).await;
-    // What the next start makes again, which policies might refuse.
+    // Objects that the next start creates again, and that policies might refuse.
     let made_at_start = [
         "/api/v1/namespaces/default/services/kubernetes",
         "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/global-default",
@@ -97,7 +98,7 @@ async fn a_server_starts_whatever_policies_refuse() {
     }
     let refused = http.post(CONFIGS, &config("a")).await;
     assert_eq!(refused.code, 403, "{}", refused.body_text());
-    // Who is locked out can still take the policies away.
+    // A locked-out administrator can still delete the policies.
     for kind in ["mutatingadmissionpolicybindings", "validatingadmissionpolicybindings"] {
         http.delete(&format!("{GROUP}/{kind}")).await.ok();
     }

@@ -1,4 +1,4 @@
-//! Answers in protobuf. What the server sends is sent back to it: it must mean to the server what it said.
+//! Answers in protobuf. The tests send them back to the server, which must read the same objects.
 
 use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec};
 use crate::support::{Answer, CONFIGS, Http, World, config, text};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A request that takes protobuf first, as typed clients do.
+/// Sends a request that prefers protobuf, as typed clients do.
 async fn ask(http: &Http, method: Method, path: &str, body: impl Into<Bytes>) -> Answer {
     accepting(http, method, path, &format!("{PROTOBUF},application/json"), body).await
 }
@@ -161,7 +161,7 @@ async fn a_watch_sends_frames_with_their_length() {
     while let Some((length, behind)) = rest.split_at_checked(4) {
         let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
         let (frame, behind) = behind.split_at(length);
-        // Type is the first field and the object the second, a document of its own.
+        // The first field is the type, the second the object, as a document of its own.
         let word = String::from_utf8(frame[2..2 + usize::from(frame[1])].to_vec()).unwrap();
         let document = frame.windows(4).position(|bytes| bytes == b"k8s\0").unwrap();
         events.push((word, Bytes::copy_from_slice(&frame[document..])));
@@ -209,7 +209,7 @@ async fn discovery_is_to_be_had_in_protobuf() {
         let answer = ask(&world.http(), Method::GET, path, "").await;
         assert!(String::from_utf8_lossy(&protobuf(&answer)).contains(kind), "{path}");
     }
-    // What is no kind has no protobuf form.
+    // An answer that is no kind has no protobuf form.
     let paths = ask(&world.http(), Method::GET, "/", "").await;
     assert_eq!(paths.header("content-type"), Some("application/json"));
     assert!(text(&paths.ok(), "/paths/0").starts_with('/'));

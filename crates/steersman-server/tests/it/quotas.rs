@@ -1,4 +1,4 @@
-//! Limits and quotas of a namespace: what is given, what is refused, what is counted.
+//! Limits and quotas of a namespace: defaults, refusals, usage.
 
 use crate::support::{Answer, CONFIGS, Http, World, config, text};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What nodes and Pods use, of which the server is told by whoever embeds it.
+//! The usage of nodes and Pods, which the embedder provides.
 
 use crate::support::{Http, World, names, options, text};
 use http::Request;
@@ -16,7 +16,7 @@ const PODS: &str = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods";
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io";
 
-/// Knows of the node `n`, and of all Pods but `idle`.
+/// Reports the usage of the node `n`, and of all Pods but `idle`.
 #[derive(Debug)]
 struct Meter;
 
@@ -52,7 +52,8 @@ async fn store() -> Store {
     Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap()
 }
 
-/// With the nodes `m` and `n`, the Pods `a`, `b` and `idle` in the namespace default, and `far` in kube-system.
+/// A server with the nodes `m` and `n`, the Pods `a`, `b` and `idle` in the namespace default, and `far` in
+/// kube-system.
 async fn world() -> World {
     let world = serve(&store().await, "").await;
     let http = world.http();
@@ -226,7 +227,7 @@ async fn whoever_may_view_a_namespace_may_see_what_its_pods_use() {
     assert_eq!(alice.get(&format!("{GROUP}/nodes")).await.code, 403);
 }
 
-/// That of a metrics server of the user's own.
+/// The APIService of a metrics server that the user runs.
 fn own() -> Value {
     json!({"metadata": {"name": "v1beta1.metrics.k8s.io"}, "spec": {
         "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
@@ -239,14 +240,14 @@ async fn until(http: &Http, reason: &str) {
     until_of(http, "v1beta1.metrics.k8s.io", reason).await;
 }
 
-/// Waits until the server has looked at all APIServices.
+/// Waits until the server has checked all APIServices.
 async fn passed(http: &Http) {
     let far = json!({"metadata": {"name": "v9.far.example.com"}, "spec": {
         "group": "far.example.com", "version": "v9", "groupPriorityMinimum": 1000, "versionPriority": 15,
         "service": {"namespace": "default", "name": "far"},
     }});
     http.post(SERVICES, &far).await.ok();
-    // It looks at them in the order of their names.
+    // They are checked in the order of their names.
     until_of(http, "v9.far.example.com", "ServiceNotFound").await;
     http.delete(&format!("{SERVICES}/v9.far.example.com")).await.ok();
 }
@@ -267,7 +268,7 @@ async fn a_metrics_server_of_the_users_own_takes_the_place_of_this_one() {
     let world = serve(&store, "").await;
     let http = world.http();
     assert_eq!(http.get(&format!("{GROUP}/nodes")).await.code, 200);
-    // As `kubectl apply` does: into the APIService that is there.
+    // As with `kubectl apply`, the existing APIService is changed.
     http.merge(SERVICE, &own()).await.ok();
     until(&http, "ServiceNotFound").await;
     let answer = http.get(&format!("{GROUP}/nodes")).await;
@@ -275,7 +276,7 @@ async fn a_metrics_server_of_the_users_own_takes_the_place_of_this_one() {
     assert_eq!(http.get(GROUP).await.code, 404);
     world.server.stop().await;
 
-    // It stays so when the server is started again, whether or not anybody knows what nodes use.
+    // The change survives restarts, with and without a source of usage.
     let world = World::of(store.clone(), options(&store, Authorization::default())).await;
     passed(&world.http()).await;
     world.server.stop().await;
@@ -284,7 +285,7 @@ async fn a_metrics_server_of_the_users_own_takes_the_place_of_this_one() {
     assert_eq!(http.get(GROUP).await.code, 404);
     assert_eq!(http.get(&format!("{GROUP}/nodes")).await.code, 503);
 
-    // Whoever takes his away has this one again.
+    // When the user removes his Service, this server serves the group again.
     http.merge(SERVICE, &json!({"spec": {"service": null, "insecureSkipTLSVerify": null}})).await.ok();
     until(&http, "Local").await;
     assert_eq!(http.get(&format!("{GROUP}/nodes")).await.code, 200);
@@ -299,7 +300,7 @@ async fn without_anybody_who_knows_the_api_service_of_the_last_time_goes() {
     let http = world.http();
     passed(&http).await;
     assert_eq!(http.get(SERVICE).await.code, 404);
-    // One that the user makes is his.
+    // The server leaves an APIService alone that the user created.
     http.post(SERVICES, &own()).await.ok();
     until(&http, "ServiceNotFound").await;
     assert_eq!(http.get(&format!("{GROUP}/nodes")).await.code, 503);

@@ -1,4 +1,4 @@
-//! Reviews: questions that are answered and not kept.
+//! Reviews, which are answered and not stored.
 
 use crate::support::{World, text};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ async fn a_review_has_no_table() {
     };
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     assert_eq!(ask(table).await.refusal(), (406, "NotAcceptable".to_owned()));
-    // kubectl names the object itself as what it takes instead.
+    // kubectl accepts the object itself as the alternative.
     assert_eq!(text(&ask(&format!("{table},application/json")).await.ok(), "/kind"), "SelfSubjectReview");
     let metadata = ask("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").await.ok();
     assert_eq!(text(&metadata, "/kind"), "PartialObjectMetadata");
@@ -50,7 +50,7 @@ async fn everyone_may_ask_what_they_may_do() {
         assert_eq!(answer["status"]["allowed"], json!(want));
         assert_eq!(answer["spec"], question["spec"]);
     }
-    // A null is the same as nothing.
+    // A null counts as absent.
     let mut pods = pods;
     pods["spec"]["nonResourceAttributes"] = Value::Null;
     assert_eq!(world.http().post(ACCESS, &pods).await.ok()["status"], json!({"allowed": true}));

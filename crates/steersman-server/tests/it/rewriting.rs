@@ -1,4 +1,4 @@
-//! Stored objects whose definition has changed: rewritten in the background, whoever writes at the same time.
+//! Stored objects whose definition has changed are rewritten in the background, while other clients write.
 
 use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec};
 use crate::engine::{Engine, puts};
@@ -15,12 +15,12 @@ use tokio::sync::watch;
 
 const KITES_DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kites.example.com";
 
-/// The spec with a field more than the first one has, and a default in place of one.
+/// The next schema: instead of `length` it has `color`, with a default.
 fn next_spec() -> Value {
     json!({"type": "object", "properties": {"color": {"type": "string", "default": "red"}}})
 }
 
-/// Gives the definition another spec for its objects.
+/// Changes the schema of the definition.
 async fn change(http: &Http, spec: &Value) -> Value {
     let current = http.get(KITES_DEFINITION).await.ok();
     let mut next = definition(spec);
@@ -28,7 +28,7 @@ async fn change(http: &Http, spec: &Value) -> Value {
     http.put(KITES_DEFINITION, &next).await.ok()
 }
 
-/// What the definition says of its objects as soon as that satisfies.
+/// The definition's status, as soon as it satisfies the condition.
 async fn until(http: &Http, from: &Value, is_it: impl Fn(&Value, &Value) -> bool) -> Value {
     let mut definitions = http.watch(&format!("{DEFINITIONS}?resourceVersion={}", version(from))).await;
     loop {
@@ -45,7 +45,7 @@ fn is_completed(definition: &Value, condition: &Value) -> bool {
     condition["status"] == "True" && condition["observedGeneration"] == definition["metadata"]["generation"]
 }
 
-/// The kites as they are stored, by name.
+/// The stored kites by name.
 fn stored(store: &Store) -> BTreeMap<String, Value> {
     let kites = GroupResource::new("example.com", "kites");
     let list = store.list(&kites, &Scope::All, At::Latest, Page::ALL).unwrap();
@@ -77,7 +77,7 @@ async fn stored_objects_get_the_form_of_the_changed_definition() {
         assert_eq!(object["spec"], json!({"color": "red"}), "{name}");
         assert_eq!(object["metadata"]["generation"], 1, "{name}");
     }
-    // A later change counts for itself.
+    // A later change has its own condition.
     let changed = change(&http, &spec()).await;
     until(&http, &changed, is_completed).await;
     assert!(stored(&world.store).values().all(|object| object["spec"] == json!({})));
@@ -129,7 +129,7 @@ async fn no_object_is_left_in_an_old_version() {
     let done = until(&http, &changed, is_completed).await;
     assert_eq!(done["status"]["storedVersions"], json!(["v2"]));
     assert!(stored(&world.store).values().all(|object| object["apiVersion"] == "example.com/v2"));
-    // Now the old version can go, which is refused while objects may be stored in it.
+    // Now the old version can be removed, which is refused while objects may be stored in it.
     let versions = json!([versions[1]]);
     http.merge(KITES_DEFINITION, &json!({"spec": {"versions": versions}})).await.ok();
 }

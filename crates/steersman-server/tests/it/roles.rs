@@ -1,4 +1,4 @@
-//! Roles and bindings: what they open and for whom, from when on, and who may write them.
+//! Roles and bindings: what they allow to whom, when they take effect, and who may write them.
 
 use crate::support::{Answer, CONFIGS, Http, World, config, serve, text};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn message(answer: &Answer) -> String {
     text(&answer.json(), "/message").to_owned()
 }
 
-/// Everything a user needs to write roles and bindings, without what he may give away.
+/// A user who may write roles and bindings, but has no other rights to give away.
 async fn may_write_access(world: &World, name: &str) -> Http {
     let rules = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create", "get", "update", "patch"]}]);
     world.http().post(&path("clusterroles"), &role("writes-access", rules)).await.ok();
@@ -121,7 +121,7 @@ async fn a_review_tells_by_which_binding_and_a_refusal_which_role_is_missing() {
     let refused = world.http_as("alice").get(CONFIGS).await;
     let want = r#": RBAC: [clusterrole.rbac.authorization.k8s.io "none" not found, role.rbac.authorization.k8s.io "missing" not found]"#;
     assert!(message(&refused).ends_with(want), "{refused:?}");
-    // Where another binding allows it, nobody misses anything.
+    // If another binding allows the request, the missing role has no effect.
     admin.post(&path("rolebindings"), &binding("view", "ClusterRole", "view", user("alice"))).await.ok();
     assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 200);
 }
@@ -134,7 +134,7 @@ async fn nobody_grants_what_he_has_not() {
     let refused = alice.post(&path("roles"), &role("r", pods())).await;
     let want = "roles.rbac.authorization.k8s.io \"r\" is forbidden: user \"alice\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"get\"]}";
     assert_eq!((refused.code, message(&refused).as_str()), (403, want));
-    // By whatever way: a new object by PUT or apply, a change, a dry run.
+    // All ways to write are checked: a new object by PUT or apply, a change, a dry run.
     let at = format!("{}/r", path("roles"));
     let whole = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}, "rules": pods()});
     assert_eq!(alice.put(&at, &whole).await.code, 403);
@@ -150,13 +150,13 @@ async fn nobody_grants_what_he_has_not() {
     assert_eq!(alice.post(&path("rolebindings"), &to("cluster-admin")).await.code, 403);
     assert_eq!(alice.post(&path("clusterrolebindings"), &to("cluster-admin")).await.code, 403);
     assert_eq!(alice.post(&path("rolebindings"), &to("no-such")).await.refusal(), (404, "NotFound".to_owned()));
-    // What he has he may give, in the namespace where he has it.
+    // He may grant rights that he has, in the namespace where he has them.
     world.http().post(&path("rolebindings"), &binding("alice-views", "ClusterRole", "view", user("alice"))).await.ok();
     alice.merge(&at, &json!({"rules": pods()})).await.ok();
     alice.post(&path("rolebindings"), &to("view")).await.ok();
     assert_eq!(alice.post(&path("clusterrolebindings"), &to("view")).await.code, 403);
     assert_eq!(alice.post(&format!("{RBAC}/namespaces/kube-system/roles"), &role("r", pods())).await.code, 403);
-    // A role with more than he has may lose its finalizers and change its owners, and nothing else.
+    // A role that grants more than he has may lose its finalizers and change its owners, and nothing else.
     let more = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     world.http().merge(&at, &json!({"rules": more, "metadata": {"finalizers": ["a.b/c"]}})).await.ok();
     assert_eq!(alice.merge(&at, &json!({"metadata": {"labels": {"a": "b"}}})).await.code, 403);
@@ -192,7 +192,7 @@ async fn only_a_full_administrator_aggregates() {
     let refused = alice.post(&path("clusterroles"), &aggregated).await;
     let want = "clusterroles.rbac.authorization.k8s.io \"a\" is forbidden: must have cluster-admin privileges to use the aggregationRule";
     assert_eq!((refused.code, message(&refused).as_str()), (403, want));
-    // Nor does he change one that aggregates into one that does not.
+    // Nor may he turn an aggregated role into a plain one.
     world.http().post(&path("clusterroles"), &aggregated).await.ok();
     let at = format!("{}/a", path("clusterroles"));
     assert_eq!(alice.merge(&at, &json!({"aggregationRule": null})).await.code, 403);
@@ -220,7 +220,7 @@ async fn an_aggregated_role_follows_those_that_it_selects() {
         role["metadata"]["labels"] = json!({ label: "true" });
         role
     };
-    // Gathered by view, which edit gathers, which admin gathers.
+    // view aggregates it, edit aggregates view, and admin aggregates edit.
     let label = "rbac.authorization.k8s.io/aggregate-to-view";
     let mut watch =
         admin.watch(&format!("{}?watch=true&fieldSelector=metadata.name%3Dadmin", path("clusterroles"))).await;
@@ -243,14 +243,14 @@ async fn the_roles_of_the_system_are_there_from_the_start_and_mended_at_the_next
     let server = serve(&store, Authorization::default()).await;
     let admin = Http(server.service_as(User::master("admin")));
     let list = admin.get(&path("clusterroles")).await.ok();
-    // As many as in Kubernetes, and two for who acts beside simulated nodes.
+    // As many as in Kubernetes, and two for users who act on simulated nodes.
     assert_eq!(list["items"].as_array().unwrap().len(), 69 + 2);
     let revision = list["metadata"]["resourceVersion"].clone();
     let rules = admin.get(&format!("{}/admin", path("clusterroles"))).await.ok()["rules"].clone();
     assert!(rules.as_array().unwrap().len() > 20, "{rules}");
     server.stop().await;
 
-    // Nothing is written where nothing is missing.
+    // A restart writes nothing if nothing is missing.
     let server = serve(&store, Authorization::default()).await;
     let admin = Http(server.service_as(User::master("admin")));
     assert_eq!(admin.get(&path("clusterroles")).await.ok()["metadata"]["resourceVersion"], revision);

@@ -1,4 +1,5 @@
-//! Rules of definitions in CEL, at every endpoint that writes objects. What they say is compared with recordings elsewhere.
+//! CEL rules of definitions, at every endpoint that writes objects. Their messages are compared with recordings
+//! elsewhere.
 
 use crate::definitions::DEFINITIONS;
 use crate::support::{Answer, Http, World};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 const SHOPS: &str = "/apis/example.com/v1/namespaces/default/shops";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/shops.example.com";
 
-/// Shops, of which rules ask what is given.
+/// A definition of shops whose rules check the given values.
 fn definition(spec_rules: &Value) -> Value {
     let status = json!({"type": "object", "properties": {"phase": {"type": "string", "maxLength": 9}},
         "x-kubernetes-validations": [{"rule": "self.phase != 'Closed'", "message": "it is open"}]});
@@ -61,7 +62,7 @@ async fn every_way_to_write_an_object_is_judged_and_its_end_is_not() {
     http.merge(&format!("{path}/scale"), &json!({"spec": {"replicas": 4}})).await.ok();
     assert_eq!(http.get(&path).await.ok()["spec"]["replicas"], 4);
 
-    // What is there may be what the rules of today refuse: it is warned of, and it can be deleted.
+    // A stored object may violate rules that were added later: writes warn of it, and it can be deleted.
     let stricter = definition(&json!([{"rule": "self.replicas < 2", "message": "two are too many"}]));
     let mut next = http.get(DEFINITION).await.ok();
     next["spec"] = stricter["spec"].clone();

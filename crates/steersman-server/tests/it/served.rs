@@ -1,4 +1,4 @@
-//! Which groups, versions and resources are served, as the server is configured.
+//! The configuration of the groups, versions and resources that are served.
 
 use crate::support::{World, options, text};
 use serde_json::json;

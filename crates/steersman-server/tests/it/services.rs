@@ -1,4 +1,4 @@
-//! Addresses and ports of Services: each somebody's, and free again when they are gone.
+//! Addresses and ports of Services: each has one owner, and becomes free when that is gone.
 
 use crate::support::{Http, World, serve, text};
 use futures::future::join_all;
@@ -17,7 +17,7 @@ fn service(name: &str, spec: &Value) -> Value {
     service
 }
 
-/// A Service that has a certain address and a certain port.
+/// A Service with a fixed address and port.
 pub(crate) fn greedy(name: &str) -> Value {
     service(name, &json!({"clusterIP": "10.96.7.7", "ports": [{"port": 80, "nodePort": 30777}]}))
 }
@@ -56,7 +56,7 @@ async fn of_many_who_name_the_same_one_gets_it() {
     assert_eq!((codes[0], &codes[1..]), (201, [422; 31].as_slice()));
 }
 
-/// Creates a Service that has something, lets go of it, and sees that another can have the same.
+/// Creates a Service with an address or port, releases it, and checks that another Service can have it.
 async fn check_given_back(world: &World, mut first: Value, let_go: impl AsyncFnOnce(&Http, String)) {
     let http = world.http();
     first["metadata"]["name"] = "first".into();

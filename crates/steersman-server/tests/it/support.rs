@@ -1,4 +1,4 @@
-//! A server of a test's own, and plain HTTP to it.
+//! A server for one test, and plain HTTP to it.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
@@ -22,7 +22,7 @@ pub(crate) struct World {
     pub(crate) store: Store,
 }
 
-/// HTTP as somebody.
+/// HTTP as one user.
 #[derive(Clone)]
 pub(crate) struct Http(pub(crate) Service);
 
@@ -33,7 +33,7 @@ pub(crate) struct Answer {
     pub(crate) bytes: Bytes,
 }
 
-/// The events of a watch, as they come.
+/// The events of a watch, in the order of their arrival.
 pub(crate) struct Watch {
     body: Body,
     read: Vec<u8>,
@@ -46,7 +46,7 @@ impl World {
         World::with(steersman_storage::Options::default(), Authorization::default()).await
     }
 
-    /// With no more than so many events of history for each resource.
+    /// A server with at most this many events of history for each resource.
     pub(crate) async fn with_events_max(events: usize) -> World {
         let ring = Limits { events, ..Limits::default() };
         let history = steersman_storage::Options { ring, ..steersman_storage::Options::default() };
@@ -58,14 +58,14 @@ impl World {
         World { server: serve(&store, authorization).await, store }
     }
 
-    /// With another clock.
+    /// A server with another clock.
     pub(crate) async fn at(clock: fn() -> jiff::Timestamp) -> World {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let server = Server::start(Options { clock, ..options(&store, Authorization::default()) }).await.unwrap();
         World { server, store }
     }
 
-    /// With other ways to authenticate.
+    /// A server with other authenticators.
     pub(crate) async fn authenticating(authentication: authn::Options) -> World {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let server =
@@ -78,7 +78,7 @@ impl World {
         World { server: serve(&store, Authorization::default()).await, store }
     }
 
-    /// With initializers.
+    /// A server with initializers.
     pub(crate) async fn initializing() -> World {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let served = RuntimeConfig::default().with_initializers();
@@ -98,17 +98,17 @@ impl World {
     }
 }
 
-/// A server on a store.
+/// Starts a server on a store.
 pub(crate) async fn serve(store: &Store, authorization: Authorization) -> Server {
     Server::start(options(store, authorization)).await.unwrap()
 }
 
-/// Everybody may do everything.
+/// Allows everything to everybody.
 pub(crate) fn allow_all() -> Authorization {
     Authorization::Modes(vec![Mode::AlwaysAllow])
 }
 
-/// It knows the token `secret` as alice.
+/// The options of a server that authenticates the token `secret` as alice.
 pub(crate) fn options(store: &Store, authorization: Authorization) -> Options {
     Options {
         authentication: authn::Options { tokens: Tokens::parse("secret,alice,1").unwrap(), ..Default::default() },
@@ -162,7 +162,7 @@ impl Http {
         self.send(Method::DELETE, path, "application/json", "").await
     }
 
-    /// The body of an answer, for its reader to take or not.
+    /// The body of an answer, not read yet.
     pub(crate) async fn unread(&self, path: &str) -> Body {
         let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
         let response = self.0.clone().oneshot(request).await.unwrap();
@@ -175,7 +175,7 @@ impl Http {
         self.watch_as(path, "application/json").await
     }
 
-    /// The same in a form.
+    /// The same, with an `Accept` header.
     pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watch {
         let separator = if path.contains('?') { '&' } else { '?' };
         let request = Request::get(format!("{path}{separator}watch=true")).header("accept", accept);
@@ -189,7 +189,7 @@ impl Http {
 // === impl Answer ===
 
 impl Answer {
-    /// The object of an answer that says so.
+    /// The object of a successful answer.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert!((200..300).contains(&self.code), "{} {}", self.code, String::from_utf8_lossy(&self.bytes));
@@ -207,7 +207,7 @@ impl Answer {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// Code and reason, of a `Status`.
+    /// The code and the reason of a `Status`.
     #[track_caller]
     pub(crate) fn refusal(&self) -> (u16, String) {
         (self.code, self.json()["reason"].as_str().unwrap_or_default().to_owned())
@@ -233,7 +233,7 @@ impl Watch {
         }
     }
 
-    /// What is sent next in one piece.
+    /// The next piece of the body.
     pub(crate) async fn next_chunk(&mut self) -> Option<Bytes> {
         Some(self.body.frame().await?.unwrap().into_data().unwrap())
     }
@@ -244,7 +244,7 @@ impl Watch {
         Some((text(&event, "/type").to_owned(), text(&event, "/object/metadata/name").to_owned()))
     }
 
-    /// Everything up to the end.
+    /// All events up to the end.
     pub(crate) async fn rest(&mut self) -> Vec<Value> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {

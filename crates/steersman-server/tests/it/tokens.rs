@@ -1,4 +1,4 @@
-//! Tokens of service accounts: asked for, used, reviewed.
+//! Tokens of service accounts: requested, used, reviewed.
 
 use crate::support::{Http, World};
 use base64::Engine as _;
@@ -18,7 +18,7 @@ async fn account(http: &Http, name: &str) {
     assert_eq!(created.code, 201);
 }
 
-/// Asks for a token, and for the names it is given.
+/// Requests a token.
 async fn token(http: &Http, spec: Value) -> Value {
     let answer = http.post(&format!("{ACCOUNTS}/sa/token"), &json!({"spec": spec})).await;
     answer.ok()
@@ -95,7 +95,7 @@ async fn a_token_is_bound_to_an_object_that_is_there() {
     assert!(refused.1.starts_with("cannot bind token for serviceaccount \"sa\" to pod running with"), "{refused:?}");
 }
 
-/// The events of a Secret until it is as wanted.
+/// Waits until a Secret is as wanted.
 async fn secret_until(http: &Http, name: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
     let mut watch = http.watch(&format!("{SECRETS}?fieldSelector=metadata.name={name}")).await;
     while let Some(event) = watch.next().await {
@@ -133,10 +133,10 @@ async fn a_secret_for_a_token_is_filled_and_ends_with_its_account() {
     let (code, user) = whoami(&world, &old).await;
     assert_eq!((code, &user["username"], &user["uid"]), (201, &json!("system:serviceaccount:default:sa"), &uid));
 
-    // What is taken out is put back.
+    // A removed token is set again.
     http.merge(&format!("{SECRETS}/t"), &json!({"data": {"token": null}})).await.ok();
     secret_until(&http, "t", has_token).await;
-    // A Secret of nobody's is deleted.
+    // A Secret whose account does not exist is deleted.
     http.post(SECRETS, &secret("nobodys", "nobody")).await.ok();
     let gone = async |name: &str| {
         while http.get(&format!("{SECRETS}/{name}")).await.code != 404 {
@@ -179,7 +179,7 @@ async fn the_use_of_a_token_in_a_secret_is_recorded_and_one_that_is_marked_as_in
     let after = http.get(&format!("{SECRETS}/t")).await.ok();
     assert_eq!(after["metadata"]["resourceVersion"], recorded["metadata"]["resourceVersion"], "once a day");
 
-    // Older versions made such Secrets by themselves and listed them at the account.
+    // Older versions of Kubernetes created such Secrets themselves and listed them in the account.
     http.merge(&format!("{ACCOUNTS}/sa"), &json!({"secrets": [{"name": "t"}]})).await.ok();
     let warning = "299 - \"Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.\"";
     assert_eq!(used().await.header("warning"), Some(warning));

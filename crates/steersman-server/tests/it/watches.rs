@@ -1,4 +1,4 @@
-//! Watches: everything, once, in order, or an event that says why not.
+//! Watches: all events, once, in order, or an ERROR event that says why not.
 
 use crate::support::{CONFIGS, World, config, names, text, version};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn objects_enter_and_leave_a_selection() {
             (text(&event, "/type"), text(&event, "/object/metadata/labels/tier"), text(&event, "/object/data/n"));
         got.push(format!("{word} {labels} {n}"));
         if got.len() == 3 {
-            // What it was last while it was in the selection, at the version at which it left.
+            // The event has the last selected state, at the version at which the object left the selection.
             assert_eq!(version(&event["object"]), left);
         }
     }
@@ -125,7 +125,7 @@ async fn a_bookmark_moves_an_idle_watch_past_what_others_write() {
         http.watch(&format!("{CONFIGS}?resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=90")).await;
     let other = http.post("/api/v1/namespaces/default/secrets", &config("s")).await.ok();
     let events = watch.rest().await;
-    // One after a minute, one shortly before the end.
+    // One after a minute, and one shortly before the end.
     assert_eq!(events.iter().map(|event| text(event, "/type")).collect::<Vec<_>>(), ["BOOKMARK", "BOOKMARK"]);
     assert!(version(&events[0]["object"]) >= version(&other));
 }
@@ -139,7 +139,7 @@ async fn a_watch_ends_in_time_however_much_there_is_to_say() {
         http.watch(&format!("{CONFIGS}?resourceVersion={}&timeoutSeconds=5", list_version(&world).await)).await;
     for second in 0..10 {
         http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"second": second.to_string()}})).await.ok();
-        // There is something to say whenever the watch is asked.
+        // The watch always has an event to return when it is polled.
         world.store.sync().await.unwrap();
         if watch.next().await.is_none() {
             assert!((4..=6).contains(&second), "{second}");

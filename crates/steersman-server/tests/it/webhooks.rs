@@ -1,5 +1,4 @@
-//! Authorization and authentication by a webhook, and audit logs sent to one: a real TLS server that is asked, and what comes of its
-//! answers.
+//! Webhooks that authorize, authenticate, and receive audit logs: a real TLS server, and the effects of its answers.
 
 use crate::support::{CONFIGS, Options, World, allow_all, options, text};
 use bytes::Bytes;
@@ -28,16 +27,16 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObj
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 
-/// What the webhook does with a review.
+/// Answers a review.
 type Answers = fn(&Value) -> Response<String>;
 
 /// A review, and the header `Authorization` that came with it.
 type Asked = (Value, Option<String>);
 
-/// A webhook, which only talks to callers with a certificate of its authority.
+/// A webhook, which only accepts callers with a certificate of its authority.
 struct Hook {
     address: SocketAddr,
-    /// What it was asked.
+    /// The reviews that it has received.
     asked: Arc<Mutex<Vec<Asked>>>,
     dir: TempDir,
 }
@@ -47,7 +46,7 @@ struct Pair {
     key: String,
 }
 
-/// An authority, and certificates of it for a server and a client.
+/// An authority, and certificates that it has signed for a server and a client.
 fn pairs() -> (String, Pair, Pair) {
     let key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -116,7 +115,7 @@ impl Hook {
         Hook { address, asked, dir }
     }
 
-    /// A kubeconfig that names it. Files are relative to it.
+    /// A kubeconfig that names the webhook. Files are relative to it.
     fn kubeconfig(&self, user: &str) -> PathBuf {
         let path = self.dir.path().join("kubeconfig");
         let text = format!(
@@ -178,7 +177,7 @@ fn by_name(review: &Value) -> Response<String> {
 async fn a_webhook_is_asked_in_turn_and_its_verdict_is_remembered() {
     let hook = Hook::start(by_name).await;
     let world = hook.world(Some(Mode::Rbac), WebhookSettings::default()).await;
-    // Not asked: by roles and bindings all may, and masters may everything.
+    // The webhook is not asked: roles and bindings allow the path to all, and masters may do everything.
     assert_eq!(world.http_as("bob").get("/version").await.code, 200);
     assert_eq!(world.http().get(CONFIGS).await.code, 200);
     assert_eq!(hook.n_asked(), 0);
@@ -252,7 +251,7 @@ async fn a_webhook_that_fails_has_no_opinion_unless_it_must_deny() {
         let status = &reviewed["status"];
         assert_eq!((&status["allowed"], status["denied"] == true), (&json!(false), is_denied));
         assert!(text(status, "/evaluationError").contains("answers no SubjectAccessReview"), "{status}");
-        // What comes after it is asked if it has no opinion.
+        // If the webhook has no opinion, the next authorizer is asked.
         let modes = Authorization::Modes(vec![hook.mode(settings()), Mode::AlwaysAllow]);
         let world = World::with(steersman_storage::Options::default(), modes).await;
         assert_eq!(world.http_as("alice").get(CONFIGS).await.code, then_allowed);
@@ -285,11 +284,11 @@ async fn a_webhook_knows_its_callers_and_they_know_it() {
     let known = "client-certificate: cert.pem, client-key: key.pem";
     assert_eq!(post(&hook, known).await, Ok(()));
     assert!(post(&hook, "").await.unwrap_err().contains("cannot be reached"));
-    // Another one of the same name, of another authority.
+    // A webhook of the same name whose authority is another one.
     let other = Hook::start(by_name).await;
     std::fs::copy(hook.dir.path().join("ca.pem"), other.dir.path().join("ca.pem")).unwrap();
     assert!(post(&other, known).await.unwrap_err().contains("certificate"));
-    // A token in a file is read for each call.
+    // A token file is read for each call.
     std::fs::write(hook.dir.path().join("token"), "first\n").unwrap();
     let with_file = read_kubeconfig(&hook.kubeconfig(&format!("{known}, tokenFile: token"))).unwrap();
     let client = Client::new(with_file).unwrap();
@@ -405,7 +404,7 @@ async fn a_client_that_goes_away_while_the_audit_webhook_is_called_takes_no_even
     for n_polls in 0..N_REQUESTS {
         let (http, path) = (world.http_as("alice"), format!("{CONFIGS}/a{n_polls}"));
         let mut request = std::pin::pin!(http.get(&path));
-        // Each goes away a little later than the one before.
+        // Each client disconnects a little later than the one before.
         for _ in 0..=n_polls {
             if futures::poll!(&mut request).is_ready() {
                 break;

@@ -1,4 +1,4 @@
-//! Writes: generated names, and writes that are none.
+//! Writes: generated names, and writes without effect.
 
 use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec};
 use crate::support::{CONFIGS, World, config, names, text};
@@ -103,7 +103,7 @@ async fn version_zero_is_no_version() {
         object["metadata"]["resourceVersion"] = json!("0");
         object
     };
-    // Custom resources are not replaced unseen; ConfigMaps are.
+    // An unconditional update of a custom resource is refused; one of a ConfigMap is not.
     let refused = http.put(&format!("{KITES}/k"), &at_zero(kite("k", 2))).await.json();
     let why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
     assert!(text(&refused, "/message").ends_with(why), "{refused}");
@@ -257,7 +257,7 @@ async fn times_of_the_years_0_to_9999_are_kept() {
     }
     let lease = json!({"metadata": {"name": "l"}, "spec": {"renewTime": "9999-12-31T23:59:59.999999Z"}});
     assert_eq!(text(&http.post(LEASES, &lease).await.ok(), "/spec/renewTime"), "9999-12-31T23:59:59.999999Z");
-    // Seconds since 1970 of the last of them.
+    // The last of these times in seconds since 1970.
     let protobuf = http.get_as(&format!("{LEASES}/l"), "application/vnd.kubernetes.protobuf").await;
     let seconds = [0x08, 0xff, 0x82, 0xd1, 0xff, 0xaf, 0x07];
     assert!(protobuf.bytes.windows(seconds.len()).any(|bytes| bytes == seconds), "{:x?}", protobuf.bytes);

@@ -1,4 +1,4 @@
-//! Looks through the store in a directory that nobody has open, and changes nothing.
+//! Checks the store in a directory that no process has open, and changes nothing.
 
 use crate::disk::format::{self, FORMAT, old};
 use crate::disk::open::{OpenError, hold, refused};
@@ -15,22 +15,22 @@ use steersman_machinery::Revision;
 pub struct Report {
     /// The newest revision that was acknowledged, if the file ends before it.
     pub acknowledged: Option<Revision>,
-    /// The keys whose values are lost, in their order.
+    /// The keys whose values are lost, sorted.
     pub damaged: Vec<Damaged>,
-    /// Other damage in the file. A server that starts writes such a file anew.
+    /// Other damage in the file. A server that starts rewrites such a file.
     pub faults: Vec<String>,
     /// The file's format.
     pub format: u64,
-    /// Lost changes of which not even the key is known.
+    /// The number of lost changes whose keys are unknown.
     pub n_unknown: u64,
     /// The newest revision.
     pub revision: Revision,
 }
 
-/// Looks through the store in a directory and passes on what its keys hold.
+/// Checks the store in a directory and passes on its current entries.
 ///
 /// # Errors
-/// When it is open, is none, or is so damaged that it is not known what is lost.
+/// When the store is open, does not exist, or is so damaged that the lost changes are unknown.
 pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenError> {
     let path = dir.join(FILE);
     if let Err(source) = std::fs::metadata(&path) {

@@ -1,7 +1,8 @@
-//! The file: three tables, and how a change is written.
+//! The file format: three tables, and the encoding of a change.
 //!
-//! `meta` holds `format`, `compacted` and `collected`. `events` holds every change that is current or not yet compacted under
-//! `(revision, number within the transaction)`, and `heads` holds the head of each, a second time and in other pages:
+//! `meta` has `format`, `compacted` and `collected`. `events` has every change that is current or not yet compacted,
+//! under `(revision, number within the transaction)`, and `heads` has the head of each, a second time and in other
+//! pages:
 //!
 //! ```text
 //! event    head | payload
@@ -9,13 +10,14 @@
 //! payload  by tag: 6 deleted: none; 7: the value as it is; 8: length u32, the value as an lz4 block
 //! ```
 //!
-//! Numbers are little endian. The tag's highest bit marks the last change of a transaction, so that one that is missing is noticed.
-//! `previous` is where the key's change before this one is, or was: `revision * 128 + number`, and zero for a key that held
-//! nothing. With it history is removed, and read, without knowing the rest. Checksums are XXH3 with 64 bits; that of the head has
-//! the place as its seed, so that a change in another place than its own is noticed. Whichever copy of a head is left says
-//! which key a damaged change was of. A head without an event is a change that is lost: its key is known, its value is not.
+//! Numbers are little endian. The tag's highest bit marks the last change of a transaction, so that a missing change is
+//! noticed. `previous` is the place of the key's change before this one, even if that has been removed: `revision * 128
+//! + number`, and zero for a key that had no value. With it history is removed and read without the rest of the log.
+//! Checksums are XXH3 with 64 bits; that of the head has the place as its seed, so that a change in the wrong place is
+//! noticed. Whichever copy of a head is left gives the key of a damaged change. A head without an event is a lost
+//! change: its key is known, its value is not.
 //!
-//! A change to this is a new [`FORMAT`], an upgrade path, and a file of the old one among the tests.
+//! A change of this format needs a new [`FORMAT`], an upgrade path, and a file of the old one among the tests.
 
 pub(super) mod old;
 
@@ -26,12 +28,12 @@ use std::sync::Arc;
 use steersman_machinery::Revision;
 use twox_hash::XxHash3_64;
 
-/// The version of the file's format that is read and written.
+/// The version of the file format that is read and written.
 pub const FORMAT: u64 = 3;
 /// The oldest format that is upgraded when it is opened.
 pub(super) const FORMAT_OLDEST: u64 = 1;
 
-/// Revision and number within the transaction.
+/// The place of a change: its revision, and its number within the transaction.
 pub(super) type Place = (u64, u32);
 
 pub(super) const EVENTS: TableDefinition<'static, Place, &[u8]> = TableDefinition::new("events");
@@ -45,38 +47,38 @@ const DELETED: u8 = 6;
 const PLAIN: u8 = 7;
 const LZ4: u8 = 8;
 const LAST: u8 = 0x80;
-/// All of a head before its key.
+/// The size of a head before its key.
 const FIXED: usize = 23;
 const CHECKSUM: usize = 8;
 const LENGTH_AT: usize = 3;
 const PREVIOUS_AT: usize = 7;
 const PAYLOAD_CHECKSUM_AT: usize = 15;
 
-/// A place in one number, in the same order.
+/// A place as one number with the same order.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Packed(u64);
 
-/// The head of a change, taken apart. Its checksum holds.
+/// The decoded head of a change, whose checksum is right.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
-    /// Whether the transaction has no change behind it.
+    /// Whether the change is the last of its transaction.
     pub(super) is_last: bool,
     pub(super) key: &'a [u8],
     payload_checksum: u64,
     pub(super) payload_length: usize,
-    /// Where the key's change before is.
+    /// The place of the key's previous change.
     pub(super) previous: Option<Packed>,
     tag: u8,
 }
 
-/// A stored change, taken apart. The payload is not looked at before its value is asked for.
+/// A decoded stored change. The payload is only verified when its value is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts<'a> {
     pub(super) head: Head<'a>,
     payload: &'a [u8],
 }
 
-/// Bytes in the file that are not what was written.
+/// A change in the file that is damaged.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the change at revision {revision} is damaged: {fault}")]
 pub(super) struct Malformed {
@@ -84,7 +86,7 @@ pub(super) struct Malformed {
     pub(super) revision: Revision,
 }
 
-/// Makes the tables of an empty file.
+/// Creates the tables of an empty file.
 pub(super) fn initialize(database: &Database) -> Result<(), redb::Error> {
     let transaction = begin(database)?;
     {
@@ -98,7 +100,7 @@ pub(super) fn initialize(database: &Database) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-/// Upgrades a file of an older format: what is current is written anew, and the rest removed, in one transaction.
+/// Upgrades a file of an older format: current changes are rewritten, and the rest is removed, in one transaction.
 pub(super) fn upgrade<'a>(
     database: &Database,
     newest: Revision,
@@ -126,8 +128,8 @@ pub(super) fn upgrade<'a>(
     Ok(transaction.commit()?)
 }
 
-/// Fills a new file with what is current: changes, and the heads of those that are lost. Not in one transaction: the file is nothing
-/// before all of it is there.
+/// Fills a new file with current changes, and the heads of lost ones. Not in one transaction: the file has no meaning
+/// until it is complete.
 pub(super) fn fill<'a>(
     database: &Database,
     newest: Revision,
@@ -164,10 +166,10 @@ pub(super) fn fill<'a>(
     }
 }
 
-/// About the most bytes that one transaction of [`fill`] writes.
+/// The approximate size of one transaction of [`fill`].
 const FILL_BYTES: usize = 8 * 1024 * 1024;
 
-/// There is no history, and the file is of this format.
+/// Records that the file has no history and has this format.
 fn finish_history(meta: &mut redb::Table<'_, &'static str, u64>, newest: Revision) -> Result<(), redb::Error> {
     meta.insert(COMPACTED, newest.0)?;
     meta.insert(COLLECTED, newest.0)?;
@@ -175,24 +177,24 @@ fn finish_history(meta: &mut redb::Table<'_, &'static str, u64>, newest: Revisio
     Ok(())
 }
 
-/// A write transaction as this engine makes all of them: two-phase, on the disk when `commit` returns.
+/// Begins a write transaction with the settings of this engine: two-phase, and on the disk when `commit` returns.
 pub(super) fn begin(database: &Database) -> Result<redb::WriteTransaction, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     transaction.set_two_phase_commit(true);
-    // After a crash the file opens without a walk through it.
+    // A file opens after a crash without a scan by redb.
     transaction.set_quick_repair(true);
     Ok(transaction)
 }
 
-/// Where a change is in its transaction.
+/// The position of a change in its transaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Position {
     Before,
     Last,
 }
 
-/// A change as it is stored, to be sealed. A value that lz4 does not shorten is stored as it is.
+/// Encodes a change, which must then be sealed. A value that lz4 does not shorten is stored uncompressed.
 pub(super) fn encode(key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
     let mut stored = match value {
         None => head(DELETED, key, 0),
@@ -224,7 +226,7 @@ fn with_payload(key: &[u8], value: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Says where a change that [`encode`] made is stored and which one it replaces, and sets the checksum of its head.
+/// Sets the place of a change that [`encode`] made, the place of its predecessor, and the checksum of its head.
 pub(super) fn seal(stored: &mut [u8], place: Place, previous: Option<Packed>, position: Position) {
     let previous = previous.map_or(0, |Packed(place)| place);
     if position == Position::Last {
@@ -236,7 +238,7 @@ pub(super) fn seal(stored: &mut [u8], place: Place, previous: Option<Packed>, po
     stored[end..end + CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The head of a change that [`encode`] made, or that was read.
+/// The head of an encoded or stored change.
 pub(super) fn head_of(stored: &[u8]) -> &[u8] {
     let key = usize::from(u16::from_le_bytes([stored[1], stored[2]]));
     &stored[..FIXED + key + CHECKSUM]
@@ -249,7 +251,7 @@ fn head_checksum(place: Place, head: &[u8]) -> u64 {
 fn head(tag: u8, key: &[u8], payload: usize) -> Vec<u8> {
     let mut stored = Vec::with_capacity(FIXED + key.len() + CHECKSUM + payload);
     stored.push(tag);
-    // Keys are checked to be shorter than `KEY_BYTES_MAX` before they get here.
+    // Longer keys than `KEY_BYTES_MAX` have already been refused.
     stored.extend_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
     stored.resize(FIXED, 0);
     stored.extend_from_slice(key);
@@ -257,7 +259,7 @@ fn head(tag: u8, key: &[u8], payload: usize) -> Vec<u8> {
     stored
 }
 
-/// The head at the beginning of some bytes, and what is behind it, if the bytes were written as a change at this place.
+/// The head at the beginning of some bytes, and the rest, if they were written as a change at this place.
 pub(super) fn split_head(place: Place, stored: &[u8]) -> Result<(Head<'_>, &[u8]), Malformed> {
     let malformed = |fault| Malformed { fault, revision: Revision(place.0) };
     let fixed = stored.first_chunk::<FIXED>().ok_or_else(|| malformed("it is too short"))?;
@@ -281,7 +283,7 @@ pub(super) fn split_head(place: Place, stored: &[u8]) -> Result<(Head<'_>, &[u8]
     Ok((Head { is_last, key, payload_checksum, payload_length, previous, tag }, rest))
 }
 
-/// Takes a stored change apart.
+/// Decodes the head of a stored change, and splits off its payload.
 pub(super) fn split(place: Place, stored: &[u8]) -> Result<Parts<'_>, Malformed> {
     let (head, payload) = split_head(place, stored)?;
     if payload.len() != head.payload_length {
@@ -290,14 +292,14 @@ pub(super) fn split(place: Place, stored: &[u8]) -> Result<Parts<'_>, Malformed>
     Ok(Parts { head, payload })
 }
 
-/// A stored change.
+/// Decodes a stored change.
 pub(super) fn decode(place: Place, stored: &[u8]) -> Result<Event, Malformed> {
     let parts = split(place, stored)?;
     let revision = Revision(place.0);
     Ok(Event { key: Bytes::copy_from_slice(parts.head.key), revision, value: parts.value(revision)? })
 }
 
-/// A value out of its length and its lz4 block.
+/// Decompresses a value from its length and its lz4 block.
 fn expand(payload: &[u8]) -> Result<Bytes, &'static str> {
     let (length, block) = payload.split_first_chunk::<4>().ok_or("its value is cut")?;
     let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
@@ -310,11 +312,11 @@ fn expand(payload: &[u8]) -> Result<Bytes, &'static str> {
     }
 }
 
-/// Where the entries of the fuzz targets are.
+/// The place of the fuzz targets' entries.
 #[cfg(feature = "fuzzing")]
 const FUZZED: Place = (7, 0);
 
-/// A change as the log stores it, for the fuzz targets.
+/// Encodes a change for the log, for the fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn encode_sealed(key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
     let mut stored = encode(key, value);
@@ -339,19 +341,19 @@ impl Head<'_> {
         self.tag == DELETED
     }
 
-    /// Whether some bytes are the payload that was written behind this head.
+    /// Whether some bytes are the payload of this head.
     pub(super) fn is_of(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_length && XxHash3_64::oneshot(payload) == self.payload_checksum
     }
 }
 
 impl Parts<'_> {
-    /// Whether the payload is what was written.
+    /// Whether the payload is undamaged.
     pub(super) fn is_sound(&self) -> bool {
         self.head.is_of(self.payload)
     }
 
-    /// What the key holds since; `None` when it is gone.
+    /// The new value of the key; `None` if it was deleted.
     pub(super) fn value(&self, revision: Revision) -> Result<Option<Bytes>, Malformed> {
         let malformed = |fault| Malformed { fault, revision };
         if !self.is_sound() {
@@ -382,8 +384,8 @@ impl Packed {
 
 const _: () = assert!(TXN_OPS_MAX <= 128);
 
-/// Reads bytes as a stored change, as this engine does with what is in its file: what came of it is either what was written or an
-/// error. For fuzzing.
+/// Reads bytes as a stored change, as this engine reads its file: the result must be a written change or an error. For
+/// fuzzing.
 #[doc(hidden)]
 pub fn fuzz_change(revision: u64, number: u32, stored: &[u8]) -> bool {
     let place = (revision & (u64::MAX >> 7), number % 128);

@@ -1,8 +1,9 @@
-//! Which entry of the log is each key's current one. In memory; made of what a look through the file finds at open (`survey`).
+//! The index of each key's current entry in the log. In memory, built from the survey of the file at open (`survey`).
 //!
-//! A key is known by two hashes of it, each under a random key of this process: 24 bytes for a key, however long it is. Two keys
-//! of a store with a billion of them have all 120 bits in common once in 10^18 stores, and nobody outside can look for such keys.
-//! The byte that is left has about the size of the entry, so that history is weighed without reading it.
+//! A key is identified by two hashes, each with a random seed of this process: 24 bytes for a key, however long it is.
+//! In a store with a billion keys, two of them have all 120 bits in common once in 10^18 stores, and clients cannot
+//! search for such keys. The remaining byte has the approximate size of the entry, so that history is measured without
+//! reading it.
 
 use crate::disk::format::{self, COMPACTED, EVENTS, META, Malformed, Packed, Place};
 use crate::disk::unreadable;
@@ -18,19 +19,19 @@ use steersman_machinery::Revision;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    /// History up to this revision is removed from the file.
+    /// History up to this revision has been removed from the file.
     collected: Revision,
     /// History up to this revision may be removed.
     compacted: Revision,
     current: HashTable<Slot>,
     hashers: [RandomState; 2],
-    /// Bytes of the current entries, and of all that were superseded since `compacted` or the open.
+    /// The bytes of the current entries, and of all that were superseded since `compacted` or since the open.
     live: u64,
     revision: Revision,
     superseded: u64,
 }
 
-/// 24 bytes, for each key.
+/// The slot of a key, 24 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     hash: u64,
@@ -44,26 +45,28 @@ const _: () = assert!(size_of::<Slot>() == 24);
 #[derive(Clone, Copy, Debug)]
 struct Hashes(u64, [u8; 7]);
 
-/// A number of bytes in one byte, rounded by at most a sixteenth: exact below 16, then eight steps for each power of two.
+/// A number of bytes in one byte, rounded by at most a sixteenth: exact below 16, then eight steps for each power of
+/// two.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Size(u8);
 
-/// What the keys hold at one revision, as it is in the file.
+/// The current entries at one revision, in their stored form.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
-    /// The entries' bytes, one after the other. In large pieces, so that the allocator returns them to the system when they are freed.
+    /// The entries' bytes, concatenated. In large pieces, so that the allocator returns them to the system when they
+    /// are freed.
     bytes: Vec<Vec<u8>>,
-    /// While the log is scanned, ascending by place; history included.
+    /// During the scan of the log, ascending by place and with history included.
     entries: Vec<StoredEntry>,
     revision: Revision,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct StoredEntry {
-    /// In which piece.
+    /// The index of the piece with the entry.
     piece: u32,
     start: u32,
-    /// Zero once it turned out to be history.
+    /// Zero if the entry has turned out to be history.
     length: u32,
     place: Packed,
 }
@@ -74,13 +77,13 @@ struct Part<'a> {
     piece: Arc<Vec<u8>>,
 }
 
-/// Size of a piece of stored entries; a larger entry has one of its own.
+/// The size of a piece of stored entries; a larger entry has one of its own.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
 /// The number of entries that are decoded and passed on at a time.
 const PART_ENTRIES: usize = 2_048;
 
-/// About the most parts in which the log is scanned: enough that threads end at about the same time though old parts of a log,
-/// out of which history was removed, hold less.
+/// The approximate number of parts in which the log is scanned: enough that all threads end at about the same time,
+/// although the old parts of a log, from which history was removed, have fewer entries.
 const SCAN_PARTS: u64 = 32;
 const SCAN_PART_REVISIONS_MIN: u64 = 1_024;
 
@@ -92,7 +95,7 @@ struct ScannedPart {
     stored: Stored,
 }
 
-/// A change of the log, for the index to take up.
+/// A change of the log, to be added to the index.
 pub(super) struct Change {
     hashes: Hashes,
     pub(super) is_deletion: bool,
@@ -100,12 +103,14 @@ pub(super) struct Change {
     size: Size,
 }
 
-/// Reads the whole log through redb, its parts on several threads: what the keys hold at the revision that was published, or a newer one.
+/// Reads the whole log through redb, in parts on several threads: the current entries at the published revision, or a
+/// newer one.
 pub(super) fn scan(database: &Database, published: Revision) -> Result<Stored, Error> {
     let transaction = database.begin_read().map_err(unreadable)?;
     let events = transaction.open_table(EVENTS).map_err(unreadable)?;
-    // The newest entries may have been compacted away; the counter does not go back. After a failed write redb reads nothing that it
-    // does not have in memory, and nothing is compacted either, so that what was published is the newest.
+    // The newest entries may have been compacted away, so the compacted revision counts too. If it cannot be read, a
+    // write has failed: then redb only reads what it has in memory, and nothing is compacted, so the published revision
+    // is the newest.
     let compacted = || transaction.open_table(META).ok()?.get(COMPACTED).ok()?.map(|compacted| compacted.value());
     let compacted = compacted().unwrap_or_default();
     let newest = published.max(Revision(compacted));
@@ -127,7 +132,7 @@ pub(super) fn scan(database: &Database, published: Revision) -> Result<Stored, E
     Ok(stored)
 }
 
-/// Parts of the log of about as many revisions each, in order.
+/// Parts of the log with about equal numbers of revisions, in order.
 fn ranges(events: &Events) -> Result<Vec<RangeInclusive<Place>>, Error> {
     let edge = |entry: Option<Result<_, _>>| -> Result<Option<u64>, Error> {
         let Some(entry) = entry else { return Ok(None) };
@@ -182,13 +187,13 @@ impl Index {
         }
     }
 
-    /// A change of a key, in an entry of so many bytes, for [`Index::take_up`].
+    /// A change of a key by an entry of this many bytes, for [`Index::take_up`].
     pub(super) fn change(&self, key: &[u8], place: Place, is_deletion: bool, bytes: usize) -> Change {
         Change { hashes: self.hash(key), is_deletion, place: Packed::new(place), size: Size::of(bytes) }
     }
 
-    /// Takes up the whole log, in order, and takes what is not current out of what is stored. Returns the places of what is not
-    /// current, each deletion behind what it deletes.
+    /// Adds the whole log, in order, and removes superseded entries from `stored`. Returns the places of the superseded
+    /// entries, each deletion after the entry that it deletes.
     pub(super) fn take_up(&mut self, changes: Vec<Change>, stored: &mut Stored) -> Vec<Place> {
         let mut superseded = Vec::new();
         self.current.reserve(changes.len(), |slot| slot.hash);
@@ -197,7 +202,7 @@ impl Index {
             let previous =
                 if is_deletion { self.delete_hashed(hashes, size) } else { self.put_hashed(hashes, place, size) };
             if place.revision() <= self.compacted {
-                // It is compacted already, and only waits to be removed.
+                // Entries superseded up to here are compacted: they no longer count, and only have to be removed.
                 self.superseded = 0;
             }
             if let Some(previous) = previous {
@@ -206,7 +211,7 @@ impl Index {
             superseded.extend(previous.map(Packed::place));
             superseded.extend(is_deletion.then(|| place.place()));
         }
-        // Room for the history is not needed any more.
+        // Capacity for the history is no longer needed.
         self.current.shrink_to_fit(|slot| slot.hash);
         stored.revision = self.revision;
         superseded
@@ -230,7 +235,7 @@ impl Index {
         self.collected
     }
 
-    /// History up to a revision is removed.
+    /// Records that history up to a revision has been removed.
     pub(super) fn set_collected(&mut self, revision: Revision) {
         self.collected = revision;
     }
@@ -239,13 +244,13 @@ impl Index {
         Volume { live: self.live, revision: self.revision, superseded: self.superseded }
     }
 
-    /// The revision a key was last written at.
+    /// The revision at which a key was last written.
     pub(super) fn written_at(&self, key: &[u8]) -> Option<Revision> {
         let hashes = self.hash(key);
         self.current.find(hashes.0, |slot| slot.is_of(hashes)).map(|slot| slot.place.revision())
     }
 
-    /// A key is written, in an entry of so many bytes; returns where its change before is.
+    /// Records that a key was written by an entry of this many bytes; returns the place of its previous change.
     pub(super) fn put(&mut self, key: &[u8], place: Place, bytes: usize) -> Option<Packed> {
         let place = Packed::new(place);
         self.revision = self.revision.max(place.revision());
@@ -270,8 +275,8 @@ impl Index {
         }
     }
 
-    /// A key is deleted, by an entry of so many bytes; returns where its change before is. `None`: it holds nothing, and nothing
-    /// is done.
+    /// Records that a key was deleted by an entry of this many bytes; returns the place of its previous change. `None`
+    /// if the key has no value; then nothing is done.
     pub(super) fn delete(&mut self, key: &[u8], place: Place, bytes: usize) -> Option<Packed> {
         let previous = self.delete_hashed(self.hash(key), Size::of(bytes))?;
         self.revision = self.revision.max(Revision(place.0));
@@ -282,17 +287,17 @@ impl Index {
         let slot = self.current.find_entry(hashes.0, |slot| slot.is_of(hashes)).ok()?;
         let (before, _) = slot.remove();
         self.live -= before.size.bytes();
-        // What marks the deletion is history from the start.
+        // The entry that marks the deletion counts as superseded from the start.
         self.superseded += before.size.bytes() + size.bytes();
         Some(before.place)
     }
 
-    /// History up to a revision may go.
+    /// Allows history up to a revision to be removed.
     pub(super) fn compact(&mut self, through: Revision) {
         self.compacted = self.compacted.max(through.min(self.revision));
     }
 
-    /// Whether history waits to be removed.
+    /// Whether compacted history is still in the file.
     pub(super) fn has_garbage(&self) -> bool {
         self.collected < self.compacted
     }
@@ -324,7 +329,7 @@ impl Size {
         }
     }
 
-    /// The middle of what has this size.
+    /// The middle of the sizes with this code.
     fn bytes(self) -> u64 {
         let Some(step) = self.0.checked_sub(16) else { return u64::from(self.0) };
         let (power, eighth) = (step / 8 + 4, step % 8);
@@ -342,7 +347,7 @@ impl Stored {
         let piece = self.bytes.len() - 1;
         let start = self.bytes[piece].len();
         self.bytes[piece].extend_from_slice(bytes);
-        // Pieces are small, and 2^32 of them are more than any disk holds.
+        // An offset within a piece fits, and 2^32 pieces are more than any disk holds.
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         self.entries.push(StoredEntry {
             piece: narrow(piece),
@@ -352,7 +357,7 @@ impl Stored {
         });
     }
 
-    /// Takes over what lies behind all that is here.
+    /// Appends entries whose places follow all present ones.
     pub(super) fn append(&mut self, mut part: Stored) {
         let n_pieces = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.bytes.append(&mut part.bytes);
@@ -366,12 +371,12 @@ impl Stored {
         }
     }
 
-    /// Puts the entries in the order of the log.
+    /// Sorts the entries by place.
     pub(super) fn sort(&mut self) {
         self.entries.sort_by_key(|entry| entry.place);
     }
 
-    /// The entries that are current, as they are in the file.
+    /// The current entries in their stored form.
     pub(super) fn current(&self) -> impl Iterator<Item = (Place, &[u8])> {
         let current = self.entries.iter().filter(|entry| 0 < entry.length);
         current.map(|entry| {
@@ -380,9 +385,9 @@ impl Stored {
         })
     }
 
-    /// Hands over the contents in parts, from several threads, and names the keys whose values are not what was written. Each piece
-    /// is freed when all that is in it has been handed over, so that what is made of the contents takes its place, and not as much
-    /// memory again.
+    /// Passes on the values in parts, from several threads, and reports the keys whose values are damaged. Each piece
+    /// is freed when all its entries have been passed on, so that the objects made of them take its place instead of
+    /// additional memory.
     pub(super) fn load(
         mut self,
         take: &(dyn Fn(Vec<Entry>) + Send + Sync),
@@ -453,7 +458,7 @@ mod tests {
             n_held.push(pieces.iter().filter(|piece| piece.strong_count() > 0).count());
             assert!(part.unpack(&|key, _| panic!("{key:?}")).unwrap().iter().all(|entry| &*entry.value == b"value"));
         }
-        // Two parts of each piece.
+        // Each piece has two parts.
         assert_eq!(n_held, [6, 6, 4, 4, 2, 2]);
         assert!(pieces.iter().all(|piece| piece.strong_count() == 0));
     }

@@ -1,6 +1,7 @@
-//! A storage with something before each operation on another one: how tests make a disk slow, full or broken.
+//! A storage that calls a function before each operation on another storage: tests make a disk slow, full or broken
+//! with it.
 //!
-//! Part of the crate, not of its tests, so that tests of other crates use it too.
+//! Part of the crate and not of its tests, so that tests of other crates can use it too.
 
 use redb::StorageBackend;
 use std::{fmt, io};
@@ -8,26 +9,26 @@ use std::{fmt, io};
 /// An operation on a storage.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operation {
-    /// Bytes are read.
+    /// A read of bytes.
     Read,
-    /// The length is changed to so many bytes.
+    /// A change of the length to this many bytes.
     SetLength(u64),
-    /// What was written is made durable.
+    /// A sync of all writes.
     Sync,
-    /// Bytes are written; how far they reach.
+    /// A write that ends at this offset.
     Write(u64),
 }
 
 type Before = dyn Fn(Operation) -> io::Result<()> + Send + Sync;
 
-/// A storage over another one.
+/// A storage that wraps another one.
 pub struct Intercepted<B> {
     before: Box<Before>,
     storage: B,
 }
 
 impl<B> Intercepted<B> {
-    /// `before` runs before each operation, and may block, panic, or fail in its place.
+    /// `before` runs before each operation, and may block, panic, or fail instead of it.
     pub fn new(storage: B, before: impl Fn(Operation) -> io::Result<()> + Send + Sync + 'static) -> Intercepted<B> {
         Intercepted { before: Box::new(before), storage }
     }

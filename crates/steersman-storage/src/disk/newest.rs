@@ -1,5 +1,5 @@
-//! The newest revision that was acknowledged, in a file of its own. The store's file says what its newest commit is with one page;
-//! if that page is an older version of itself, the file is the store as it was, with nothing wrong in it. This file tells.
+//! The newest acknowledged revision, in a separate file. The newest commit of the store's file is recorded in one page;
+//! if that page is an older version of itself, the file is a valid older store. This file reveals that.
 
 use parking_lot::Mutex;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ impl Newest {
         Ok(Newest(Mutex::new(private().create(true).truncate(false).open(path)?)))
     }
 
-    /// Written after the commit is durable and not synced: after a loss of power it may be behind, and is never ahead.
+    /// Written after the commit is durable and not synced: after a power failure it may be behind, and is never ahead.
     pub(super) fn write(&self, revision: Revision) -> io::Result<()> {
         let number = revision.0.to_le_bytes();
         let bytes = [number, XxHash3_64::oneshot(&number).to_le_bytes()].concat();
@@ -29,7 +29,7 @@ impl Newest {
     }
 }
 
-/// Reads the revision, if there is a file and its checksum holds.
+/// Reads the revision, if the file exists and its checksum is right.
 pub(super) fn read(path: &Path) -> Option<Revision> {
     let bytes = fs::read(path).ok()?;
     let (number, checksum) = bytes.split_first_chunk::<8>()?;

@@ -1,4 +1,4 @@
-//! Locking a directory, opening its files, and the errors of that.
+//! Locks a directory and opens its files, with the errors of that.
 
 use crate::disk::format::FORMAT;
 use crate::disk::survey::SurveyError;
@@ -12,10 +12,10 @@ use steersman_machinery::Revision;
 
 const LOCK: &str = "store.lock";
 
-/// Why a directory could not be opened as a store.
+/// The error of a directory that could not be opened as a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Changes that were acknowledged are not in the file, which is an older version of itself.
+    /// The file lacks acknowledged changes: it is an older version of itself.
     #[error(
         "{path:?} ends at revision {found}, but revision {acknowledged} was acknowledged: restore a copy that is not older, or \
          remove {newest:?} to go on without the changes in between"
@@ -27,10 +27,10 @@ pub enum OpenError {
         found: Revision,
         /// The newest revision that was acknowledged.
         acknowledged: Revision,
-        /// The file that says so.
+        /// The file with that revision.
         newest: PathBuf,
     },
-    /// The file is not one of ours, or damaged.
+    /// The file is damaged, or is no store of this program.
     #[error(
         "{path:?} is damaged or no store of Steersman: restore it from a copy, or move it away to start anew; \
          `steersman store check` says what is damaged"
@@ -38,7 +38,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         source: Cause,
     },
@@ -52,33 +52,34 @@ pub enum OpenError {
         /// The format this version reads and writes.
         want: u64,
     },
-    /// A process, this one included, has the directory open.
+    /// A process, possibly this one, has the directory open.
     #[error("another process holds {dir:?}: stop it, or choose another data directory")]
     Held {
         /// The directory.
         dir: PathBuf,
     },
-    /// The file is damaged and could not be written anew, of which there must be room for a second file.
+    /// The file is damaged and could not be rewritten, which needs room for a second file.
     #[error("{path:?} is damaged and cannot be written anew beside itself: make room, or restore it from a copy")]
     Rebuild {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file could not be read or made.
+    /// A file could not be read or created.
     #[error("cannot open {path:?}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// What is stored may be secret: a directory made here is for its owner alone, and so are the files.
+/// Makes a directory, for its owner alone, because stored data may be secret. The files are private for the same
+/// reason.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -95,7 +96,7 @@ pub(super) fn private() -> fs::OpenOptions {
     options
 }
 
-/// Takes the directory for this process: the lock goes with the file it returns.
+/// Locks the directory for this process. The lock lasts as long as the returned file.
 pub(super) fn hold(dir: &Path) -> Result<File, OpenError> {
     let path = dir.join(LOCK);
     let opened = private().create(true).truncate(false).open(&path);
@@ -118,7 +119,7 @@ pub(super) fn behind(path: &Path, newest: &Path, found: Revision, acknowledged: 
     OpenError::Behind { path: path.to_owned(), found, acknowledged, newest: newest.to_owned() }
 }
 
-/// The error for a file that was looked through and cannot be used.
+/// The error of a surveyed file that cannot be used.
 pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
     move |error| match error {
         SurveyError::Format { found } => OpenError::Format { path: path.to_owned(), found, want: FORMAT },
@@ -132,7 +133,7 @@ pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
 pub(super) fn opening(path: &Path) -> impl Fn(DatabaseError) -> OpenError {
     move |error| match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::Held { dir: path.parent().unwrap_or(path).to_owned() },
-        // What a file cut short or written over looks like.
+        // redb's errors for a truncated or overwritten file.
         DatabaseError::Storage(redb::StorageError::Io(source))
             if !matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
         {

@@ -1,35 +1,35 @@
-//! The pages of redb's file, read without redb: which of them are as they were written.
+//! The pages of redb's file, read and verified without redb.
 //!
-//! redb keeps a checksum of each page in the page above it, up to the header, and looks at none of them when it reads. It takes
-//! what a page says for granted and panics, or finds nothing, when that is nonsense. So the file is looked through here before
-//! redb gets it: every page that the newest commit leads to. Nothing here panics, whatever the bytes are. The layout is the one of
-//! redb's file format 3, which redb documents in `docs/design.md`.
+//! redb stores a checksum of each page in the page above it, up to the header, and verifies none of them when it reads.
+//! It trusts the pages and panics, or finds nothing, when they make no sense. So every page of the newest commit is
+//! verified here before redb opens the file. Nothing here panics, whatever the bytes are. The layout is that of redb's
+//! file format 3, which redb documents in `docs/design.md`.
 
 use redb::StorageBackend;
 use std::io;
 use twox_hash::XxHash3_128;
 
-/// Size of the smallest page. Others are a power of two larger.
+/// The size of the smallest page. Others are larger by a power of two.
 pub(super) const PAGE: usize = 4_096;
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
-/// The byte that says which slot is in force.
+/// The offset of the byte that selects the slot in force.
 const GOD_BYTE: u64 = 9;
 const PRIMARY: u8 = 1;
-/// Set while the file is open: what the header says of its length need not be true then, and redb does not use it.
+/// Set while the file is open: the length in the header may be wrong then, and redb does not use it.
 const UNCLEAN: u8 = 2;
 const SLOTS: [usize; 2] = [64, 192];
 const SLOT: usize = 128;
 const SLOT_CHECKSUM: usize = SLOT - 16;
 const VERSION: u8 = 3;
-/// Most data pages of a region: an index within it has 20 bits.
+/// The most data pages of a region: an index within it has 20 bits.
 const REGION_PAGES: u64 = 1 << 20;
 /// No page is larger than a region.
 const ORDER_MAX: u32 = 20;
 pub(super) const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
-/// A tree of pages that is deeper is none: branches have two children at least.
+/// A deeper tree is invalid: branches have at least two children.
 const DEPTH_MAX: usize = 64;
-/// The kind of table that is no multimap.
+/// The kind of a table that is no multimap.
 const NORMAL: u8 = 3;
 
 /// A file of redb.
@@ -43,9 +43,9 @@ pub(super) struct Pages<'a> {
 pub(super) struct Header {
     god_byte: u8,
     is_magic: bool,
-    /// How long the file is, as far as the header says.
+    /// The length of the file according to the header.
     length: Option<u64>,
-    /// The commits whose checksums hold.
+    /// The commits with right checksums.
     slots: [Option<Slot>; 2],
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Slot {
     pub(super) user: Option<Root>,
 }
 
-/// A page and the checksum that it shall have; of a tree, also its number of entries.
+/// A page and its expected checksum; for a tree, also its number of entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Root {
     checksum: u128,
@@ -73,22 +73,22 @@ pub(super) struct Table {
     pub(super) widths: Widths,
 }
 
-/// How many bytes each key and each value takes; `None` where they differ.
+/// The size of each key and each value; `None` if it varies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Widths {
     pub(super) key: Option<usize>,
     pub(super) value: Option<usize>,
 }
 
-/// A page that a walk through a tree comes by.
+/// A page that a walk visits.
 pub(super) enum Found<'p> {
-    /// A page of entries, as it was written.
+    /// An undamaged page of entries.
     Leaf(&'p [u8]),
-    /// A page that is not as it was written, and what of it could be read: whatever is below it is not visited.
+    /// A damaged page with its readable bytes: pages below it are not visited.
     Damaged(Fault, &'p [u8]),
 }
 
-/// A page that is not as it was written.
+/// The fault of a damaged page.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the page at byte {offset} is damaged: {what}")]
 pub(super) struct Fault {
@@ -96,10 +96,10 @@ pub(super) struct Fault {
     pub(super) what: &'static str,
 }
 
-/// The fault of a page, and the bytes that are in its place.
+/// The fault of a page, and its bytes.
 pub(super) type BadPage = (Fault, Vec<u8>);
 
-/// Names and values, which differ in length.
+/// The list of tables: names and values, both of varying length.
 const TABLES: Widths = Widths { key: None, value: None };
 
 impl<'a> Pages<'a> {
@@ -121,13 +121,13 @@ impl<'a> Pages<'a> {
         Ok(Some(Header::parse(&page)))
     }
 
-    /// Makes the other slot the one in force, durably.
+    /// Puts the other slot in force, durably.
     pub(super) fn swap_slots(&self, header: &Header) -> io::Result<()> {
         self.storage.write(GOD_BYTE, &[header.god_byte ^ PRIMARY])?;
         self.storage.sync_data()
     }
 
-    /// The tables that a commit has, or what is damaged.
+    /// The tables of a commit, or the fault of a damaged page.
     pub(super) fn tables(&self, root: Option<Root>) -> io::Result<Result<Vec<Table>, Fault>> {
         let mut tables = Ok(Vec::new());
         if let Some(root) = root {
@@ -143,7 +143,7 @@ impl<'a> Pages<'a> {
         Ok(tables)
     }
 
-    /// Parts of a tree, in order, which are walked through one by one: enough of them to be shared among threads.
+    /// Parts of a tree, in order, for separate walks: enough of them to be shared among threads.
     pub(super) fn parts(&self, root: Root, widths: Widths, n_wanted: usize) -> io::Result<Vec<Root>> {
         let mut parts = vec![root];
         for _ in 0..DEPTH_MAX {
@@ -154,7 +154,7 @@ impl<'a> Pages<'a> {
             for part in &parts {
                 match self.read(*part, widths)? {
                     Ok(page) if page[0] == BRANCH => below.extend(children(&page)),
-                    // The walk comes by it again.
+                    // The walk of this part will find the damage.
                     Ok(_) | Err(_) => below.push(*part),
                 }
             }
@@ -176,7 +176,7 @@ impl<'a> Pages<'a> {
             Err((fault, page)) => visit(Found::Damaged(fault, &page)),
             Ok(page) if page[0] == LEAF => visit(Found::Leaf(&page)),
             Ok(page) => {
-                // Each page contains the checksums of those below it, so there is no circle.
+                // Each page contains the checksums of those below it, so cycles are impossible.
                 for child in children(&page).into_iter().filter(|_| 0 < depth) {
                     self.walk_below(child, widths, depth - 1, visit)?;
                 }
@@ -185,7 +185,7 @@ impl<'a> Pages<'a> {
         Ok(())
     }
 
-    /// The bytes of a page, if they are those that were written; otherwise the fault and the bytes in its place.
+    /// The bytes of a page if it is undamaged; otherwise the fault and the bytes in its place.
     fn read(&self, root: Root, widths: Widths) -> io::Result<Result<Vec<u8>, BadPage>> {
         let Some((offset, length)) = self.place(root.page) else {
             return Ok(Err((Fault { offset: 0, what: "it leads beyond the end of the file" }, Vec::new())));
@@ -203,7 +203,7 @@ impl<'a> Pages<'a> {
         Ok(if is_sound { Ok(page) } else { Err((fault, page)) })
     }
 
-    /// Where a page is, and its length; `None` if it is beyond the end of the file.
+    /// The offset and the length of a page; `None` if it is beyond the end of the file.
     fn place(&self, page: u64) -> Option<(u64, usize)> {
         let order = (page >> 59) as u32;
         if ORDER_MAX < order {
@@ -216,7 +216,7 @@ impl<'a> Pages<'a> {
         (offset.checked_add(length as u64)? <= self.length).then_some((offset, length))
     }
 
-    /// Bytes of the file, as many as there are up to `length`.
+    /// Bytes of the file, at most `length`.
     pub(super) fn bytes(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let length = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(length);
         let mut bytes = vec![0; length];
@@ -256,10 +256,10 @@ impl Header {
         self.slots[usize::from(self.god_byte & PRIMARY)]
     }
 
-    /// The other one, if it is newer.
+    /// The commit of the other slot, if it is newer.
     pub(super) fn newer(&self) -> Option<Slot> {
         let other = self.slots[usize::from(self.god_byte & PRIMARY ^ PRIMARY)]?;
-        // If the one in force is damaged, nothing says that the other one is not older.
+        // If the commit in force is damaged, the other one may be older.
         (self.primary()?.transaction < other.transaction).then_some(other)
     }
 }
@@ -285,7 +285,8 @@ impl Root {
 }
 
 impl Table {
-    /// kind u8 | length u64 | root's presence u8 | root | key width's presence u8, u32 | value width's presence u8, u32 | types
+    /// Layout: kind u8 | length u64 | root's presence u8 | root | key width's presence u8, u32 | value width's presence
+    /// u8, u32 | types
     fn parse(name: &[u8], value: &[u8]) -> Option<Table> {
         let name = String::from_utf8_lossy(name).into_owned();
         let root = match value.get(9)? {
@@ -324,7 +325,7 @@ fn children(page: &[u8]) -> Vec<Root> {
     (0..n_children).map_while(child).collect()
 }
 
-/// Where the part of a branch page ends that its checksum is of.
+/// The end of the checksummed part of a branch page.
 fn branch_end(page: &[u8], widths: Widths) -> Option<usize> {
     let n_keys = count(page);
     let last = n_keys.checked_sub(1)?;
@@ -335,13 +336,13 @@ fn branch_end(page: &[u8], widths: Widths) -> Option<usize> {
     }
 }
 
-/// Where the part of a leaf page ends that its checksum is of.
+/// The end of the checksummed part of a leaf page.
 pub(super) fn leaf_end(page: &[u8], widths: Widths) -> Option<usize> {
     let n_pairs = count(page);
     Leaf { n_pairs, page, widths }.value_end(n_pairs.checked_sub(1)?)
 }
 
-/// The keys and values of a page, as far as they are within it. A page that is damaged may have any.
+/// The keys and values of a page, as far as they are within it. Those of a damaged page may be arbitrary.
 pub(super) fn pairs(page: &[u8], widths: Widths) -> impl Iterator<Item = (&[u8], &[u8])> {
     let n_pairs = if page.first() == Some(&LEAF) { count(page) } else { 0 };
     let leaf = Leaf { n_pairs, page, widths };

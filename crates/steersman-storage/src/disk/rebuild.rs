@@ -1,5 +1,5 @@
-//! Writes a damaged store anew: what is current and whole goes into a new file, and of what is lost the head, which goes on saying that
-//! the key is damaged. History is left behind. The damaged file is kept beside the new one.
+//! Rewrites a damaged store: undamaged current changes go into a new file, and the heads of lost ones, which mark their
+//! keys as damaged. History is dropped. The damaged file is kept beside the new one.
 
 use crate::disk::open::{OpenError, damaged, opening, private};
 use crate::disk::survey::Survey;
@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use steersman_machinery::Revision;
 
-/// Lost keys that are logged one by one.
+/// The most lost keys that are logged individually.
 const LOGGED_MAX: usize = 100;
 
 /// Replaces the file in a directory.
@@ -30,7 +30,7 @@ pub(super) fn rebuild(dir: &Path, survey: &Survey, newest: Revision) -> Result<(
         error => damaged(&new)(error),
     })?;
     drop(database);
-    // Under both names for a moment, so that there is a store under the right one at any time.
+    // The file has both names for a moment, so that a store always exists under the right one.
     remove(&kept).map_err(cannot)?;
     fs::hard_link(&path, &kept).or_else(|_| fs::copy(&path, &kept).map(drop)).map_err(cannot)?;
     fs::rename(&new, &path).map_err(cannot)?;

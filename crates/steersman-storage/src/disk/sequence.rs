@@ -1,5 +1,5 @@
-//! Notices changes that are missing from the log. Revisions that are not compacted follow on each other, and so do the changes of each,
-//! up to the one that is marked as the last.
+//! Notices missing changes of the log. Revisions that are not compacted are consecutive, and so are the changes of
+//! each, up to the one marked as the last.
 
 use crate::disk::format::{Malformed, Place};
 use steersman_machinery::Revision;
@@ -9,12 +9,12 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// The changes after a revision.
+    /// Expects the changes after a revision.
     pub(super) fn after(revision: Revision) -> Sequence {
         Sequence { expected: (revision.0 + 1, 0) }
     }
 
-    /// The next change that was found.
+    /// Checks the next change that was found.
     pub(super) fn next(&mut self, place: Place, is_last: bool) -> Result<(), Malformed> {
         if place != self.expected {
             return Err(self.missing());
@@ -23,7 +23,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// Nothing more was found up to a revision.
+    /// Checks that no further change is expected up to a revision.
     pub(super) fn end(&self, through: Revision) -> Result<(), Malformed> {
         if self.expected.0 <= through.0 { Err(self.missing()) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! The storage of a store's file, shared by redb and by what looks through the file before redb gets it.
+//! The storage of a store's file, shared by redb and the survey before redb opens the file.
 
 use crate::disk::PAGE_CACHE_BYTES;
 use crate::disk::open::{OpenError, opening, private};
@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A storage; clones are one.
+/// A storage; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Storage(Arc<dyn StorageBackend>);
 
@@ -17,13 +17,13 @@ impl Storage {
         Storage(Arc::new(backend))
     }
 
-    /// A file that is there.
+    /// The storage of an existing file.
     pub(super) fn file(path: &Path) -> Result<Storage, OpenError> {
         let file = private().read(true).open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Ok(Storage::new(FileBackend::new(file).map_err(opening(path))?))
     }
 
-    /// Has redb open it.
+    /// Opens it with redb.
     pub(super) fn database(&self) -> Result<Database, DatabaseError> {
         Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_with_backend(self.clone())
     }

@@ -1,10 +1,10 @@
-//! Looks through the file before redb gets it: whether every page and every change is as it was written, and which change of each
-//! key is the current one.
+//! Surveys the file before redb opens it: verifies every page and every change, and finds the current change of each
+//! key.
 //!
-//! A file that is as it was written costs one pass. Of a damaged one, all is saved that is known to be right: a change counts if its
-//! own checksum holds and the page that leads to it does; failing that, if the other copy of its head says that it belongs into the
-//! log. A change of which only the head is left is lost: its key is known, so that nothing older passes for its value. If it cannot be
-//! told which changes are lost, the file is refused.
+//! An undamaged file takes one pass. From a damaged one, everything is saved that is certainly right: a change counts
+//! if its own checksum is right and the page that leads to it is undamaged; otherwise, if the other copy of its head
+//! shows that it belongs in the log. A change with only a head left is lost: its key is known, so that no older value
+//! is taken for the current one. If the lost changes cannot be determined, the file is refused.
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
 use crate::disk::index::{Change, Index, Stored};
@@ -17,35 +17,36 @@ use std::io;
 use std::sync::OnceLock;
 use steersman_machinery::Revision;
 
-/// About the number of parts in which the log is read: enough that threads end at about the same time.
+/// The approximate number of parts in which the log is read: enough that threads end at about the same time.
 const PARTS: usize = 32;
-/// Places, and changes of any length.
+/// The log: places, and changes of varying length.
 const CHANGES: Widths = Widths { key: Some(12), value: None };
 const NUMBERS: Widths = Widths { key: None, value: Some(8) };
-/// A page of changes is about as large as the largest of them.
+/// The largest page of changes that is searched for: a page is about as large as its largest change.
 const CHANGES_PAGE_MAX: usize = 16 * 1024 * 1024;
 
-/// The result of looking through a file.
+/// The result of a survey.
 pub(super) struct Survey {
-    /// The damage that was found. With none, the file can be left as it is.
+    /// The damage that was found. Without any, the file need not be rewritten.
     pub(super) faults: Vec<String>,
     pub(super) format: u64,
     pub(super) index: Index,
-    /// Whether the newest commit is not the one that the header has in force.
+    /// Whether the newest commit is not the one in force by the header.
     pub(super) is_behind: bool,
-    /// Whether the numbers beside the log are lost, the newest revision among them.
+    /// Whether the numbers beside the log are lost, among them the newest revision.
     pub(super) is_meta_lost: bool,
-    /// The current changes that are lost.
+    /// The lost current changes.
     pub(super) lost: Vec<Lost>,
     pub(super) n_events: u64,
-    /// Lost changes of which not even the head is left. They were lost before, and nothing older of their keys is in the file.
+    /// The number of lost changes without a head. They were lost earlier, and the file has no older changes of their
+    /// keys.
     pub(super) n_unknown: u64,
     pub(super) stored: Stored,
-    /// Only of a file of an older format: what is not current, each deletion behind what it deletes.
+    /// For a file of an older format: the superseded changes, each deletion after the change that it deletes.
     pub(super) superseded: Vec<Place>,
 }
 
-/// A change of which only the head is left.
+/// A change with only its head left.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub(super) head: Box<[u8]>,
@@ -53,19 +54,19 @@ pub(super) struct Lost {
     pub(super) place: Place,
 }
 
-/// Why a file cannot be used as it is.
+/// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SurveyError {
     #[error("it has format {found}")]
     Format { found: u64 },
     #[error("it cannot be read")]
     Io(#[source] io::Error),
-    /// Which changes are lost is not known.
+    /// The lost changes cannot be determined.
     #[error("{n_unknown} of its changes are lost, and nothing says which: {fault}")]
     LostUnknown { fault: String, n_unknown: u64 },
     #[error("{0}")]
     NoStore(&'static str),
-    /// A file of an older format has nothing that says which change was damaged.
+    /// A file of an older format does not show which change was damaged.
     #[error("it is of an older format, whose changes have no checksums: {fault}")]
     Old { fault: String },
     #[error("the list of its tables is lost: {0}")]
@@ -81,24 +82,24 @@ impl From<io::Error> for SurveyError {
 /// A part of the log.
 #[derive(Default)]
 struct Part {
-    /// Pages that are not as they were written, with their bytes.
+    /// Damaged pages, with their bytes.
     bad: Vec<BadPage>,
     changes: Vec<Change>,
-    /// The first change that is not as it was written, in a page that is.
+    /// The first damaged change in an undamaged page.
     malformed: Option<Malformed>,
     stored: Stored,
 }
 
-/// The heads in the pages that are as they were written.
+/// The heads in undamaged pages.
 type Heads = BTreeMap<Place, Box<[u8]>>;
 
-/// Looks through a file.
+/// Surveys a file.
 pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError> {
     let pages = Pages::new(storage)?;
     let mut faults = Vec::new();
     let header = pages.header()?.ok_or(SurveyError::NoStore("it is too short"))?;
     let newer = match header.newer() {
-        // A commit that a crash cut short before it came into force is as good as the one in force, if all of it is there.
+        // A complete commit that a crash kept from coming into force is as good as the one in force.
         Some(newer) => Some(newer).filter(|_| is_whole(&pages, newer).unwrap_or(false)),
         None => None,
     };
@@ -167,7 +168,7 @@ pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError
     Ok(Survey { faults, format, index, is_behind, is_meta_lost, lost, n_events, n_unknown, stored, superseded })
 }
 
-/// Makes the newest commit the one in force.
+/// Puts the newest commit in force.
 pub(super) fn catch_up(storage: &dyn StorageBackend) -> io::Result<()> {
     let pages = Pages::new(storage)?;
     match pages.header()? {
@@ -180,7 +181,7 @@ fn length(table: Option<&Table>) -> u64 {
     table.and_then(|table| table.root).map_or(0, |root| root.length)
 }
 
-/// Whether every page of a commit is as it was written.
+/// Whether every page of a commit is undamaged.
 fn is_whole(pages: &Pages<'_>, slot: Slot) -> io::Result<bool> {
     let mut is_whole = check_system(pages, slot)?.is_empty();
     match pages.tables(slot.user)? {
@@ -194,7 +195,7 @@ fn is_whole(pages: &Pages<'_>, slot: Slot) -> io::Result<bool> {
     }
 }
 
-/// The faults of the tables in which redb keeps what is free.
+/// The faults of the tables in which redb records free pages.
 fn check_system(pages: &Pages<'_>, slot: Slot) -> io::Result<Vec<String>> {
     let mut faults = Vec::new();
     match pages.tables(slot.system)? {
@@ -233,7 +234,7 @@ fn numbers(pages: &Pages<'_>, meta: &Table) -> io::Result<(HashMap<String, u64>,
     Ok((numbers, damaged))
 }
 
-/// Reads the log, its parts on several threads.
+/// Reads the log, in parts on several threads.
 fn log(pages: &Pages<'_>, events: &Table, format: u64, index: &Index) -> Result<Vec<Part>, SurveyError> {
     let Some(root) = events.root else { return Ok(Vec::new()) };
     let roots = pages.parts(root, CHANGES, PARTS)?;
@@ -262,7 +263,7 @@ fn read_part(pages: &Pages<'_>, root: Root, format: u64, index: &Index) -> io::R
     Ok(part)
 }
 
-/// A place, if it is one that a change can have.
+/// The place in a key of the log, if it is a valid one.
 fn place_of(bytes: &[u8]) -> Option<Place> {
     let (revision, number) = bytes.split_first_chunk()?;
     let place = (u64::from_le_bytes(*revision), u32::from_le_bytes(number.try_into().ok()?));
@@ -286,7 +287,7 @@ impl Part {
     }
 }
 
-/// Looks at every head; returns those in pages that are as they were written, if they are wanted, and the faults.
+/// Reads every head; returns those in undamaged pages, if they are wanted, and the faults.
 fn heads(pages: &Pages<'_>, table: Option<&Table>, is_wanted: bool) -> io::Result<(Heads, Vec<String>)> {
     let (mut heads, mut faults) = (Heads::new(), Vec::new());
     let Some(root) = table.and_then(|table| table.root) else { return Ok((heads, faults)) };
@@ -306,12 +307,12 @@ fn heads(pages: &Pages<'_>, table: Option<&Table>, is_wanted: bool) -> io::Resul
     Ok((heads, faults))
 }
 
-/// Looks for the changes of which the log has only the heads: in the damaged pages, then in all pages of the file, since those below a
-/// damaged one may be whole. A change is the one that was written if it is in the very bytes of the head, and its payload has the
-/// checksum that is in there. What is found is no longer missing.
+/// Searches for changes of which the log has only the heads: in the damaged pages, then in all pages of the file, since
+/// pages below a damaged one may be undamaged. A change is the right one if it begins with exactly the bytes of the
+/// head, and its payload has the checksum in it. Found changes are removed from `missing`.
 fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Index) -> Result<Part, SurveyError> {
     let mut recovered: BTreeMap<Place, Vec<u8>> = BTreeMap::new();
-    // A deletion is all in its head.
+    // A deletion consists of its head only.
     let deletions = missing.iter().filter(|(place, head)| payload(**place, head, head).is_some_and(<[u8]>::is_empty));
     recovered.extend(deletions.map(|(place, head)| (*place, head.to_vec())));
     missing.retain(|place, _| !recovered.contains_key(place));
@@ -346,7 +347,7 @@ fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Inde
     Ok(part)
 }
 
-/// The changes in a page of the file, if it looks like one of the log. The bytes of the first page are given.
+/// The changes in a page of the file, if it looks like a page of the log. `first` has its first `PAGE` bytes.
 fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Result<Vec<(Place, Vec<u8>)>> {
     let owned = |(place, stored): (&[u8], &[u8])| Some((place_of(place)?, stored.to_vec()));
     let found = match leaf_end(first, CHANGES) {
@@ -361,7 +362,7 @@ fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Result<Vec<(Plac
     Ok(found)
 }
 
-/// The change with this head at the beginning of some bytes, if it is there as it was written.
+/// The change with this head at the beginning of some bytes, if it is undamaged.
 fn whole<'b>(place: Place, head: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
     let payload = payload(place, head, bytes)?;
     Some(&bytes[..head.len() + payload.len()])
@@ -380,7 +381,7 @@ impl Lost {
     }
 }
 
-/// Gives the index every change in the order of the log, those that are lost included.
+/// Adds every change to the index in the order of the log, lost ones included.
 fn put_together(index: &mut Index, parts: Vec<Part>, markers: &[Lost], format: u64) -> (Stored, Vec<Place>) {
     let mut stored = Stored::default();
     let mut changes = Vec::with_capacity(parts.iter().map(|part| part.changes.len()).sum::<usize>() + markers.len());

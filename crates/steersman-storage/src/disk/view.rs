@@ -1,4 +1,4 @@
-//! The keys of a prefix as they were at a revision, found in the log: where each one's entry is, in the order of the keys.
+//! The keys with a prefix at a revision, found in the log: the place of each one's entry, sorted by key.
 
 use crate::disk::format::{self, Malformed, Packed, Place};
 use crate::disk::unreadable;
@@ -15,12 +15,12 @@ pub(super) struct View {
     at: Revision,
     entries: Vec<(Box<[u8]>, Packed)>,
     prefix: Bytes,
-    /// Bytes it takes.
+    /// The memory that it takes.
     pub(super) weight: usize,
 }
 
 impl View {
-    /// Goes through the heads of the log up to a revision once.
+    /// Reads the heads of the log up to a revision, once.
     pub(super) fn read(heads: &Events, at: Revision, prefix: &Bytes) -> Result<View, Error> {
         let mut held: HashMap<Box<[u8]>, Packed> = HashMap::new();
         for entry in heads.range(..=(at.0, u32::MAX)).map_err(unreadable)? {
@@ -46,14 +46,14 @@ impl View {
         self.at == at && self.prefix == *prefix
     }
 
-    /// The entries behind a key.
+    /// The entries after a key.
     pub(super) fn behind(&self, start_after: Option<&Bytes>) -> &[(Box<[u8]>, Packed)] {
         let start = start_after.map_or(0, |after| self.entries.partition_point(|(key, _)| **key <= **after));
         &self.entries[start..]
     }
 }
 
-/// The entry at a place of the log, or why it is not what was written.
+/// The entry at a place of the log, or its fault.
 pub(super) fn entry_at(table: &Events, place: Packed, key: &[u8]) -> Result<Result<Entry, Malformed>, Error> {
     let revision = place.revision();
     let Some(stored) = table.get(place.place()).map_err(unreadable)? else {

@@ -1,7 +1,6 @@
-//! The one thread that writes: drain the queue, assign revisions, write, commit, then publish, then acknowledge.
+//! The only thread that writes: drain the queue, assign revisions, write, commit, then publish, then acknowledge.
 //!
-//! Compaction rides along: each commit also removes a bounded number of entries that are history, so no write waits for a
-//! long one.
+//! Each commit also removes a bounded number of compacted entries, so that no write waits for a long compaction.
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, HEADS, META, Packed, Place, Position};
 use crate::disk::index::Index;
@@ -14,7 +13,7 @@ use std::sync::atomic::Ordering;
 use steersman_machinery::Revision;
 use tokio::sync::{mpsc, oneshot};
 
-/// About the most changes looked at for history to be removed in one commit.
+/// The approximate number of changes that one commit examines for removal.
 const COLLECTED_MAX: usize = 1_024;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -85,7 +84,7 @@ impl Writer {
         let mut drained = Vec::with_capacity(BATCH_WRITES_MAX);
         loop {
             if self.index.has_garbage() && self.shared.poison.get().is_none() {
-                // Idle but for old entries: remove some, without waiting for a write to ride on.
+                // Idle, but old entries are left: remove some without waiting for a write.
                 while drained.len() < BATCH_WRITES_MAX {
                     match self.commands.try_recv() {
                         Ok(command) => drained.push(command),
@@ -104,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// Decides every write in order, on the state the ones before it leave behind. If the commit then fails, that state is
+    /// Decides every write in order, each on the state after the previous one. If the commit then fails, that state is
     /// never used again.
     fn prepare(&mut self, drained: &mut Vec<Command>) -> Batch {
         let mut batch = Batch::default();
@@ -154,7 +153,7 @@ impl Writer {
         Outcome::Committed { revision: self.index.revision() }
     }
 
-    /// Replies are sent after the commit, also those of failed compares, which may have seen a write of the same batch.
+    /// Replies are sent after the commit, even those of failed compares, which may have read a write of the same batch.
     fn carry_out(&mut self, batch: Batch) {
         self.shared.opened.lock().take();
         let done = match self.shared.health() {
@@ -164,7 +163,7 @@ impl Writer {
         };
         self.shared.queued_bytes.fetch_sub(batch.weight, Ordering::Relaxed);
         if done.is_ok() {
-            // Before they are published, so that who has seen a revision finds it in the figures.
+            // Set before the events are published, so that the figures include every revision that a reader has seen.
             *self.shared.volume.lock() = self.index.volume();
             self.shared.forget_damage(&batch.events);
             self.shared.note_newest(self.index.revision());
@@ -174,7 +173,7 @@ impl Writer {
                 self.shared.tail.drop_through(compacted);
             }
         }
-        // A reply whose receiver is gone is dropped.
+        // If the receiver is gone, the reply is dropped.
         for (reply, outcome) in batch.writes {
             let _unheard = reply.send(done.clone().map(|()| outcome));
         }
@@ -219,10 +218,9 @@ impl Batch {
     }
 }
 
-/// Removes what was superseded by the changes after a revision and up to another, a bounded number of them; returns the revision
-/// that it reached.
-/// A deletion is removed together with the value that it deletes, and both after all earlier values of the key, so that a power
-/// failure in between leaves the same current state.
+/// Removes changes superseded after one revision and up to another, a bounded number of them; returns the revision that
+/// it reached. A deletion is removed together with the value that it deletes, and both after all earlier values of the
+/// key, so that a power failure in between leaves the same current state.
 fn collect(
     events: &mut redb::Table<'_, Place, &[u8]>,
     heads: &mut redb::Table<'_, Place, &[u8]>,

@@ -1,4 +1,4 @@
-//! Why the store did not do what was asked.
+//! The errors of the store.
 
 use crate::key::KeyError;
 use crate::kv;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steersman_machinery::object::DecodeError;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 
-/// Why a store did not open.
+/// The error of a store that did not open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The engine could not be read.
@@ -14,13 +14,13 @@ pub enum OpenError {
     Kv(#[source] kv::Error),
 }
 
-/// Why a write was not done.
+/// The error of a write. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// There is an object with this key.
+    /// The key has an object already.
     #[error("{} exists already", .current.key)]
     AlreadyExists {
-        /// The object.
+        /// The existing object.
         current: Arc<Object>,
     },
     /// Too many writes wait already. Nothing was done; try again shortly.
@@ -29,20 +29,21 @@ pub enum WriteError {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// The object is not at the revision the writer saw.
+    /// The object is no longer at the revision that the writer read.
     #[error("the object was changed or deleted since it was read")]
     Conflict {
-        /// What is there; `None` when it is gone.
+        /// The current object; `None` if it was deleted.
         current: Option<Arc<Object>>,
     },
-    /// Another object that the write depends on was changed or deleted since it was read. Nothing was done: look at it again.
+    /// Another object that the write depends on was changed or deleted since it was read. Nothing was done: read that
+    /// object again.
     #[error("{resource} {key} was changed or deleted since it was read")]
     Guard {
         /// Its resource.
         resource: GroupResource,
         /// Its key.
         key: ObjectKey,
-        /// What is there; `None` when it is gone.
+        /// The current object; `None` if it was deleted.
         current: Option<Arc<Object>>,
     },
     /// The key cannot be stored.
@@ -54,17 +55,17 @@ pub enum WriteError {
     /// The bytes are no object.
     #[error("the content is no object")]
     Object(#[source] DecodeError),
-    /// The object is larger than the store takes.
+    /// A part of the object exceeds a limit.
     #[error("{what} of {actual} exceeds the maximum of {max}")]
     TooLarge {
-        /// Which part.
+        /// The part.
         what: &'static str,
         /// Its size.
         actual: usize,
-        /// The largest size taken.
+        /// The limit.
         max: usize,
     },
-    /// The entry under the key is damaged or no object, so it is not known what would be overwritten.
+    /// The entry under the key is damaged or no object, so the content that would be overwritten is unknown.
     #[error(
         "what is stored as {key} since revision {revision} cannot be read: delete it, or restore it from a copy of the store"
     )]
@@ -76,7 +77,7 @@ pub enum WriteError {
     },
 }
 
-/// Why a read was not answered.
+/// The error of a read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// The store was closed, or can no longer follow its log.
@@ -85,9 +86,9 @@ pub enum ReadError {
     /// History from before this revision is gone. Start over from the current state; retrying cannot help.
     #[error("revision {requested} is compacted (oldest is {oldest})")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
-        /// The oldest revision that can be had.
+        /// The oldest revision that can be read.
         oldest: Revision,
     },
     /// The engine failed.
@@ -103,26 +104,26 @@ pub enum ReadError {
         /// The revision that wrote it.
         revision: Revision,
     },
-    /// The revision is of the future. Wait for it first.
+    /// The revision does not exist yet. Wait for it first.
     #[error("revision {requested} is of the future (current is {current})")]
     TooLarge {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
         /// The newest revision.
         current: Revision,
     },
 }
 
-/// Why waiting for a revision ended without it.
+/// The error of waiting for a revision.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WaitError {
     /// The store was closed, or can no longer follow its log.
     #[error("the store is closed")]
     Closed,
-    /// It did not come in time.
+    /// The revision did not exist within the time limit.
     #[error("revision {requested} is of the future (current is {current})")]
     TooLarge {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
         /// The newest revision.
         current: Revision,
@@ -145,7 +146,7 @@ impl From<ReadError> for WriteError {
         match error {
             ReadError::Kv(error) => error.into(),
             ReadError::Unreadable { key, revision } => WriteError::Unreadable { key, revision },
-            // What a write reads is the present, which is neither compacted nor of the future.
+            // A write reads the current state, which is neither compacted nor in the future.
             ReadError::Closed | ReadError::Compacted { .. } | ReadError::TooLarge { .. } => WriteError::Closed,
         }
     }

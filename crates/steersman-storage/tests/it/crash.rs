@@ -1,6 +1,7 @@
-//! The power goes at any operation; afterwards every acknowledged transaction is there, and no part of another.
+//! The power fails at any operation; afterwards every acknowledged transaction is present, and every other one as a
+//! whole or not at all.
 //!
-//! 50 seeds; with `STEERSMAN_LONG=1` in the environment 1,000, and a failed sync at each of the syncs of a run.
+//! 50 seeds; with `STEERSMAN_LONG=1` 1,000, and a failed sync at each sync of a run.
 
 use crate::faulty::{Fault, Faulty};
 use rand::rngs::StdRng;
@@ -21,16 +22,16 @@ fn open(backend: &Faulty) -> Result<Disk, steersman_storage::disk::OpenError> {
     Disk::open_backend(backend.clone(), Path::new("faulty"))
 }
 
-/// What one run wrote, by the revision it was or would have been given.
+/// The transactions of one run, by the revision that they got or would have got.
 #[derive(Default)]
 struct Written {
-    /// Acknowledged transactions.
+    /// The acknowledged transactions.
     acknowledged: BTreeMap<Revision, Vec<Op>>,
-    /// The transactions whose fate was unknown when the power went, in the order they were queued.
+    /// The transactions whose fate was unknown when the power failed, in the order in which they were queued.
     unknown: Vec<Vec<Op>>,
 }
 
-/// Writes in groups, compacting now and then, until done or the power is gone.
+/// Writes in groups, with a compaction from time to time, until done or until the power fails.
 async fn work(disk: &Disk, seed: u64) -> Written {
     let mut random = StdRng::seed_from_u64(seed);
     let mut written = Written::default();
@@ -39,7 +40,7 @@ async fn work(disk: &Disk, seed: u64) -> Written {
         let mut group = Vec::new();
         for _ in 0..random.random_range(1..8) {
             n += 1;
-            // Both keys of a pair carry the same number: half of one would be seen.
+            // Both keys of a pair get the same number, so that a half-written pair is noticed.
             let value = bytes::Bytes::from(format!("{n}").repeat(random.random_range(1..800)));
             let pair = random.random_range(0..6);
             let is_deletion = random.random_bool(0.3);
@@ -47,7 +48,7 @@ async fn work(disk: &Disk, seed: u64) -> Written {
                 (key, true) => Op::Delete { key },
                 (key, false) => Op::Put { key, value: value.clone() },
             };
-            // A deletion of what is not there is no change, so every transaction writes something beside.
+            // Deleting an absent key is no change, so every transaction writes another key as well.
             let seen = Op::Put { key: "seen".into(), value: format!("{n}").into() };
             let ops = vec![op("left"), seen, op("right")];
             group.push((ops.clone(), disk.txn(Txn { compares: Vec::new(), ops })));
@@ -79,7 +80,7 @@ async fn work(disk: &Disk, seed: u64) -> Written {
     written
 }
 
-/// What is found after a reopen must be all that was acknowledged and a prefix of what was unknown, each whole.
+/// Checks that a reopened store has all acknowledged transactions and a prefix of the unknown ones, each as a whole.
 async fn verify(disk: &Disk, written: &Written, context: &str) {
     let snapshot = disk.read().await.unwrap();
     let last = written.acknowledged.keys().next_back().copied().unwrap_or_default();
@@ -103,7 +104,8 @@ async fn verify(disk: &Disk, written: &Written, context: &str) {
     verify_history(disk, written, context).await;
 }
 
-/// What history there is says what was written, and what was there before is what the change before put there.
+/// Checks that the remaining history has the written changes, each with the previous value that the change before it
+/// wrote.
 async fn verify_history(disk: &Disk, written: &Written, context: &str) {
     let (oldest, newest) = (disk.oldest().await.unwrap(), disk.revision().await.unwrap());
     let past = Past { after: oldest, limit: usize::MAX, prefix: bytes::Bytes::new(), through: newest };
@@ -134,7 +136,7 @@ async fn verify_history(disk: &Disk, written: &Written, context: &str) {
     assert_eq!(held.into_values().collect::<Vec<_>>(), disk.read().await.unwrap().entries, "{context}");
 }
 
-/// The store works on after a recovery, and what it writes then is kept too.
+/// Checks that the store accepts writes after a recovery, and keeps them too.
 async fn write_on(disk: &Disk, context: &str) {
     let before = disk.revision().await.unwrap();
     let op = Op::Put { key: "after".into(), value: "the crash".into() };
@@ -146,7 +148,7 @@ async fn write_on(disk: &Disk, context: &str) {
     disk.close().await.unwrap();
 }
 
-/// An image of a store that was made and closed in peace.
+/// An image of a new store that was closed cleanly.
 async fn fresh() -> Vec<u8> {
     let backend = Faulty::new(Vec::new(), Fault::None);
     open(&backend).unwrap().close().await.unwrap();
@@ -155,10 +157,10 @@ async fn fresh() -> Vec<u8> {
 
 async fn run(image: &[u8], fault: Fault, seed: u64) -> (Faulty, Option<Written>) {
     let backend = Faulty::new(image.to_vec(), fault);
-    // The power may go while it is being opened.
+    // The power may fail while the store opens.
     let Ok(disk) = open(&backend) else { return (backend, None) };
     let written = work(&disk, seed).await;
-    // Of a poisoned store the failure, of another success.
+    // Closing a poisoned store fails, closing any other succeeds.
     assert_eq!(
         disk.close().await.is_err(),
         !written.unknown.is_empty() || disk.health().is_err_and(|error| matches!(error, Error::Poisoned { .. }))
@@ -179,7 +181,7 @@ async fn a_crash_anywhere_loses_nothing_acknowledged() {
         let (backend, written) = run(&image, Fault::Power { at_operation }, seed).await;
         let context = format!("seed {seed}, power lost at operation {at_operation}");
         let written = written.unwrap_or_default();
-        // Several ways the same crash may have left the disk; the second crashes again right after recovery.
+        // The same crash may leave the disk in several states; the second one crashes again right after recovery.
         let after = Faulty::new(backend.image_after_crash(seed), Fault::None);
         let disk = open(&after).unwrap_or_else(|error| panic!("{context}: {error:?}"));
         verify(&disk, &written, &context).await;
@@ -201,7 +203,7 @@ async fn a_crash_anywhere_loses_nothing_acknowledged() {
 }
 
 fn calm_writes() -> u64 {
-    // The last group may run over the number.
+    // The last group may exceed the number.
     let mut random = StdRng::seed_from_u64(0);
     let mut n = 0;
     while n < N_WRITES {

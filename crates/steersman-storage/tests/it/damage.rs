@@ -1,7 +1,7 @@
-//! Damage to the file: any bit flipped, any page torn. Nothing is served that was not written, nothing panics, every key that is not
-//! served is named, and every other one is served.
+//! Damage to the file: any bit flipped, any page torn. No read returns anything that was not written, nothing panics,
+//! every unreadable key is reported, and all other keys can be read.
 //!
-//! Some hundred cases from a seed; with `STEERSMAN_LONG=1` in the environment 10,000 bits and 1,000 pages.
+//! Some hundred random cases; with `STEERSMAN_LONG=1` 10,000 bits and 1,000 pages.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -24,17 +24,17 @@ fn is_long() -> bool {
     std::env::var_os("STEERSMAN_LONG").is_some()
 }
 
-/// A store's files and what was acknowledged of it.
+/// The files of a store, and the acknowledged changes.
 struct Made {
-    /// The file after a clean close, and as a crash leaves it.
+    /// The file after a clean close, and after a crash.
     images: [Vec<u8>; 2],
     /// Earlier versions of the file.
     older: Vec<Vec<u8>>,
-    /// The files beside it, after a clean close.
+    /// The file `store.newest` after a clean close.
     newest: Vec<u8>,
     /// The revision and value of each key.
     held: BTreeMap<Bytes, (Revision, Bytes)>,
-    /// Every change there was.
+    /// Every change.
     changes: BTreeMap<(Revision, Bytes), Option<Bytes>>,
     revision: Revision,
 }
@@ -44,12 +44,12 @@ struct Made {
 struct Outcomes {
     n_no_effect: usize,
     n_refused: usize,
-    /// Written anew without a loss.
+    /// The file was rewritten without a loss.
     n_repaired: usize,
-    /// Some keys lost.
+    /// Some keys were lost.
     n_with_loss: usize,
     n_keys_lost: usize,
-    /// Why files were refused.
+    /// The reasons for refused files.
     refusals: BTreeMap<String, usize>,
 }
 
@@ -57,7 +57,7 @@ fn text(random: &mut StdRng, length: usize) -> String {
     (0..length).map(|_| char::from(random.random_range(b'A'..=b'Z'))).collect()
 }
 
-/// Any kind of object, large or small, and of a value that lz4 shortens or does not.
+/// An object of any kind, large or small, whose value lz4 shortens or not.
 fn object(random: &mut StdRng, kind: &str, name: &str) -> Bytes {
     let length = match random.random_range(0..40) {
         0 => 120_000,
@@ -73,7 +73,8 @@ fn object(random: &mut StdRng, kind: &str, name: &str) -> Bytes {
     .into()
 }
 
-/// A store that has every kind of entry: new, changed, deleted, compacted, of many resources, in transactions of one and of many.
+/// A store with every kind of entry: new, changed, deleted, compacted, of many resources, in transactions of one change
+/// and of many.
 async fn make(n_rounds: usize) -> Made {
     const KINDS: [(&str, &str, &str); 7] = [
         ("", "configmaps", "ConfigMap"),
@@ -133,7 +134,7 @@ async fn make(n_rounds: usize) -> Made {
     for entry in snapshot.entries {
         held.insert(entry.key, (entry.revision, entry.value));
     }
-    // The model is right to begin with: reading gives what was acknowledged.
+    // Checks the model itself: reads return the acknowledged changes.
     let mut acknowledged = BTreeMap::new();
     for ((revision, key), value) in &changes {
         match value {
@@ -148,7 +149,7 @@ async fn make(n_rounds: usize) -> Made {
     Made { images: [std::fs::read(&path).unwrap(), crashed], older, newest, held, changes, revision: snapshot.revision }
 }
 
-/// Notes the changes that were not noted yet.
+/// Adds new changes to the model.
 async fn note(disk: &Disk, changes: &mut BTreeMap<(Revision, Bytes), Option<Bytes>>) {
     let noted = changes.keys().next_back().map_or(Revision::ZERO, |(revision, _)| *revision);
     let through = disk.revision().await.unwrap();
@@ -158,7 +159,7 @@ async fn note(disk: &Disk, changes: &mut BTreeMap<(Revision, Bytes), Option<Byte
     }
 }
 
-/// Opens a damaged file and holds what is served against what was acknowledged.
+/// Opens a damaged file and compares its content with the acknowledged changes.
 async fn hold(made: &Made, dir: &Path, image: &[u8], context: &str, outcomes: &mut Outcomes) {
     for entry in std::fs::read_dir(dir).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
@@ -195,7 +196,7 @@ async fn hold(made: &Made, dir: &Path, image: &[u8], context: &str, outcomes: &m
     }
     disk.close().await.unwrap();
     drop(disk);
-    // Lost keys stay named.
+    // Lost keys are still reported.
     if is_renewed {
         let disk = Disk::open(dir).unwrap();
         assert_eq!(compare(made, &disk, context).await, n_lost, "{context}: after another start");
@@ -203,7 +204,7 @@ async fn hold(made: &Made, dir: &Path, image: &[u8], context: &str, outcomes: &m
     }
 }
 
-/// Every entry is one that was acknowledged, and every other key is named. Returns the number of those.
+/// Checks that every entry was acknowledged, and that every other key is reported. Returns the number of the latter.
 async fn compare(made: &Made, disk: &Disk, context: &str) -> usize {
     let snapshot = disk.read().await.unwrap();
     let mut missing: BTreeSet<&Bytes> = made.held.keys().collect();
@@ -221,7 +222,7 @@ async fn compare(made: &Made, disk: &Disk, context: &str) -> usize {
     missing.len()
 }
 
-/// A page as a torn write, a lost one, or one to the wrong place leaves it.
+/// Damages a page as a torn, a lost or a misplaced write does.
 fn tear(made: &Made, image: &mut [u8], random: &mut StdRng) -> String {
     let n_pages = image.len() / PAGE;
     let page = random.random_range(0..n_pages);
@@ -309,7 +310,7 @@ async fn a_first_page_that_is_an_older_version_of_itself_is_refused_or_noticed_i
         image[..PAGE].copy_from_slice(&older[..PAGE]);
         hold(&made, scratch.path(), &image, &format!("the first page of version {n}"), &mut outcomes).await;
     }
-    // A whole file that is older is a store without a fault. The revision that was acknowledged tells.
+    // A complete older file is a valid store. Only the acknowledged revision shows that it is old.
     let older = made.older.first().unwrap();
     std::fs::write(scratch.path().join("store.redb"), older).unwrap();
     std::fs::write(scratch.path().join("store.newest"), &made.newest).unwrap();
@@ -344,7 +345,7 @@ async fn two_pages_that_are_in_each_others_places_are_noticed_wherever_they_are(
     let scratch = tempfile::tempdir().unwrap();
     let mut outcomes = Outcomes::default();
     let image = &made.images[0];
-    // Pages of trees: the rest is free, or the middle of a large value.
+    // Pages of trees: all others are free, or the middle of a large value.
     let trees: Vec<usize> = (PAGE..image.len()).step_by(PAGE).filter(|at| (1..3).contains(&image[*at])).collect();
     let step = if is_long() { 1 } else { 3 };
     for (n, first) in trees.iter().enumerate() {
@@ -360,7 +361,7 @@ async fn two_pages_that_are_in_each_others_places_are_noticed_wherever_they_are(
     println!("{outcomes:#?}");
 }
 
-/// Flips a bit in the value of a key of which lz4 has left the text as it is.
+/// Flips a bit in the value of a key whose text lz4 has not compressed.
 fn flip_value(image: &mut [u8], text: &str) {
     let at = image.windows(text.len()).rposition(|bytes| bytes == text.as_bytes()).unwrap();
     image[at + 2] ^= 2;
@@ -379,7 +380,7 @@ async fn an_object_whose_value_is_damaged_is_an_error_by_name_and_left_out_of_li
     for name in ["one", "three"] {
         store.create(&secrets, &key(name), json(name, "short")).await.unwrap();
     }
-    // A value that is not damaged is in the log before the one that is.
+    // The log has an undamaged older value before the damaged one.
     let first = store.create(&secrets, &key("two"), json("two", "short")).await.unwrap();
     let last = store.update(&secrets, &key("two"), first.revision, json("two", &text)).await.unwrap();
     store.close().await.unwrap();
@@ -430,7 +431,7 @@ async fn a_check_changes_nothing() {
     }
 }
 
-/// A storage in memory, of which a bit is read wrong from some moment on.
+/// A storage in memory that returns one wrong bit from some moment on.
 #[derive(Clone, Debug, Default)]
 struct Rotten(Arc<Mutex<(Vec<u8>, Option<usize>)>>);
 
@@ -503,7 +504,7 @@ async fn what_goes_bad_while_the_store_is_open_is_not_served_from_the_past_eithe
             }
             Err(_) => n_refused += 1,
         }
-        // It may fail and poison the store, but not end the process.
+        // It may fail and poison the store, but must not end the process.
         drop(disk.compact(made.revision).await);
         drop(disk.close().await);
     }

@@ -1,4 +1,4 @@
-//! Every engine against the contract, and what is particular to the one on a disk.
+//! The contract for every engine, and the special properties of the one on a disk.
 
 use crate::faulty::{Fault, Faulty};
 use rand::distr::Alphanumeric;
@@ -48,7 +48,8 @@ async fn a_log_that_is_scanned_in_parts_shows_each_key_as_it_was_last_written() 
     const N_KEYS: usize = 64;
     let scratch = tempfile::tempdir().unwrap();
     let disk = Disk::open(scratch.path()).unwrap();
-    // Some revisions more than two parts have at least, so that keys are put, changed and deleted across their edges.
+    // More revisions than the minimum of two parts, so that keys are put, changed and deleted across the edges of
+    // parts.
     for round in 0..40 {
         let write = |n: usize| {
             let key = format!("k{n:02}");
@@ -78,7 +79,7 @@ async fn a_held_directory_is_refused_and_free_after_close() {
     assert!(matches!(&error, disk::OpenError::Held { dir } if dir == scratch.path()));
     assert!(error.to_string().starts_with(&format!("another process holds {:?}", scratch.path())), "{error}");
     disk.close().await.unwrap();
-    // `disk` is still there: closing is what frees.
+    // `disk` still exists: closing it is enough.
     Disk::open(scratch.path()).unwrap();
 }
 
@@ -146,13 +147,13 @@ async fn a_file_stays_small_however_much_is_written_within_its_history() {
     for n in 1..300 {
         revision = store.update(&configs, &key, revision, json(n)).await.unwrap().revision;
     }
-    // Half of them would be 3.6 MB.
+    // Half of the written values would take 3.6 MB.
     let length = std::fs::metadata(scratch.path().join("store.redb")).unwrap().len();
     assert!(length < 12 * SIZE, "{length} bytes");
     let Stats { oldest, .. } = store.stats();
     assert!(Revision(280) < oldest && oldest < Revision(297), "{oldest}");
     store.close().await.unwrap();
-    // What is there at the next open counts.
+    // The size at the next open counts.
     let disk = Arc::new(Disk::open(scratch.path()).unwrap());
     let before = disk.volume();
     assert!((SIZE / 2..SIZE + SIZE / 8).contains(&before.superseded), "{before:?}");
@@ -179,7 +180,7 @@ fn gated() -> (Disk, Arc<parking_lot::Mutex<()>>) {
     (Disk::open_backend(backend, std::path::Path::new("gated")).unwrap(), gate)
 }
 
-/// Queues writes until one is refused; how many were taken, all of which must be done in the end.
+/// Queues writes until one is refused; returns the number of accepted ones, which must all be done in the end.
 async fn fill(disk: &Disk, gate: &parking_lot::Mutex<()>, value: bytes::Bytes) -> usize {
     let closed = gate.lock();
     let mut answers = Vec::new();
@@ -204,7 +205,7 @@ async fn fill(disk: &Disk, gate: &parking_lot::Mutex<()>, value: bytes::Bytes) -
     n_taken
 }
 
-/// The future's output if it is there already.
+/// The future's output if it is ready.
 fn ready<T>(future: &mut kv::BoxFuture<'_, T>) -> Option<T> {
     match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
         std::task::Poll::Ready(output) => Some(output),
@@ -231,7 +232,7 @@ async fn a_queue_of_large_writes_is_full_by_its_bytes() {
 async fn compaction_keeps_the_file_within_bounds() {
     let scratch = tempfile::tempdir().unwrap();
     let disk = Disk::open(scratch.path()).unwrap();
-    // Not compressible, so that the size is what is stored.
+    // Incompressible, so that the size is the stored size.
     let value = |n: u64| -> bytes::Bytes {
         let mut state = n;
         let mut step = || {
@@ -272,7 +273,7 @@ async fn objects_are_there_after_a_reopen_with_their_revisions() {
     assert_eq!(store.get_cached(&pods, &web.key).unwrap().json(), web.json());
     assert_eq!(store.get_cached(&nodes, &one.key).unwrap().json(), one.json());
     assert!(store.watch(&pods, Scope::All, one.revision).is_ok());
-    // What happened before the reopen is in the log.
+    // Events from before the reopen are in the log.
     let mut watcher = store.watch(&pods, Scope::All, Revision::ZERO).unwrap();
     let events = watcher.next_batch(9).await.unwrap();
     assert_eq!(
@@ -284,7 +285,7 @@ async fn objects_are_there_after_a_reopen_with_their_revisions() {
     store.close().await.unwrap();
 }
 
-/// Writes past the store, as a bug or another program would.
+/// Writes directly to the engine, as a bug or another program would.
 async fn write_raw(kv: &dyn Kv, key: &str, value: &str) -> Revision {
     match kv.txn(put(key, value.to_owned())).await.unwrap() {
         Outcome::Committed { revision } => revision,
@@ -307,7 +308,7 @@ async fn what_is_no_object_is_left_out_and_the_rest_lives_on(kv: Arc<dyn Kv>) {
         "{refused:?}"
     );
 
-    // While it is followed: the change is left out, those around it are not.
+    // A value written while the store runs: its change is left out, the others are not.
     write_raw(&*kv, "/pods/a/db", "\u{1}").await;
     let more = store.create(&pods, &ObjectKey::namespaced("a", "more"), json()).await.unwrap();
     assert!(store.get(&pods, &more.key).await.unwrap().is_some());
@@ -316,12 +317,12 @@ async fn what_is_no_object_is_left_out_and_the_rest_lives_on(kv: Arc<dyn Kv>) {
     assert!(store.get_cached(&pods, &db).is_some(), "what was there before is still shown in lists");
     assert_eq!(store.stats().unreadable, 3);
     assert!(store.health().is_ok());
-    // A good version makes it an object again.
+    // A valid value makes it an object again.
     let good = write_raw(&*kv, "/pods/a/web", r#"{"metadata":{}}"#).await;
     assert_eq!(store.get(&pods, &web).await.unwrap().unwrap().revision, good);
     assert_eq!(store.stats().unreadable, 2);
     store.update(&pods, &web, good, json()).await.unwrap();
-    // Deleting it makes room for a new one.
+    // Its deletion frees the key for a new object.
     assert!(store.delete_unreadable(&pods, &web).await.unwrap().is_none(), "it can be read");
     assert!(store.delete_unreadable(&pods, &db).await.unwrap().is_some());
     assert_eq!((store.stats().unreadable, store.get(&pods, &db).await.unwrap().is_none()), (1, true));
@@ -346,7 +347,7 @@ async fn a_page_of_the_past_reaches_beyond_entries_that_are_no_objects() {
     }
     let then = write_raw(&*disk, "/pods/x/d", r#"{"metadata":{"name":"d"}}"#).await;
     write_raw(&*disk, "/pods/x/e", r#"{"metadata":{"name":"e"}}"#).await;
-    // The cache knows nothing of what was before it was opened.
+    // The cache has no history from before it was opened.
     let store = Store::open(disk, Options::default()).await.unwrap();
     let page = Page { limit: Some(2), start_after: None };
     let listed = store.list_at(&pods, &Scope::All, then, page).await.unwrap();
@@ -356,7 +357,7 @@ async fn a_page_of_the_past_reaches_beyond_entries_that_are_no_objects() {
     store.close().await.unwrap();
 }
 
-/// A watch from before the ring, in whose way a value is that was no object.
+/// A watch from before the ring meets a value that was no object.
 async fn a_watch_of_the_past_does_not_leave_out_what_it_cannot_tell(kv: Arc<dyn Kv>) {
     let pods = GroupResource::new("", "pods");
     let json = r#"{"metadata":{}}"#;
@@ -377,7 +378,7 @@ async fn a_watch_of_the_past_does_not_leave_out_what_it_cannot_tell(kv: Arc<dyn 
     };
     assert_eq!(seen, [Revision(1), readable], "what is before it, once");
     assert_eq!(end, WatchError::Lagged { oldest: Revision(4) });
-    // After a list there is nothing in the way.
+    // A watch from a list does not meet it.
     let list = store.list(&pods, &Scope::All, At::Latest, Page::ALL).unwrap();
     assert_eq!((list.objects.len(), list.revision), (2, then));
     let mut watcher = store.watch(&pods, Scope::All, list.revision).unwrap();
@@ -407,7 +408,7 @@ async fn few_read_the_past_at_once_and_all_get_it() {
         storage.image_after_crash(0)
     };
     let reading = Arc::new(tokio::sync::watch::Sender::new((0usize, 0usize)));
-    // Reads pass while it is opened, wait when the test begins, and pass again.
+    // Reads pass while the store opens, wait when the test begins, and pass again.
     let gate = Arc::new((parking_lot::Mutex::new(true), parking_lot::Condvar::new()));
     let before = {
         let (reading, gate) = (reading.clone(), gate.clone());
@@ -456,7 +457,7 @@ async fn a_long_history_is_read_in_parts_also_where_nothing_is_found() {
     assert_eq!((second.changes.len(), second.progress), (1, Revision(201)), "{last:?}");
 }
 
-/// The disk takes no more than so many bytes; then there is room again.
+/// The disk has a limited size; later it has room again.
 #[tokio::test]
 async fn a_full_disk_refuses_writes_keeps_what_was_acknowledged_and_recovers_with_room() {
     let storage = Faulty::new(Vec::new(), Fault::None);
@@ -489,7 +490,7 @@ async fn a_full_disk_refuses_writes_keeps_what_was_acknowledged_and_recovers_wit
     assert!(disk.close().await.is_err());
     drop(disk);
     for seed in 0..4 {
-        // Also when the machine goes down then, and while it is still full.
+        // The same holds when the machine crashes then, and when the disk is still full.
         let storage = Faulty::new(storage.image_after_crash(seed), Fault::None);
         if let Ok(full) = Disk::open_backend(Intercepted::new(storage.clone(), is_full(3_000_000)), path) {
             let found = full.read().await.unwrap().entries.len();
@@ -526,7 +527,7 @@ async fn a_panic_of_the_writer_poisons_the_store_and_answers_everyone() {
     assert!(matches!(store.close().await, Err(kv::Error::Poisoned { .. })));
 }
 
-/// An engine that others use too, under keys that we are not shown: its revision moves on without changes of ours.
+/// An engine with keys of others that we do not see: its revision advances without changes of ours.
 #[derive(Debug)]
 struct SharedWithOthers(Memory);
 
@@ -601,7 +602,7 @@ async fn a_read_waits_for_no_change_of_others() {
     }
     assert_eq!(watcher.advance(), Revision(3), "a bookmark too");
     assert_eq!(store.stats(), Stats { objects: 0, oldest: Revision::ZERO, revision: Revision(3), unreadable: 0 });
-    // Far beyond what this store would keep: another one compacts.
+    // Far beyond this store's limit: another store compacts.
     tokio::time::sleep(std::time::Duration::from_secs(3_600)).await;
     assert_eq!(kv.oldest().await.unwrap(), Revision::ZERO);
 }
@@ -630,7 +631,7 @@ fn copy_of_format(format: u64, scratch: &std::path::Path) -> String {
     std::fs::read_to_string(testdata.join("expected.txt")).unwrap()
 }
 
-/// As `expected.txt` has it: the revision, then an entry a line.
+/// The format of `expected.txt`: the revision, then an entry per line.
 fn print(snapshot: &kv::Snapshot) -> String {
     let mut text = format!("revision {}\n", snapshot.revision);
     for kv::Entry { key, revision, value } in &snapshot.entries {
@@ -712,7 +713,7 @@ fn a_damaged_file_of_an_older_format_is_refused_since_it_has_no_checksums() {
     copy_of_format(2, scratch.path());
     let path = scratch.path().join("store.redb");
     let image = std::fs::read(&path).unwrap();
-    // In the value of a Secret.
+    // A byte in the value of a Secret.
     let at = image.windows(10).rposition(|bytes| bytes == b"\"kind\":\"Se").unwrap();
     let mut damaged = image.clone();
     damaged[at + 40] ^= 4;

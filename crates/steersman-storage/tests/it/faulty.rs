@@ -1,7 +1,7 @@
-//! A disk that loses power: writes are volatile until synced, and a crash keeps any part of those that were not.
+//! A disk that loses power: writes are volatile until synced, and a crash keeps any part of the unsynced ones.
 //!
-//! At a chosen operation the power goes: that operation fails, and so do all after it. What is found afterwards is what was
-//! synced, plus an arbitrary selection of the unsynced writes, each whole, torn at a byte, or lost, in any order.
+//! The power fails at a chosen operation: that operation fails, and so do all after it. The image afterwards has all
+//! synced writes, plus an arbitrary selection of the unsynced ones, each whole, torn at a byte, or lost, in any order.
 
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -10,7 +10,7 @@ use redb::StorageBackend;
 use std::io;
 use std::sync::Arc;
 
-/// What fails, and when.
+/// The injected fault, and its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     None,
@@ -18,7 +18,8 @@ pub(crate) enum Fault {
     Power {
         at_operation: u64,
     },
-    /// This sync fails and drops what it was to save; everything before and after works, as after a failed fsync on Linux.
+    /// This sync fails and drops the writes that it should save; everything before and after works, as after a failed
+    /// fsync on Linux.
     Sync {
         at_sync: u64,
     },
@@ -36,7 +37,7 @@ struct State {
     n_operations: u64,
     n_syncs: u64,
     unsynced: Vec<Unsynced>,
-    /// What a read sees.
+    /// The content that reads return.
     volatile: Vec<u8>,
 }
 
@@ -61,24 +62,24 @@ impl Faulty {
         Faulty(Arc::new(Mutex::new(state)))
     }
 
-    /// Every operation from here on panics, as a bug below the engine would.
+    /// Makes every operation from now on panic, as a bug below the engine would.
     pub(crate) fn panic_from_now_on(&self) {
         self.0.lock().is_panicking = true;
     }
 
-    /// How many operations and syncs there were.
+    /// The numbers of operations and syncs so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let state = self.0.lock();
         (state.n_operations, state.n_syncs)
     }
 
-    /// What is found when the power is back.
+    /// The content after the power is back.
     pub(crate) fn image_after_crash(&self, seed: u64) -> Vec<u8> {
         let state = self.0.lock();
         let mut random = StdRng::seed_from_u64(seed);
         let mut image = state.durable.clone();
         let mut order: Vec<&Unsynced> = state.unsynced.iter().collect();
-        // Some crashes keep all, some nothing, most a part.
+        // Some crashes keep everything, some nothing, most a part.
         let kept = [0.0, 0.1, 0.5, 0.9, 1.0][random.random_range(0..5)];
         let torn = if kept == 1.0 { 0.0 } else { 0.2 };
         if random.random_bool(0.5) {
@@ -95,7 +96,7 @@ impl Faulty {
                 Unsynced::Write(offset, data) => {
                     let length =
                         if random.random_bool(torn) { random.random_range(0..=data.len()) } else { data.len() };
-                    // A file grows by what is written behind its end, as far as it was meant to grow.
+                    // A file grows with writes after its end, up to the size that it was given.
                     if image.len() < offset + length {
                         image.resize(offset + length, 0);
                     }
@@ -148,7 +149,7 @@ impl StorageBackend for Faulty {
         state.operate()?;
         state.n_syncs += 1;
         if matches!(state.fault, Fault::Sync { at_sync } if at_sync == state.n_syncs) {
-            // The pages are marked clean without having been written: no later sync saves them.
+            // The pages are marked clean although they were not written: no later sync saves them.
             state.unsynced.clear();
             return Err(io::Error::other("the sync failed"));
         }

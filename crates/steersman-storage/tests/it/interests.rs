@@ -1,7 +1,7 @@
-//! Watchers that sleep through what does not concern them, against a model: whom an event concerns is woken by it, others are
-//! not; nobody loses an event, and nobody is cut off for events of others that history forgot.
+//! Watchers that are not woken by events of others, against a model: every watcher that an event concerns is woken, no
+//! other is; none loses an event, and none is cut off because history has dropped events of others.
 //!
-//! A watcher is looked at only when it was woken, as a runtime does, so a wake-up that is lost is an event that is missing.
+//! A watcher is polled only when it was woken, as in a runtime, so a lost wake-up shows as a missing event.
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -31,7 +31,7 @@ impl Wake for Flag {
 
 type Next = Pin<Box<dyn Future<Output = (Watcher, Result<Vec<Arc<Event>>, WatchError>)>>>;
 
-/// A watcher with the task it would be in.
+/// A watcher with its task.
 struct Task {
     after: Revision,
     interest: Interest,
@@ -45,8 +45,8 @@ struct Task {
 /// The field and the label of an object.
 type Shown = (Option<String>, Option<String>);
 
-/// What a change concerns: the key, and the fields and labels before and after. `None` where there was no object, or no header
-/// that knows the field.
+/// The watchers that a change concerns: by its key, and by the fields and labels before and after. `None` if there was
+/// no object, or no field in its header.
 struct Change {
     revision: Revision,
     key: ObjectKey,
@@ -97,7 +97,7 @@ impl Task {
         name.as_ref().is_none_or(|name| *name == change.key.name) && change.states.iter().any(state)
     }
 
-    /// Runs until it waits, if it was woken.
+    /// If it was woken, runs until it waits.
     fn run(&mut self, random: &mut StdRng) {
         if !self.woken.0.swap(false, Ordering::SeqCst) {
             return;
@@ -120,7 +120,7 @@ impl Task {
     }
 }
 
-/// A random write; what it changed.
+/// Makes a random write and returns its change.
 async fn write(store: &Store, random: &mut StdRng, held: &mut BTreeMap<ObjectKey, (Revision, Shown)>) -> Change {
     let key = ObjectKey::namespaced(NAMESPACES[random.random_range(0..2)], NAMES[random.random_range(0..NAMES.len())]);
     let before = held.get(&key).cloned();
@@ -135,7 +135,7 @@ async fn write(store: &Store, random: &mut StdRng, held: &mut BTreeMap<ObjectKey
     let (field, label) = (text(random), random.random_bool(0.7).then(|| text(random)));
     let labels = label.as_ref().map(|label| serde_json::json!({"l": label}));
     let tree: Value = serde_json::json!({"metadata": {"name": key.name, "labels": labels}, "spec": {"f": field}});
-    // Now and then an object without the field in its header, as one that was stored before its kind had the field.
+    // Some objects lack the field in their headers, like those stored before the kind had the field.
     let knows_field = random.random_bool(0.9);
     let fields: Vec<(&str, &str)> = if knows_field { vec![("spec.f", &field)] } else { Vec::new() };
     let header = Header::of(&tree, &fields);
@@ -162,7 +162,7 @@ async fn check(kv: Arc<dyn Kv>, seed: u64, ring: Limits) {
         if 12 < tasks.len() {
             tasks.swap_remove(random.random_range(0..tasks.len()));
         }
-        // All have read what there is, or are late.
+        // All have read every event, or are late.
         let is_late: Vec<bool> = tasks.iter().map(|_| random.random_bool(0.2)).collect();
         let was_woken: Vec<bool> = tasks.iter().map(|task| task.woken.0.load(Ordering::SeqCst)).collect();
         let change = write(&store, &mut random, &mut held).await;

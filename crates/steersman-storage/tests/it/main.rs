@@ -1,4 +1,5 @@
-//! The store from outside: the contract of the engines, the objects against a model, crashes, and many writers at once.
+//! The store at its boundary: the contract of the engines, the objects against a model, crashes, and concurrent
+//! writers.
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod crash;

@@ -23,12 +23,12 @@ const KEYS: [&str; 6] = ["a/x", "a/y", "a-/x", "a0/x", "b/x", "b/xx"];
 
 type State = BTreeMap<ObjectKey, (Revision, u8)>;
 
-/// Every state of every resource there has been.
+/// Every state of every resource.
 #[derive(Default)]
 struct Model {
     /// `states[r]` is the state at revision r, by resource.
     states: Vec<[State; 3]>,
-    /// The change each revision made: resource, key, what it holds since.
+    /// The change of each revision: resource, key, new value.
     changes: Vec<(usize, ObjectKey, Option<u8>)>,
     compacted: u64,
 }
@@ -138,7 +138,7 @@ async fn take(store: &Store, model: &mut Model, step: Step) {
     }
 }
 
-/// Lists at every revision, whole, by namespace and in pages.
+/// Checks lists at every revision: whole, by namespace and in pages.
 fn check_lists(store: &Store, model: &Model) {
     for at in 0..RESOURCES.len() {
         for revision in 0..=model.revision() {
@@ -169,7 +169,7 @@ fn check_lists(store: &Store, model: &Model) {
     }
 }
 
-/// Watches from every revision see exactly what happened since.
+/// Checks that watches from every revision return exactly the later changes.
 fn check_watches(store: &Store, model: &Model) {
     for at in 0..RESOURCES.len() {
         for after in 0..=model.revision() {
@@ -210,7 +210,7 @@ fn check_watches(store: &Store, model: &Model) {
     }
 }
 
-/// With a short ring, what the cache answers is right, what it does not is refused as compacted, and the log has the rest.
+/// With a short ring, answers of the cache are right, other reads are refused as compacted, and the log has the rest.
 async fn check_bounded(store: &Store, model: &Model) {
     check_log(store, model).await;
     for revision in model.compacted..=model.revision() {
@@ -231,7 +231,7 @@ async fn check_bounded(store: &Store, model: &Model) {
     }
 }
 
-/// Lists and watches at every revision of which there is history, wherever that is kept.
+/// Checks lists and watches at every revision with history, wherever that is kept.
 async fn check_log(store: &Store, model: &Model) {
     for at in 0..RESOURCES.len() {
         for revision in 0..=model.revision() {
@@ -301,7 +301,7 @@ async fn check(kv: Arc<dyn Kv>, steps: Vec<Step>, ring: Limits) {
         (0..3).map(|at| (store.watch(&resource(at), Scope::All, Revision::ZERO).unwrap(), State::new())).collect();
     for step in steps {
         take(&store, &mut model, step).await;
-        // Read as it goes: a watcher that follows has every state, compacted or not.
+        // Read continuously: a watcher that keeps up gets every state, compacted or not.
         store.sync().await.unwrap();
         for (at, (watcher, state)) in watchers.iter_mut().enumerate() {
             match watcher.try_next_batch(100) {

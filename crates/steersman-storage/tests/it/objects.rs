@@ -39,7 +39,7 @@ fn names(objects: &[Arc<Object>]) -> Vec<String> {
     objects.iter().map(|object| object.key.to_string()).collect()
 }
 
-/// The facts below hold whatever the engine.
+/// The facts below hold for every engine.
 async fn writes_are_optimistic(kv: Arc<dyn Kv>) {
     let store = Store::open(kv, Options::default()).await.unwrap();
     let web = key("a/web");
@@ -83,7 +83,7 @@ async fn writes_are_optimistic_on_both_engines() {
     writes_are_optimistic(Arc::new(Disk::open(scratch.path()).unwrap())).await;
 }
 
-/// Two objects race: one is created in a namespace while that is changed.
+/// Two objects race: one is created in a namespace while that changes.
 async fn a_guard_that_does_not_hold_stops_the_write(kv: Arc<dyn Kv>) {
     let store = Store::open(kv, Options::default()).await.unwrap();
     let namespaces = GroupResource::new("", "namespaces");
@@ -100,7 +100,7 @@ async fn a_guard_that_does_not_hold_stops_the_write(kv: Arc<dyn Kv>) {
         other => panic!("{other:?}"),
     }
     assert!(store.get(&pods(), &key("a/db")).await.unwrap().is_none());
-    // What the write is about itself comes first.
+    // The conditions on the object itself are checked before the guards.
     let taken = store.create_with(&pods(), &key("a/web"), draft("a/web"), &guard(home.revision)).await;
     assert!(matches!(taken, Err(WriteError::AlreadyExists { .. })), "{taken:?}");
     let updated = store.update_with(&pods(), &web.key, web.revision, draft("a/web"), &guard(home.revision)).await;
@@ -295,7 +295,7 @@ async fn a_watcher_behind_the_ring_is_cut_off() {
     }
     store.sync().await.unwrap();
     assert_eq!(slow.next_batch(10).await.unwrap_err(), WatchError::Lagged { oldest: Revision(15) });
-    // One that begins there reads what the ring has forgotten from the engine.
+    // A watch from there reads from the engine what the ring has dropped.
     let mut early = store.watch(&pods(), Scope::All, Revision(2)).unwrap();
     let mut revisions = Vec::new();
     while revisions.len() < 18 {
@@ -312,7 +312,7 @@ async fn history_ages_and_resources_nobody_has_are_forgotten() {
     let web = create(&store, "a/web").await;
     store.delete(&pods(), &web.key, web.revision).await.unwrap();
     store.sync().await.unwrap();
-    // Time is paused: it moves when everything waits, and the feeder's own clock moves with it.
+    // Time is paused: it advances when everything waits, and so does the feeder's clock.
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert!(store.watch(&pods(), Scope::All, web.revision).is_ok(), "young enough");
     tokio::time::sleep(Duration::from_secs(200)).await;
@@ -359,7 +359,7 @@ async fn objects_that_are_not_initialized_are_hidden_from_who_does_not_ask_for_t
     assert!(store.uninitialized().is_empty());
     let at = |at| store.list_visible(&pods(), &scope, at, Page::ALL, Visibility::Initialized).unwrap().objects.len();
     assert_eq!((at(At::Latest), at(At::Exact(before))), (4, 3), "the past is as it was");
-    // Further back than the ring reaches, the engine has it.
+    // History from before the ring is in the engine.
     for n in 5..12 {
         create(&store, &format!("a/{n}")).await;
     }

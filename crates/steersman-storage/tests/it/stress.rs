@@ -1,4 +1,4 @@
-//! Many writers and many watchers at once, on all cores.
+//! Many concurrent writers and watchers, on all cores.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ fn resource(n: usize) -> GroupResource {
     GroupResource::new("x.io", format!("r{}", n % 2))
 }
 
-/// Writers that fight over few keys by create, update and delete; returns how many writes were acknowledged.
+/// Writers compete for a few keys by create, update and delete; returns the revisions of the acknowledged writes.
 async fn write(store: Store, writer: usize) -> Vec<Revision> {
     let mut revisions = Vec::new();
     for round in 0..N_ROUNDS {
@@ -44,7 +44,7 @@ async fn write(store: Store, writer: usize) -> Vec<Revision> {
     revisions
 }
 
-/// Replays what a watch shows; every event must fit on the state before it.
+/// Replays the events of a watch; every event must fit the state before it.
 fn replay(events: &[Arc<Event>]) -> BTreeMap<String, Revision> {
     let mut state = BTreeMap::new();
     assert!(events.is_sorted_by(|a, b| a.revision < b.revision), "in order, each once");
@@ -66,7 +66,7 @@ async fn check(kv: Arc<dyn Kv>) {
         let mut watcher = store.watch(&resource(n), Scope::All, Revision::ZERO).unwrap();
         watchers.spawn(async move {
             let mut events = Vec::new();
-            // Until the store is closed: each batch size another, so that cuts fall everywhere.
+            // Until the store is closed, with a different batch size for each watcher, so that batches end everywhere.
             while let Ok(batch) = watcher.next_batch(1 + n).await {
                 assert!(batch.len() <= 1 + n);
                 events.extend(batch);
@@ -74,7 +74,7 @@ async fn check(kv: Arc<dyn Kv>) {
             (n, events)
         });
     }
-    // One that lists again and again: a list and a watch from it must agree.
+    // Lists again and again: each list and a watch from it must agree.
     let lister = tokio::spawn({
         let store = store.clone();
         async move {

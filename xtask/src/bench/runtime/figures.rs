@@ -1,14 +1,14 @@
-//! Which figures there are, which way is better, and what is promised of ours.
+//! The measured figures, which direction is better for each, and the targets of ours.
 
 use serde::Serialize;
 
 use crate::bench::runtime::Column;
 
-/// One line of a table.
+/// A row of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) title: &'static str,
-    /// What the programs call it.
+    /// The name of the figure in the programs' output.
     figure: &'static str,
     unit: &'static str,
     better: Better,
@@ -19,19 +19,19 @@ pub(crate) struct Row {
 pub(crate) enum Better {
     Less,
     More,
-    /// It is there to be known.
+    /// The figure is shown for information.
     Neither,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     At(f64),
-    /// So many times another figure of the same program.
+    /// A multiple of another figure of the same program.
     Of(f64, &'static str),
     None,
 }
 
-/// What several runs gave.
+/// The values of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Samples {
     min: f64,
@@ -39,7 +39,7 @@ pub(crate) struct Samples {
     max: f64,
 }
 
-/// A line with what it says of each of our columns.
+/// A row with the verdict on each of our columns.
 #[derive(Debug, Serialize)]
 pub(crate) struct Judged {
     #[serde(skip)]
@@ -49,30 +49,30 @@ pub(crate) struct Judged {
     pub(crate) verdicts: Vec<Verdict>,
 }
 
-/// What a figure of ours is worth.
+/// How a figure of ours compares with the peers and the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     program: &'static str,
-    /// How many times better it is than the best peer's.
+    /// The ratio to the best peer, greater than 1 if ours is better.
     pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<f64>,
     /// Whether the target is met.
     pub(crate) met: Option<bool>,
 }
 
-/// What a relist of everything may take, as a part of what is resident.
+/// The target for the peak memory of a full relist, as a multiple of the resident memory.
 const OF_RESIDENT: f64 = 1.15;
 
-/// A lookup by an index may cost twice what a hash map's does.
+/// An index lookup may take twice as long as a hash map lookup.
 const OF_HASH_MAP: f64 = 0.5;
 
 pub(crate) const QUEUE: &[Row] = &[
     Row::more("add, get, done on one thread", "queue_cycles_per_s", Target::At(2_000_000.0)),
-    // No slowdown: eight that add are no slower together than one that does everything.
+    // The target is no slowdown: eight producers together are no slower than one thread that does everything.
     Row::more("adds by 8 producers, 1 consumer", "queue_adds_per_s", Target::Of(1.0, "queue_cycles_per_s")),
 ];
 
-/// The lines about an informer, with the targets for sync, residence, both peaks and updates.
+/// The rows about an informer, with the targets for sync, resident memory, both peaks and updates.
 pub(crate) fn informer([synced, resident, peak_list, peak_relist, updates]: [f64; 5]) -> Vec<Row> {
     vec![
         Row::less("synced", "synced_s", "s", Target::At(synced)),
@@ -105,7 +105,7 @@ impl Row {
         Row { title, figure, unit: "/s", better: Better::More, target }
     }
 
-    /// Compares each column of ours with the best of the others and with what is promised.
+    /// Compares each column of ours with the best of the others and with the target.
     pub(crate) fn judge(&self, columns: &[Column]) -> Judged {
         let peers = columns.iter().filter(|column| !column.is_ours()).filter_map(|column| column.median(self.figure));
         let best_peer = match self.better {
@@ -132,7 +132,7 @@ impl Row {
 // === impl Samples ===
 
 impl Samples {
-    /// Of at least one value.
+    /// The samples of at least one value.
     pub(crate) fn of(mut values: Vec<f64>) -> Samples {
         values.sort_by(f64::total_cmp);
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! Building what is measured, and reading what it prints.
+//! Builds the measured programs, and reads their output.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use crate::workspace::{Workspace, executable};
 
 pub(crate) struct Programs {
     pub(crate) server: PathBuf,
-    /// What keeps a cache of objects; ours first.
+    /// The programs that keep a cache of objects; ours first.
     pub(crate) informers: Vec<Program>,
-    /// What measures a work queue; ours first.
+    /// The programs that measure a work queue; ours first.
     pub(crate) queues: Vec<Program>,
 }
 
 pub(crate) struct Program {
     /// The heading of its column.
     pub(crate) name: &'static str,
-    /// How it is started, or why it cannot be.
+    /// The command that starts it, or why it cannot be started.
     pub(crate) command: Result<Start, String>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn build(workspace: &Workspace, strip: bool) -> anyhow::Result<Progra
     Ok(Programs { server: built("bench-server")?, informers, queues })
 }
 
-/// Runs a cargo that builds and gives its messages.
+/// Runs a cargo command that builds, and returns its messages.
 fn build_with(command: &mut Command) -> anyhow::Result<String> {
     command.args(["--message-format", "json-render-diagnostics"]);
     let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
@@ -71,13 +71,14 @@ fn build_go(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let path = workspace.tools().join("bench-clientgo");
     eprintln!("building the program on client-go");
     let mut command = Command::new(go);
-    // What go would record of a repository says nothing about a bench, and fails where there is none.
+    // The version control information that go would record does not matter for a benchmark, and fails where there is no
+    // repository.
     command.args(["build", "-buildvcs=false", "-o"]).arg(&path).arg(".");
     capture(command.current_dir(workspace.benches().join("peers/clientgo")))?;
     Ok(path)
 }
 
-/// The figures in a line: an object of JSON, or a line of the queue's bench, which is written for people.
+/// Parses the figures of a line: a JSON object, or a line of the queue's benchmark, which is written for people.
 pub(crate) fn parse_line(line: &str) -> BTreeMap<String, f64> {
     if let Ok(figures) = serde_json::from_str(line) {
         return figures;
@@ -101,7 +102,7 @@ impl Program {
 // === impl Start ===
 
 impl Start {
-    /// Its command line, with what only this run knows at the end.
+    /// The command with the arguments of this run at the end.
     pub(crate) fn start(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).args(arguments);

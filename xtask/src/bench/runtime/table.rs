@@ -1,4 +1,4 @@
-//! Laying figures beside each other for people.
+//! Prints figures as a table.
 
 use std::fmt::Write;
 
@@ -8,7 +8,8 @@ use crate::bench::runtime::{Column, Part};
 const TITLE_WIDTH: usize = 34;
 const CELL_WIDTH: usize = 22;
 
-/// Resident after a forced collection, of what has a collector; stands in brackets beside what is resident by itself.
+/// Resident memory after a forced collection, for programs with a garbage collector; shown in parentheses beside the
+/// resident memory.
 const RESIDENT: &str = "resident_mb";
 const COLLECTED: &str = "resident_collected_mb";
 
@@ -46,13 +47,13 @@ fn cell(column: &Column, row: &Judged) -> String {
     }
 }
 
-/// What there is to say of each of our columns.
+/// The texts for each of our columns, joined.
 fn joined(row: &Judged, say: impl Fn(&Verdict) -> Option<String>) -> String {
     let words: Vec<String> = row.verdicts.iter().filter_map(say).collect();
     if words.is_empty() { "-".to_owned() } else { words.join(" / ") }
 }
 
-/// With as many digits as mean something.
+/// A number with its significant digits.
 fn number(value: f64) -> String {
     if value < 10.0 {
         return format!("{value:.2}");

@@ -1,11 +1,11 @@
-//! Circles in a directed graph, whose nodes are numbers.
+//! Finds circles in a directed graph, whose nodes are numbers.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// What each node leads to.
+/// The successors of each node.
 pub(super) type Edges = Vec<BTreeSet<usize>>;
 
-/// The sets of nodes that all lead to each other, of two or more; each in order.
+/// The sets of two or more nodes that can all reach each other; each in order.
 pub(super) fn circles(edges: &Edges) -> Vec<Vec<usize>> {
     let reach: Vec<BTreeSet<usize>> = (0..edges.len()).map(|node| reachable(edges, node)).collect();
     let mut circles: Vec<Vec<usize>> = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn circles(edges: &Edges) -> Vec<Vec<usize>> {
     circles
 }
 
-/// The shortest way within `circle` from any of its nodes back to it, which is named at both ends.
+/// The shortest path within `circle` from any of its nodes back to it, which is named at both ends.
 pub(super) fn shortest_round(edges: &Edges, circle: &[usize]) -> Vec<usize> {
     circle.iter().filter_map(|start| round_from(edges, *start)).min_by_key(Vec::len).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! Rust source as words and signs: comments, strings and lifetimes are gone.
+//! Splits Rust source into words and punctuation, without comments, strings and lifetimes.
 
-/// What paths and items are found by.
+/// A token, as far as paths and items need it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Token<'a> {
     Ident(&'a str),
@@ -43,7 +43,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
                     index = after_quote(text, end);
                     tokens.push(Token::Literal);
                 } else if word == "r" && n_hashes == 1 {
-                    // A raw identifier: the word follows by itself.
+                    // A raw identifier: the word follows as its own token.
                     index = end + 1;
                 } else {
                     tokens.push(if byte.is_ascii_digit() { Token::Literal } else { Token::Ident(word) });
@@ -59,7 +59,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Letters beyond ASCII are words, as nothing else beyond ASCII stands in code.
+/// Letters beyond ASCII count as words, since no other character beyond ASCII occurs in code.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
@@ -87,18 +87,18 @@ fn after_string(bytes: &[u8], start: usize) -> usize {
     index + 1
 }
 
-/// After a raw string whose hashes begin at `start`.
+/// The index after a raw string whose hashes begin at `start`.
 fn after_raw_string(text: &str, start: usize, n_hashes: usize) -> usize {
     let begin = start + n_hashes + 1;
     let end = format!("\"{}", "#".repeat(n_hashes));
     text[begin..].find(&end).map_or(text.len(), |n| begin + n + end.len())
 }
 
-/// After a character, or after the quote of a lifetime and its name.
+/// The index after a character literal, or after the quote of a lifetime.
 fn after_quote(text: &str, start: usize) -> usize {
     let rest = &text[start + 1..];
     if rest.starts_with('\\') {
-        // What is escaped may be a quote itself.
+        // The escaped character may be a quote itself.
         let escaped = 2.min(rest.len());
         return rest[escaped..].find('\'').map_or(text.len(), |n| start + 1 + escaped + n + 1);
     }

@@ -1,4 +1,4 @@
-//! The certificate that the server shows: of the flags, of the directory of certificates, or one that it makes.
+//! The server's certificate: from the flags, from the certificate directory, or newly made.
 
 use crate::Failure;
 use crate::drop_in::flags::Given;
@@ -10,7 +10,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// The names under which upstream looks for its certificate, and keeps what it makes.
+/// The file names of upstream's certificate and key.
 const CERTIFICATE: &str = "apiserver.crt";
 const KEY: &str = "apiserver.key";
 

@@ -1,5 +1,5 @@
-//! Attacks that ended or stopped the server before it had budgets, each by itself. What a request may compute is compared with what a
-//! harmless one of the same size takes, in processor time of the server.
+//! Attacks that ended or stopped the server before it had budgets, one by one. The cost of a request is compared with
+//! that of a harmless one of the same size, in processor time of the server.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,8 @@ use steersman_hostile::stage;
 
 use crate::hostile::{Attacked, check, refusal};
 
-/// Processor time that a busy machine and the rest of the server may add to a request. What is quadratic takes minutes.
+/// The processor time that a busy machine and the rest of the server may add to a request. A quadratic computation
+/// takes minutes.
 const SLACK_S: f64 = 4.0;
 
 async fn attacked(home: &std::path::Path) -> Attacked {
@@ -20,7 +21,7 @@ async fn attacked(home: &std::path::Path) -> Attacked {
     attacked
 }
 
-/// Sends the requests as both users, all at a time.
+/// Sends the requests as both users, all concurrently.
 async fn send(attacked: &Attacked, make: impl Fn(&str) -> Request, n: usize) -> Results {
     let both = (0..n).map(|index| (index, make(stage::USERS[index % stage::USERS.len()].0))).collect();
     let results = attack::run(&attacked.target, attacked.server, both).await.unwrap();
@@ -123,7 +124,7 @@ async fn ten_thousand_operations_at_the_front_of_a_long_list_are_cut_short() {
     let home = tempfile::tempdir().unwrap();
     let attacked = attacked(home.path()).await;
     let namespace = stage::USERS[0].0;
-    // As long as the server takes it.
+    // The list has as many numbers as the server accepts: half as many after each refusal.
     let mut n = stage::NUMBERS;
     loop {
         let items = vec!["0"; n].join(",");
@@ -146,7 +147,7 @@ async fn ten_thousand_operations_at_the_front_of_a_long_list_are_cut_short() {
         let body = json!(vec![operation; 10_000]).to_string();
         let (took, status) =
             cost(&attacked, &Request::new("", "PATCH", path, "application/json-patch+json", body)).await;
-        // 10,000 moves of 9 MB take many times this.
+        // 10,000 moves of 9 MB would take many times this.
         assert!(took < 4.0 * SLACK_S, "answered {status} after {took} s of processor time");
     }
     attacked.stop();

@@ -1,14 +1,15 @@
-//! Watches over WebSocket and over HTTP whose clients never read cost the same: next to nothing.
+//! Watches over WebSocket and over HTTP whose clients never read cost the same: almost nothing.
 
 use steersman_hostile::client::Request;
 use steersman_hostile::watches::{self, Over};
 
 use crate::hostile::Attacked;
 
-/// Together more than the kernel holds for a connection, so that all watches wait for their clients.
+/// Together more than the kernel buffers for a connection, so that all watches wait for their clients.
 const OBJECTS: usize = 12;
 const WATCHES: usize = 150;
-/// A tenth of what a copy of one object for each watch takes, beside what the kernel and TLS need for a connection.
+/// A tenth of the memory of a copy of one object for each watch, plus the memory of the kernel and TLS for a
+/// connection.
 const GROWN_MB: f64 = 45.0;
 
 async fn check(over: Over) {

@@ -1,4 +1,4 @@
-//! Client certificates: of the server's own CA, which the test can read, and of others.
+//! Client certificates: from the server's own CA, which the test can read, and from others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
     (Issuer::new(params, key), certificate)
 }
 
-/// The PEM of a certificate and of its key. For a client, unless it is changed.
+/// The PEM of a certificate and its key. It is a client certificate, unless `change` changes that.
 pub(crate) fn certificate(
     issuer: &Issuer<'_, KeyPair>,
     subject: &[(DnType, &str)],
@@ -38,12 +38,12 @@ pub(crate) fn certificate(
     (params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem())
 }
 
-/// A request that a certificate be signed, as the API has it.
+/// A certificate signing request in the form of the API.
 pub(crate) fn request(name: &str, group: &str) -> String {
     request_of(&[(DnType::CommonName, name.into()), (DnType::OrganizationName, group.into())])
 }
 
-/// The same of any subject.
+/// The same with any subject.
 pub(crate) fn request_of(subject: &[(DnType, DnValue)]) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -53,12 +53,12 @@ pub(crate) fn request_of(subject: &[(DnType, DnValue)]) -> String {
     STANDARD.encode(params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap())
 }
 
-/// A second common name beside [`DnType::CommonName`], of which a subject of rcgen has one.
+/// A second common name beside [`DnType::CommonName`], because rcgen allows only one of these in a subject.
 pub(crate) fn second_name() -> DnType {
     DnType::CustomDnType(vec![2, 5, 4, 3])
 }
 
-/// Those who show a certificate: made with the server's own CA, which the test can read, or with another.
+/// The senders with a certificate, made with the server's own CA, which the test can read, or with another.
 pub(crate) fn all(home: &Path, pki: &Path) -> BTreeMap<String, Credential> {
     use DnType::{CommonName, OrganizationName};
     let masters = (OrganizationName, "system:masters");
@@ -111,7 +111,7 @@ pub(crate) fn all(home: &Path, pki: &Path) -> BTreeMap<String, Credential> {
     add("node-and-somebody", certificate(&ca, &two, nothing));
     add("node-without-group", certificate(&ca, &[(CommonName, "system:node:n1")], nothing));
     add("node-without-name", certificate(&ca, &[(CommonName, "system:node:"), nodes], nothing));
-    // A user makes certificates with its own as the CA.
+    // A user uses its own certificate as a CA.
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.distinguished_name.push(CommonName, "certified");

@@ -1,5 +1,5 @@
-//! Others whom the server relies on: an OpenID Connect issuer, and webhooks that know tokens and decide on requests. All of them are
-//! one TLS server of the test's, with a thread for each connection.
+//! Services that the server relies on: an OpenID Connect issuer, and webhooks that know tokens and decide on requests.
+//! All of them are one TLS server of the test, with a thread for each connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::refusals::certificates;
 
-/// Whom the issuer's tokens are for.
+/// The audience of the issuer's tokens.
 const AUDIENCE: &str = "steersman-refusals";
 
 pub(crate) struct Foreign {
     url: String,
-    /// The issuer's.
+    /// The issuer's key.
     key: KeyPair,
     authority: String,
 }
@@ -53,7 +53,7 @@ impl Foreign {
         Foreign { url, key, authority }
     }
 
-    /// Writes the files by which the server knows all of them, and returns its flags.
+    /// Writes the files by which the server is configured for all of them, and returns its flags.
     pub(crate) fn flags(&self, home: &Path) -> Vec<String> {
         let file = |name: &str, text: &str| {
             let path = home.join(name);
@@ -105,7 +105,7 @@ impl Foreign {
         ]
     }
 
-    /// Tokens of the issuer, and such as only look like them.
+    /// Tokens of the issuer, and invalid ones that look like them.
     pub(crate) fn tokens(&self) -> Vec<(&'static str, String)> {
         let now = jiff::Timestamp::now().as_second();
         let claims = |changes: Value| {
@@ -172,7 +172,7 @@ fn sign(header: &Value, claims: &Value, key: &KeyPair) -> String {
     format!("{signed}.{signature}")
 }
 
-/// The two numbers of a signature in DER, 32 bytes each, as a JWT has them.
+/// Converts a DER signature to the form of a JWT: its two numbers, 32 bytes each.
 fn plain(der: &[u8]) -> Vec<u8> {
     let (mut rest, mut numbers) = (&der[2..], Vec::new());
     for _ in 0..2 {
@@ -227,7 +227,7 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, url: &str, jwk: &Value) -
     }
 }
 
-/// What the webhook says of a token.
+/// The webhook's answer about a token.
 fn authenticate(review: &Value) -> (u16, String) {
     let status = match review["spec"]["token"].as_str().unwrap_or_default() {
         "hook-knows-0123456789" => json!({"authenticated": true, "user": {"username": "hooked"}}),
@@ -246,7 +246,7 @@ fn authenticate(review: &Value) -> (u16, String) {
     (200, json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}).to_string())
 }
 
-/// What the webhook says of a request; none if it keeps its caller waiting until that is gone.
+/// The webhook's answer about a request; `None` if it keeps its caller waiting until that disconnects.
 fn authorize(review: &Value) -> Option<(u16, String)> {
     let status = match review["spec"]["user"].as_str().unwrap_or_default() {
         "judged-allowed" => json!({"allowed": true}),

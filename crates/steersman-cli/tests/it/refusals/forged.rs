@@ -1,5 +1,5 @@
-//! Tokens that look like those of a ServiceAccount: some are signed by the server's own key, which the test gave to it, others by
-//! nobody who may.
+//! Tokens that look like those of a ServiceAccount: some are signed by the server's own key, which the test provides,
+//! others by keys without that right.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -7,7 +7,7 @@ use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Makes tokens after the pattern of a good one.
+/// Makes tokens modelled on a valid one.
 pub(crate) struct Forger<'a> {
     /// The RSA key with which the server signs.
     pub(crate) key: &'a KeyPair,
@@ -34,13 +34,13 @@ fn hmac_sha256(key: &[u8], message: &[u8]) -> Vec<u8> {
 }
 
 impl Forger<'_> {
-    /// A token of these parts, signed as a good one is.
+    /// A token of these parts, signed like a valid one.
     fn sign(&self, header: &Value, claims: impl AsRef<[u8]>, key: &KeyPair) -> String {
         let signed = format!("{}.{}", encode(header.to_string()), encode(claims));
         format!("{signed}.{}", encode(key.sign(signed.as_bytes()).unwrap()))
     }
 
-    /// The claims of the good token, some replaced; null removes one.
+    /// The claims of the valid token with changes; null removes a claim.
     fn claims(&self, changes: Value) -> String {
         let mut claims = part(self.good, 1);
         for (name, value) in changes.as_object().unwrap() {
@@ -52,7 +52,7 @@ impl Forger<'_> {
         claims.to_string()
     }
 
-    /// Signed with the server's key, so that only the claims can be at fault.
+    /// A token signed with the server's key, so that only the claims can be wrong.
     fn claiming(&self, changes: Value) -> String {
         self.sign(&part(self.good, 0), self.claims(changes), self.key)
     }
@@ -65,7 +65,7 @@ impl Forger<'_> {
         header
     }
 
-    /// All of them, by the names that the tables use.
+    /// All forged tokens, by their names in the tables.
     pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
         let now = jiff::Timestamp::now().as_second();
         let account = part(self.good, 1)["kubernetes.io"].clone();
@@ -165,7 +165,7 @@ impl Forger<'_> {
             ("spliced", format!("{head}.{}.{signature}", encode(with_master))),
             ("other-alphabet", {
                 let bytes = URL_SAFE_NO_PAD.decode(signature).unwrap();
-                // Padding makes it differ from the token whatever the bytes are.
+                // The padding makes it differ from the token, whatever the bytes are.
                 format!("{head}.{body}.{}==", STANDARD_NO_PAD.encode(bytes))
             }),
             ("padded", format!("{head}.{body}.{signature}=")),

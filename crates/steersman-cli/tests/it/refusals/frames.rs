@@ -1,4 +1,4 @@
-//! One HTTP/2 request made of raw frames, so that its headers may be what no client library would send.
+//! An HTTP/2 request of raw frames, so that it can have headers that no client library would send.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -79,7 +79,7 @@ fn frame(into: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     into.extend_from_slice(payload);
 }
 
-/// A header that is not indexed and not compressed (RFC 7541, 6.2.2).
+/// A header that is neither indexed nor compressed (RFC 7541, 6.2.2).
 fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.push(0);
     for text in [name, value] {
@@ -99,7 +99,7 @@ fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// The status, which is the first header of an answer: one of the static table, or three digits in Huffman's code.
+/// The status, which is the first header of an answer: from the static table, or three digits in Huffman code.
 fn status_of(block: &[u8]) -> u16 {
     const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
     let first = block[0];
@@ -114,7 +114,7 @@ fn status_of(block: &[u8]) -> u16 {
     let (mut at, mut status) = (0, 0);
     for _ in 0..3 {
         let take = |n: usize| bits[at..at + n].iter().fold(0, |number, bit| number << 1 | bit);
-        // 0 to 2 have the codes 0 to 2 of five bits; 3 to 9 have 25 to 31 of six.
+        // The digits 0 to 2 have the five-bit codes 0 to 2; 3 to 9 have the six-bit codes 25 to 31.
         let (n_bits, digit) = if take(5) < 3 { (5, take(5)) } else { (6, take(6) - 0b01_1001 + 3) };
         status = status * 10 + digit;
         at += n_bits;

@@ -1,4 +1,5 @@
-//! The grammar of the tables in `tests/refusals`, which its README describes: rows of a request and the answer that it must get.
+//! The grammar of the tables in `tests/refusals`, which its README describes: rows of a request and its required
+//! answer.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +7,15 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Who sends it: a name that the test knows.
+    /// The sender: a name that the test knows.
     pub(crate) who: String,
     pub(crate) request: Request,
     pub(crate) want: Want,
-    /// What the answer has to say: the whole message of a refusal, or parts of the answer to a request that is granted.
+    /// The required text of the answer: the whole message of a refusal, or parts of the answer to a granted request.
     pub(crate) text: String,
 }
 
-/// What is sent, byte by byte.
+/// The request, byte by byte.
 #[derive(Debug)]
 pub(crate) enum Request {
     Http1 {
@@ -24,13 +25,13 @@ pub(crate) enum Request {
         headers: Vec<Vec<u8>>,
         body: Vec<u8>,
     },
-    /// Names and values as they stand in the row, pseudo-headers included.
+    /// Names and values as in the row, pseudo-headers included.
     Http2 {
         headers: Vec<(Vec<u8>, Vec<u8>)>,
     },
 }
 
-/// What comes back.
+/// The required answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Want {
     /// The connection is closed, or the stream reset, without an answer.
@@ -43,8 +44,8 @@ pub(crate) enum Want {
     Text(u16),
 }
 
-/// Reads a table. What stands in braces is replaced by the value of that name; `{long:N}` is N
-/// times the letter a, `{deep:N}` N nested lists, `{many:N}` N words of 50 letters.
+/// Reads a table. A name in braces is replaced by its value; `{long:N}` is N times the letter a, `{deep:N}` N nested
+/// lists, `{many:N}` N words of 50 letters.
 #[track_caller]
 pub(crate) fn parse(table: &str, values: &BTreeMap<String, String>) -> Vec<Row> {
     let mut rows = table.split("\n=== ");
@@ -96,7 +97,7 @@ fn row(text: &str, values: &BTreeMap<String, String>) -> Result<Row, String> {
     Ok(Row { name: name.to_owned(), who, request, want, text })
 }
 
-/// The bytes that a text of a row stands for.
+/// The bytes that the text of a row represents.
 fn bytes(text: &str, values: &BTreeMap<String, String>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! A client without manners: it sends what a row says, byte by byte, over TLS, and reads what comes back.
+//! A client that ignores the rules of HTTP: it sends the bytes of a row over TLS, and reads the answer.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::refusals::table::Request;
 use crate::support::PATIENCE;
 
-/// What a sender shows of itself.
+/// The credential of a sender.
 #[derive(Clone, Debug)]
 pub(crate) enum Credential {
     /// PEM of the chain, and of the key.
@@ -22,7 +22,7 @@ pub(crate) enum Credential {
     Token(String),
 }
 
-/// What came back.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answer {
@@ -30,14 +30,14 @@ pub(crate) enum Outcome {
         headers: BTreeMap<String, String>,
         body: Vec<u8>,
     },
-    /// Closed or reset, with what the connection said of it.
+    /// Closed or reset, with the error of the connection.
     Closed(String),
     NoConnection(String),
     /// The server took a part of the request's body for another request, or sent more than one answer.
     OutOfStep(String),
 }
 
-/// Where the server is, and the CA by which it is known.
+/// The address of the server, and the CA of its certificate.
 pub(crate) struct Server {
     address: String,
     roots: Arc<RootCertStore>,
@@ -45,7 +45,7 @@ pub(crate) struct Server {
 
 pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Of a request that follows another on its connection, and of its answer.
+/// The audit id of a request that follows another on its connection, and of its answer.
 const FOLLOWS: &str = "the-request-that-follows";
 
 impl Server {
@@ -55,7 +55,7 @@ impl Server {
         Server { address: address.to_owned(), roots: Arc::new(roots) }
     }
 
-    /// A connection. The handshake is done, as far as the client can know.
+    /// A connection whose handshake is done, as far as the client can know.
     pub(crate) fn connect(&self, who: &Credential, protocol: &[u8]) -> Result<Stream, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -113,7 +113,7 @@ impl Server {
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
-        // A server that has read enough closes the connection: what it said before counts.
+        // A server that has read enough closes the connection: an answer that it sent before counts.
         let sent = stream.write_all(&head).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
         let mut unread = Vec::new();
         let is_head = method == b"HEAD";
@@ -131,7 +131,7 @@ impl Server {
     }
 }
 
-/// Sends another request on the connection: it is closed, or what comes next is the answer to that.
+/// Sends another request on the connection: the connection is closed, or the next answer must be for that request.
 fn out_of_step(stream: &mut Stream, unread: &mut Vec<u8>) -> Option<String> {
     let request =
         format!("GET /version HTTP/1.1\r\nHost: localhost\r\nAudit-Id: {FOLLOWS}\r\nConnection: close\r\n\r\n");
@@ -168,7 +168,7 @@ fn read_answer(stream: &mut Stream, unread: &mut Vec<u8>, is_head: bool) -> std:
         let mut body = Vec::new();
         let length = headers.get("content-length").map(|length| length.parse::<usize>().unwrap());
         if is_head || matches!(status, 204 | 304) {
-            // Neither has a body, whatever the headers say.
+            // Neither has a body, whatever the headers are.
         } else if headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") {
             while let Some(chunk) = read_chunk(stream, unread)? {
                 body.extend(chunk);
@@ -198,8 +198,8 @@ fn read_chunk(stream: &mut Stream, unread: &mut Vec<u8>) -> std::io::Result<Opti
     Ok((length > 0).then_some(chunk))
 }
 
-/// False at the end of the connection. Only reads: a server that has closed the connection cannot be written to any more, but what
-/// it said before is still there.
+/// False at the end of the connection. Only reads: writes to a connection that the server has closed fail, but earlier
+/// answers can still be read.
 pub(crate) fn read_more(stream: &mut Stream, unread: &mut Vec<u8>) -> std::io::Result<bool> {
     let mut buffer = [0; 16 * 1024];
     loop {
@@ -209,7 +209,7 @@ pub(crate) fn read_more(stream: &mut Stream, unread: &mut Vec<u8>) -> std::io::R
                 unread.extend_from_slice(&buffer[..n]);
                 return Ok(true);
             }
-            // A close without the farewell of TLS.
+            // The connection was closed without TLS's close_notify.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! curl, with the client certificate that the kubeconfig holds, with a token, or as nobody.
+//! curl, with the client certificate of the kubeconfig, with a token, or without credentials.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(crate) struct Curl {
     directory: TempDir,
 }
 
-/// Who asks.
+/// The credential of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum As<'a> {
     /// The user of the kubeconfig, by client certificate.
@@ -27,7 +27,7 @@ pub(crate) enum As<'a> {
 }
 
 impl Curl {
-    /// A curl for the cluster and the user of `kubectl`, or a word that there is none.
+    /// A curl for the cluster and the user of `kubectl`; `None`, with a message, if this machine has none.
     pub(crate) fn new(kubectl: &Kubectl) -> Option<Curl> {
         if on_path("curl").is_none() {
             missing("curl");
@@ -51,7 +51,7 @@ impl Curl {
         self.directory.path().join(name)
     }
 
-    /// curl for a path, to which more arguments may be added.
+    /// A curl command for a path, to which more arguments may be added.
     pub(crate) fn request(&self, who: As<'_>, path: &str) -> Command {
         let mut command = Command::new("curl");
         command.args(["-sSN", "--max-time", "100", "--cacert"]).arg(self.file("ca.pem"));
@@ -77,7 +77,7 @@ impl Curl {
         (status.parse().unwrap(), body.to_owned())
     }
 
-    /// What the administrator gets, parsed.
+    /// The administrator's answer to `GET path`, parsed.
     #[track_caller]
     pub(crate) fn json(&self, path: &str) -> Value {
         let (status, body) = self.get(As::Admin, path);
@@ -85,7 +85,7 @@ impl Curl {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// `GET path` of a stream: its lines come as they are sent.
+    /// `GET path` of a stream, whose lines are available as they are sent.
     pub(crate) fn stream(&self, path: &str) -> Process {
         Process::start(&mut self.request(As::Admin, path))
     }

@@ -1,4 +1,4 @@
-//! The stock kubectl, run at the root of the workspace so that commands read as a user types them.
+//! The stock kubectl, run at the root of the workspace so that tests have commands as users type them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,11 +12,11 @@ use crate::support::{missing, on_path, root};
 pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
-    /// kubectl caches discovery below it; each test has its own.
+    /// The directory of kubectl's discovery cache; each test has its own.
     home: TempDir,
 }
 
-/// The kubectl to drive, or a word that there is none.
+/// The kubectl to use; `None`, with a message, if this machine has none.
 pub(crate) fn program() -> Option<PathBuf> {
     let named = ["KUBECTL", "KUBECTL_1_35"].into_iter().find_map(std::env::var_os).map(PathBuf::from);
     let found = named.or_else(|| on_path("kubectl"));
@@ -49,7 +49,7 @@ impl Kubectl {
         command
     }
 
-    /// Runs it, expects success, and returns what it printed.
+    /// Runs it, expects success, and returns its standard output.
     #[track_caller]
     pub(crate) fn ok(&self, words: &str) -> String {
         let ended = self.run(words);
@@ -57,7 +57,7 @@ impl Kubectl {
         ended.stdout
     }
 
-    /// Runs it, expects failure, and returns what it complained of.
+    /// Runs it, expects failure, and returns its standard error.
     #[track_caller]
     pub(crate) fn fails(&self, words: &str) -> String {
         let ended = self.run(words);
@@ -78,7 +78,7 @@ impl Kubectl {
         self.run(&format!("{words} -f {file}"))
     }
 
-    /// The path of a file with `manifest`; the next one takes its place.
+    /// The path of a file with `manifest`; the next call replaces it.
     pub(crate) fn manifest(&self, manifest: &str) -> String {
         let file = self.home.path().join("manifest.yaml");
         std::fs::write(&file, manifest).unwrap();

@@ -1,4 +1,4 @@
-//! A real OpenStack Neutron on loopback, without authentication, and what a look into it shows.
+//! A real OpenStack Neutron on loopback, without authentication, and direct reads of its state.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::process::Process;
 use crate::support::{missing, on_path, root};
 
-/// One Neutron for the tests that run at the same time; it goes with the last of them.
+/// One Neutron for concurrent tests; it ends with the last of them.
 static SHARED: Mutex<Weak<Neutron>> = Mutex::new(Weak::new());
 
 pub(crate) struct Neutron {
@@ -24,7 +24,8 @@ struct Watchdog {
 }
 
 impl Neutron {
-    /// A Neutron that other tests use too, or a word that there is none: look at it by id or by cidr.
+    /// A Neutron that other tests use too, so that reads must select by id or by cidr; `None`, with a message, if this
+    /// machine has none.
     pub(crate) fn shared() -> Option<Arc<Neutron>> {
         let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(running) = shared.upgrade() {
@@ -35,12 +36,12 @@ impl Neutron {
         Some(started)
     }
 
-    /// A Neutron of the test's own, or a word that there is none.
+    /// A Neutron for this test alone; `None`, with a message, if this machine has none.
     pub(crate) fn start() -> Option<Neutron> {
         Neutron::start_with(&[])
     }
 
-    /// As [`Neutron::start`], with variables for the script that starts it.
+    /// Like [`Neutron::start`], with variables for the script that starts it.
     pub(crate) fn start_with(variables: &[(&str, &str)]) -> Option<Neutron> {
         let installed =
             std::env::var_os("NEUTRON_VENV").is_some_and(|venv| PathBuf::from(venv).join(".ready").is_file());
@@ -51,7 +52,7 @@ impl Neutron {
         let directory = tempfile::Builder::new().prefix("steersman-neutron-").tempdir().unwrap().keep();
         let watchdog = Watchdog::start(&directory);
         let mut command = Command::new("bash");
-        // Routers, which no test has, cost each request a tenth of its time.
+        // Routers, which no test uses, would take a tenth of each request's time.
         command.env("NEUTRON_SERVICE_PLUGINS", "");
         command.arg(script()).arg(&directory).arg("noauth").envs(variables.iter().copied());
         let ended = Process::start(&mut command).end();
@@ -60,7 +61,7 @@ impl Neutron {
         Some(Neutron { url, _watchdog: watchdog })
     }
 
-    /// What `GET path` answers, or nothing if that is 404.
+    /// The answer to `GET path`; `None` if it is 404.
     #[track_caller]
     fn get(&self, path: &str) -> Option<Value> {
         let mut command = Command::new("curl");
@@ -74,13 +75,13 @@ impl Neutron {
         }
     }
 
-    /// `PUT path` with a body, of something that may be gone.
+    /// `PUT path` with a body; the object may be gone.
     #[track_caller]
     pub(crate) fn put(&self, path: &str, body: &Value) {
         self.send("PUT", path, Some(body));
     }
 
-    /// `DELETE path`, of something that may be gone.
+    /// `DELETE path`; the object may be gone.
     #[track_caller]
     pub(crate) fn delete(&self, path: &str) {
         self.send("DELETE", path, None);
@@ -105,12 +106,12 @@ impl Neutron {
         Some(self.get(&format!("/v2.0/subnets/{id}"))?["subnet"].take())
     }
 
-    /// Every network there is.
+    /// All networks.
     pub(crate) fn networks(&self) -> Vec<Value> {
         self.list("networks")
     }
 
-    /// Every subnet there is.
+    /// All subnets.
     pub(crate) fn subnets(&self) -> Vec<Value> {
         self.list("subnets")
     }
@@ -120,7 +121,7 @@ impl Neutron {
         serde_json::from_value(answer[kind].take()).unwrap()
     }
 
-    /// The flags that make `steersman` use it.
+    /// The flags with which `steersman` uses it.
     pub(crate) fn flags(&self) -> [&str; 4] {
         ["--neutron-url", &self.url, "--neutron-auth", "none"]
     }
@@ -139,7 +140,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Of a group of its own: an interrupt at the terminal is not for it.
+            // In a separate process group, so that an interrupt at the terminal does not reach it.
             .process_group(0)
             .spawn()
             .unwrap();

@@ -1,4 +1,4 @@
-//! A running `steersman`, with data in a directory of the test's own.
+//! A running `steersman`, with its data in a directory of the test.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::support::process::{Ended, Process};
 /// A `steersman up` or `steersman server` that is ready.
 pub(crate) struct Plane {
     pub(crate) process: Process,
-    /// The line that said ready.
+    /// The line of output that reported readiness.
     pub(crate) ready: Value,
 }
 
-/// `steersman`, in a shell that has limited the size of files to so many KiB.
+/// `steersman` in a shell that limits the size of files to this many KiB.
 fn limited(home: &Path, file_kib_max: u64) -> Command {
     let mut command = apart(Command::new("bash"), home);
     command.arg("-c").arg(format!("ulimit -f {file_kib_max} && exec \"$0\" \"$@\""));
@@ -23,12 +23,12 @@ fn limited(home: &Path, file_kib_max: u64) -> Command {
     command
 }
 
-/// `steersman`, without the cloud, the cluster and the home of whoever runs the tests.
+/// `steersman` without the cloud, the cluster and the home of the user who runs the tests.
 pub(crate) fn steersman(home: &Path) -> Command {
     apart(Command::new(env!("CARGO_BIN_EXE_steersman")), home)
 }
 
-/// Keeps a command apart from whoever runs the tests.
+/// Isolates a command from the user who runs the tests.
 fn apart(mut command: Command, home: &Path) -> Command {
     command.current_dir(home).env("HOME", home).env_remove("KUBECONFIG").env_remove("XDG_CONFIG_HOME");
     for (name, _) in std::env::vars_os() {
@@ -59,7 +59,7 @@ impl Plane {
         Plane::start(home, "server", extra)
     }
 
-    /// As [`Plane::server`], at an address that one before it had.
+    /// Like [`Plane::server`], at the address of an earlier one.
     #[track_caller]
     pub(crate) fn server_at(home: &Path, listen: &str, extra: &[&str]) -> Plane {
         Plane::start_at(home, "server", listen, extra)
@@ -70,7 +70,7 @@ impl Plane {
         Plane::start_at(home, role, "127.0.0.1:0", extra)
     }
 
-    /// As [`Plane::server`], with files of no more than so many KiB.
+    /// Like [`Plane::server`], with files of at most this many KiB.
     #[track_caller]
     pub(crate) fn server_limited(home: &Path, file_kib_max: u64) -> Plane {
         Plane::start_as(limited(home, file_kib_max), home, "server", "127.0.0.1:0", &[])
@@ -102,7 +102,7 @@ impl Plane {
         self.ready["listen"].as_str().expect("the ready line names the address")
     }
 
-    /// Ends it as an init system would, and expects that it agrees.
+    /// Ends it like an init system, and expects success.
     #[track_caller]
     pub(crate) fn stop(self) {
         self.process.signal("TERM");
@@ -110,7 +110,7 @@ impl Plane {
         assert_eq!(ended.status.code(), Some(0), "after SIGTERM: {ended:#?}");
     }
 
-    /// Ends it as a power cut would.
+    /// Ends it like a power cut.
     #[track_caller]
     pub(crate) fn kill(self) {
         self.process.signal("KILL");

@@ -1,4 +1,4 @@
-//! One started program: its lines as they come, its signals, its end; killed when dropped.
+//! A started program: its lines as they are printed, its signals, its end; killed when dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use crate::support::PATIENCE;
 
-/// Lines that nobody has read yet; past it the program waits.
+/// The most lines that are not read yet; beyond it the program waits.
 const UNREAD_LINES_MAX: usize = 4096;
 
 pub(crate) struct Process {
@@ -19,7 +19,7 @@ pub(crate) struct Process {
     stderr: Option<JoinHandle<String>>,
 }
 
-/// How a program ended and what it said.
+/// The exit status and the output of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -51,7 +51,7 @@ impl Process {
         Process { name, id, lines, exit, ended: None, stderr: Some(stderr) }
     }
 
-    /// The next line of standard output; nothing once that is closed.
+    /// The next line of standard output; `None` when that is closed.
     #[track_caller]
     pub(crate) fn line(&mut self) -> Option<String> {
         match self.lines.recv_timeout(PATIENCE) {
@@ -61,7 +61,7 @@ impl Process {
         }
     }
 
-    /// Its number, by which the kernel knows it.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.id.parse().unwrap()
     }
@@ -76,7 +76,7 @@ impl Process {
     /// Waits for its end.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
-        // Read first: a program whose lines nobody takes waits, and does not end.
+        // Read first: a program whose lines are not read waits, and does not end.
         let mut stdout = Vec::new();
         while let Some(line) = self.line() {
             stdout.push(line);
@@ -105,7 +105,7 @@ impl Drop for Process {
             let _ = Command::new("kill").arg("-KILL").arg(&self.id).status();
             let _ = self.exit.recv_timeout(PATIENCE);
         }
-        // What a test's process said is worth reading when the test failed.
+        // If the test has failed, the process's standard error is printed.
         if std::thread::panicking()
             && let Some(stderr) = self.stderr.take()
         {

@@ -1,11 +1,11 @@
-//! A relay before a server on loopback: counts requests, and takes the server away.
+//! A relay in front of a server on loopback: counts requests, and makes the server unavailable.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What ends the first line of a request, and stands nowhere else in one: targets are escaped.
+/// The end of a request line; it occurs nowhere else in a request, because targets are escaped.
 const REQUEST_LINE_END: &[u8] = b" HTTP/1.1\r\n";
 
 pub(crate) struct Proxy {
@@ -17,12 +17,12 @@ pub(crate) struct Proxy {
 struct State {
     n_requests: AtomicU64,
     is_away: AtomicBool,
-    /// Both ends of connections, to be broken.
+    /// Both ends of the connections, so that they can be broken.
     open: Mutex<Vec<TcpStream>>,
 }
 
 impl Proxy {
-    /// Before the server with this URL. Its threads end with the process.
+    /// Starts a relay in front of the server with this URL. Its threads end with the process.
     pub(crate) fn start(target: &str) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -46,7 +46,7 @@ impl Proxy {
         Proxy { url, state }
     }
 
-    /// Breaks every connection, and closes new ones, or lets them through again.
+    /// Breaks every connection and closes new ones, or lets them through again.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.state.is_away.store(is_away, Ordering::SeqCst);
         for end in self.state.open.lock().unwrap().drain(..) {
@@ -70,7 +70,7 @@ fn relay(mut from: TcpStream, mut to: TcpStream, counter: Option<&AtomicU64>) {
             tail.extend_from_slice(&buffer[..length]);
             let n_lines = tail.windows(REQUEST_LINE_END.len()).filter(|window| *window == REQUEST_LINE_END).count();
             counter.fetch_add(n_lines as u64, Ordering::SeqCst);
-            // An end that is cut by the buffer is whole with the next.
+            // An occurrence that the buffer splits is found with the next read.
             tail.drain(..tail.len().saturating_sub(REQUEST_LINE_END.len() - 1));
         }
     }

@@ -1,4 +1,4 @@
-//! When a CronJob starts a Job, and what is said about it.
+//! When a CronJob starts a Job, and the Events about it.
 
 use super::*;
 use crate::cron_job::schedule;
@@ -13,7 +13,7 @@ fn cron_job(schedule: &str, spec: Value) -> CronJob {
     serde_json::from_value(object).unwrap()
 }
 
-/// What is decided: the reasons of what is said, the minute for which a Job is started, and the wait in seconds.
+/// Checks the reasons of the Events, the scheduled time of the started Job, and the wait in seconds.
 #[track_caller]
 fn check(cron_job: &CronJob, status: Value, now: &str, want: (&[&str], Option<&str>, Option<f64>)) {
     let status: CronJobStatus = serde_json::from_value(status).unwrap();
@@ -56,7 +56,7 @@ fn more_than_a_hundred_missed_times_are_warned_of_and_the_last_counts() {
 #[test]
 fn a_time_before_the_deadline_is_missed() {
     let daily = cron_job("@daily", json!({"startingDeadlineSeconds": 10}));
-    // Without one, midnight would count all day.
+    // Without a deadline, midnight would count all day.
     check(&daily, json!({}), "2026-01-02T08:00:00Z", (&[], None, Some(57600.1)));
     let absurd = cron_job("@daily", json!({"startingDeadlineSeconds": i64::MAX}));
     check(&absurd, json!({}), "2026-01-02T08:00:00Z", (&[], Some("2026-01-02T00:00:00Z"), Some(57600.1)));

@@ -1,4 +1,4 @@
-//! What is read as a schedule, and when its times come.
+//! Parsed schedules, and their times.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn schedule(text: &str, in_zone: &str) -> Schedule {
     Schedule::parse(text, zone(in_zone).unwrap()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// The times after `from`, as the clocks of the zone show them.
+/// Checks the times after `from`, in local time of the zone.
 #[track_caller]
 fn check(text: &str, in_zone: &str, from: &str, want: &[&str]) {
     let (schedule, mut time) = (schedule(text, in_zone), from.parse::<Timestamp>().unwrap());
@@ -40,7 +40,7 @@ fn one_of_two_fields_of_days_is_enough_unless_one_is_a_star() {
     // The 13th, or a Friday.
     check("0 0 13 * 5", "", "2026-03-09T00:00:00Z", &["2026-03-13T00:00:00+00:00", "2026-03-20T00:00:00+00:00"]);
     check("0 0 15 * fri", "", "2026-03-13T00:00:00Z", &["2026-03-15T00:00:00+00:00", "2026-03-20T00:00:00+00:00"]);
-    // A star with a step is none.
+    // A star with a step does not count as a star.
     check("0 0 */16 * fri", "", "2026-03-13T00:00:00Z", &["2026-03-17T00:00:00+00:00", "2026-03-20T00:00:00+00:00"]);
 }
 
@@ -89,7 +89,7 @@ fn a_day_that_begins_at_one_in_the_morning_is_found() {
     check("0 5 4 * *", "America/Sao_Paulo", "2018-11-01T12:00:00Z", &["2018-11-04T05:00:00-02:00"]);
 }
 
-/// Computed with `robfig/cron` itself.
+/// The expected times were computed with `robfig/cron` itself.
 #[test]
 fn near_changes_of_clocks_times_are_those_of_the_go_library() {
     for (in_zone, text, from, want) in [
@@ -120,7 +120,8 @@ fn a_zone_in_the_schedule_goes_before_the_other() {
     check("CRON_TZ=Asia/Tokyo @daily", "", "2026-01-01T00:00:00Z", &["2026-01-01T15:00:00+00:00"]);
 }
 
-/// The gap of half an hour ends within an hour that the schedule does not name: `robfig/cron` goes on through its minutes.
+/// The gap of half an hour ends within an hour that the schedule does not name: `robfig/cron` goes on through its
+/// minutes.
 #[test]
 fn after_a_gap_of_half_an_hour_the_minute_counts_alone() {
     let times = ["2015-10-04T01:30:00+10:30", "2015-10-04T02:30:00+11:00", "2015-10-11T01:30:00+11:00"];
@@ -160,7 +161,7 @@ fn what_is_no_schedule_is_refused_with_the_reason() {
     }
 }
 
-/// A field of a schedule, and the numbers that it stands for.
+/// A field of a schedule with numbers in this range.
 fn field(least: u32, most: u32) -> impl Strategy<Value = String> {
     let number = move || least..=most;
     let part = prop_oneof![
@@ -211,7 +212,7 @@ proptest! {
         }
     }
 
-    /// With clocks that are put forward and back, in zones where that happens at different hours.
+    /// In zones whose clocks change, at different hours.
     #[test]
     fn in_any_zone_times_go_forward_and_fit(
         text in any_schedule(),

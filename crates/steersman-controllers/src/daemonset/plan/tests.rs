@@ -1,4 +1,4 @@
-//! Plans of DaemonSets: single states, and random lives of Nodes and Pods.
+//! Plans of DaemonSets: single states, and random histories of Nodes and Pods.
 
 use crate::daemonset::placement::Site;
 use crate::daemonset::plan::{Change, View, manage, roll, status};
@@ -39,7 +39,7 @@ fn with_surge() -> DaemonSet {
     set(json!({"maxUnavailable": 0, "maxSurge": 1}))
 }
 
-/// A Node: `run`, `stay` or `leave`, as what the set makes of it.
+/// A Node with this verdict: `run`, `stay` or `leave`.
 fn site(name: &str, verdict: &str) -> Arc<Site> {
     let labels = if verdict == "leave" { json!({}) } else { json!({"on": "yes"}) };
     let taints = if verdict == "stay" { json!([{"key": "x", "effect": "NoSchedule"}]) } else { json!([]) };
@@ -47,7 +47,7 @@ fn site(name: &str, verdict: &str) -> Arc<Site> {
     Arc::new(Site::of(&serde_json::from_value(node).unwrap()))
 }
 
-/// A Pod for a Node: `ready`, `waiting`, `failed` or `succeeded`, perhaps `going`, perhaps not `unbound`.
+/// A Pod for a Node: `ready`, `waiting`, `failed` or `succeeded`, optionally with `going` and `unbound`.
 fn pod(set: &DaemonSet, name: &str, node: &str, hash: &str, state: &str) -> Arc<Pod> {
     let mut pod = pod_for(set, hash, node).unwrap();
     pod.metadata.name = Some(name.to_owned());
@@ -80,7 +80,7 @@ fn said(change: &Change) -> Vec<String> {
     created.chain(deleted).collect()
 }
 
-/// Nodes and Pods in words: `a run`, and `x on a of new ready`.
+/// Checks the plan for Nodes and Pods in words: `a run`, and `x on a of new ready`.
 #[track_caller]
 fn check(set: &DaemonSet, nodes: &[&str], pods: &[&str], expected: &[&str]) {
     let sites: Vec<_> =
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// The Nodes that should have a Pod and have none that is ready and stays.
+    /// The number of Nodes that should have a Pod and have no ready one that stays.
     fn n_without(&self) -> usize {
         let is_served = |node: &String| {
             self.pods.values().any(|life| &life.node == node && life.state == "ready" && !life.is_going)

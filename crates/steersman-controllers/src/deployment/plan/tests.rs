@@ -1,4 +1,4 @@
-//! Plans of single states, and of whole rollouts in a world of a few lines, in which anything may happen at any time.
+//! Plans for single states, and for whole rollouts in a small simulated world with random events.
 
 use super::*;
 use crate::deployment::revision::TEMPLATE_HASH;
@@ -19,7 +19,7 @@ struct World {
 #[derive(Debug)]
 struct Owner {
     set: ReplicaSet,
-    /// Whether each of its Pods is ready.
+    /// The readiness of each of its Pods.
     pods: Vec<bool>,
 }
 
@@ -61,7 +61,7 @@ impl World {
         })
     }
 
-    /// Carries a plan out. Whether there was anything to do.
+    /// Executes a plan. Returns whether there was anything to do.
     fn work_at_deployment(&mut self) -> bool {
         let plan = self.plan();
         let is_idle = plan.sets.is_empty() && matches!(plan.deployment, DeploymentWrite::Nothing);
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Marks one Pod of all.
+    /// Sets the readiness of one Pod.
     fn mark(&mut self, which: usize, is_ready: bool) {
         let mut pods: Vec<&mut bool> = self.sets.iter_mut().flat_map(|owner| &mut owner.pods).collect();
         if !pods.is_empty() {
@@ -147,7 +147,7 @@ impl World {
         bounds::total(self.sets.iter().map(|owner| &owner.set))
     }
 
-    /// Everything works, and every Pod becomes ready, until nothing is left to do.
+    /// Runs all controllers, with every Pod becoming ready, until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..1_000 {
             let mut is_idle = !self.work_at_deployment();
@@ -180,12 +180,12 @@ impl World {
 }
 
 impl Owner {
-    /// What the loop of ReplicaSets does: Pods are made and deleted, and the status says what was there before. Whether there was
-    /// anything to do.
+    /// Acts as the ReplicaSet controller: creates and deletes Pods, and writes a status of the state before. Returns
+    /// whether there was anything to do.
     fn work(&mut self) -> bool {
         let (n_pods, n_ready) = (self.pods.len(), self.pods.iter().filter(|is_ready| **is_ready).count());
         let wanted = usize::try_from(bounds::size(&self.set)).unwrap_or(0);
-        // Those that are not ready go first.
+        // Pods that are not ready are deleted first.
         self.pods.sort_unstable_by_key(|is_ready| !is_ready);
         self.pods.resize(wanted, false);
         let count = |n: usize| i32::try_from(n).ok();
@@ -207,7 +207,7 @@ fn rolling(surge: Value, unavailable: Value) -> Value {
     json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
 }
 
-/// A Deployment of three that has come to rest.
+/// A Deployment with a completed rollout.
 fn settled(replicas: i32, strategy: Value) -> World {
     let mut world = World::new(replicas, strategy);
     world.settle();
@@ -247,11 +247,11 @@ fn an_update_goes_one_by_one_where_one_may_be_added_and_none_be_missing() {
     let steps: Vec<&str> =
         world.events.iter().filter_map(|text| text.split_once(" from ").map(|(_, step)| step)).collect();
     assert_eq!(steps, ["0 to 1", "3 to 2", "1 to 2", "2 to 1", "2 to 3", "1 to 0"]);
-    // A third one, and the first is over the limit.
+    // With a third template, the first set is over the history limit.
     world.happen(Happening::SetTemplate(2));
     world.settle();
     assert_eq!(world.sizes(), [(Some(2), 0, 0), (Some(3), 3, 3)]);
-    // Back to the second, which remembers.
+    // The second template again: its set is reused.
     world.happen(Happening::SetTemplate(1));
     world.settle();
     assert_eq!(world.sizes(), [(Some(3), 0, 0), (Some(4), 3, 3)]);
@@ -372,7 +372,7 @@ fn fraction() -> impl Strategy_<Value = Value> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order, an update never makes more Pods than it may, and never takes one that has to stay.
+    /// With events in any order, an update never exceeds its surge, and never deletes a Pod that has to stay available.
     #[test]
     fn an_update_keeps_within_its_bounds_and_ends(
         replicas in 0..12_i32,
@@ -395,7 +395,7 @@ proptest! {
         prop_assert_eq!(world.reason(), Some("NewReplicaSetAvailable"));
     }
 
-    /// Scaled and broken at any time, it comes to what is wanted in the end.
+    /// A Deployment that is scaled and whose Pods fail at any time reaches the desired state in the end.
     #[test]
     fn whatever_happens_it_comes_to_what_is_wanted(
         recreates in any::<bool>(),

@@ -1,4 +1,4 @@
-//! What the status of a budget says of given Pods.
+//! The status of a budget for given Pods.
 
 use super::*;
 use serde_json::{Value, json};

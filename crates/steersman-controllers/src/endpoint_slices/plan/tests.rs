@@ -1,4 +1,4 @@
-//! Which slices are written for given Pods, and that few are.
+//! The slices that are written for given Pods, and how few writes are needed.
 
 use super::*;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn nodes() -> Nodes {
     Nodes::from_iter([("n".to_owned(), Some("east".to_owned()))])
 }
 
-/// The changes of one pass, and the slices after it.
+/// The changes of one pass, and the resulting slices.
 fn pass(
     service: &Service,
     pods: &[Arc<Pod>],

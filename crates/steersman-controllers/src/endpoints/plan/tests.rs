@@ -1,4 +1,4 @@
-//! Which subsets are written for given Pods.
+//! The subsets that are written for given Pods.
 
 use super::*;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn addresses_with_the_same_ports_are_together_ready_or_not() {
         format!("{} | {} | {}", ips(&subset.addresses), ips(&subset.not_ready_addresses), ports.join(" "))
     };
     let subsets: Vec<_> = made.subsets.iter().flatten().map(brief).collect();
-    // The third has both ports, but the first port is offered by all three.
+    // The third Pod has both ports, but all three have the first port.
     assert!(subsets.contains(&"10.1.0.1 10.1.0.3 | 10.1.0.2 | 8080".to_owned()), "{subsets:?}");
     assert!(subsets.contains(&"10.1.0.3 |  | 9000".to_owned()), "{subsets:?}");
     let labels = json!({"tier": "front", "endpoints.kubernetes.io/managed-by": "endpoint-controller"});

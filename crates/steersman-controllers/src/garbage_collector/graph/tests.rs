@@ -1,4 +1,4 @@
-//! The graph, told of events.
+//! Tests of the graph with given events.
 
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -23,7 +23,7 @@ fn reference(owner: &str, is_blocking: bool) -> OwnerReference {
     }
 }
 
-/// An object of this name and uid in a namespace.
+/// An object with this name, which is also its uid, in a namespace.
 fn object(namespace: &str, name: &str, owners: &[OwnerReference]) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
@@ -250,7 +250,7 @@ fn owners_that_only_users_know_leave_nothing_behind_when_their_dependents_are_go
             scene.graph.is_absent(&assumed);
         }
         scene.graph.gone(&kind, &dependent);
-        // A worker may come to it only after it is gone.
+        // A worker may process it only after it is gone.
         scene.graph.wait_until_served(&uid);
         assert_eq!((scene.graph.nodes.len(), scene.graph.unserved.len()), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! How many replicas given metrics ask for.
+//! The number of replicas for given metrics.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn now() -> Timestamp {
     "2026-01-01T10:00:00Z".parse().unwrap()
 }
 
-/// Running and ready for an hour, requesting a whole processor.
+/// A Pod that has been running and ready for an hour, and requests a whole processor.
 fn pod(n: usize) -> Arc<Pod> {
     pod_with(n, "Running", "True", "2026-01-01T09:00:00Z")
 }

@@ -1,4 +1,4 @@
-//! How Pods that have finished come to be counted in the status, and how the Job comes to its end.
+//! Counts finished Pods in the status, and finishes the Job.
 
 use crate::job::index;
 use crate::job::intervals::Intervals;
@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::HashSet;
 use std::sync::Arc;
 impl Pass<'_> {
-    /// Lists in the status the Pods that have finished, and counts those listed before that have been released since. Returns the
-    /// Pods to release when the status is written.
+    /// Lists finished Pods in the status, and counts those listed before that have been released since. Returns the
+    /// Pods to release after the status is written.
     pub(crate) fn account(&mut self) -> Vec<Arc<Pod>> {
         self.count_released(|pass, pod| pass.is_held(pod));
         let mut uncounted = self.uncounted();
@@ -29,7 +29,7 @@ impl Pass<'_> {
             let uid = uid(pod);
             if pods::phase(pod) == "Succeeded" && !has_listed_failure.contains(uid) {
                 if let Some(completions) = self.indexed() {
-                    // The index itself is enough not to count it again.
+                    // The list of indexes is enough to prevent counting it again.
                     let is_new = |at: &i32| !self.succeeded_before.has(*at);
                     n_listed += usize::from(index::within(pod, completions).filter(is_new).is_some());
                 } else if !listed.contains(uid) {
@@ -45,7 +45,7 @@ impl Pass<'_> {
                 n_listed += 1;
             }
             if n_listed >= UNCOUNTED_MAX {
-                // The rest follows when these are counted.
+                // Further Pods follow when these are counted.
                 is_full = true;
                 break;
             }
@@ -61,8 +61,8 @@ impl Pass<'_> {
         release
     }
 
-    /// How many indexes have succeeded, as it can be written: the server lets the number become smaller only while there are as many Pods at
-    /// once as completions. Somebody may change one of the two before a Job that became smaller is looked at.
+    /// The number of succeeded indexes that may be written: the server lets the number decrease only while parallelism
+    /// equals completions. Somebody may change one of the two before a Job that was made smaller is reconciled.
     fn n_succeeded_indexes(&self) -> i32 {
         let total = self.succeeded_indexes.total();
         let is_elastic = self.spec.completions == self.spec.parallelism;
@@ -73,7 +73,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the finalizer may be taken from a Pod.
+    /// Whether a Pod may lose its finalizer.
     fn may_release(&self, pod: &Pod, has_failed: bool) -> bool {
         if self.is_deleting() || self.finish.is_some() || pods::phase(pod) == "Succeeded" {
             return true;
@@ -85,12 +85,12 @@ impl Pass<'_> {
         has_failed && !is_kept()
     }
 
-    /// Whether the Job fails, so that every Pod that has not finished counts as failed.
+    /// Whether the Job fails, so that every unfinished Pod counts as failed.
     fn fails(&self) -> bool {
         matches!(self.finish, Some(Finish { stage: Stage::Failed | Stage::FailureTarget, .. }))
     }
 
-    /// Says in the status how the Job will end. It has ended when all Pods are counted.
+    /// Sets the condition that announces how the Job will finish. The Job has finished when all Pods are counted.
     fn announce(&mut self) {
         let Some(finish) = self.finish.clone() else { return };
         let (type_, end) = match finish.stage {
@@ -104,8 +104,8 @@ impl Pass<'_> {
         self.finish = Some(Finish { stage: end, ..finish });
     }
 
-    /// Counts the Pods that are listed in the status and have been released; `is_released` knows of those of this pass. Returns how
-    /// the Job has finished, if it has.
+    /// Counts the Pods that are listed in the status and have been released, in this pass according to `is_released` or
+    /// before. Returns how the Job has finished, if it has.
     pub(crate) fn settle(&mut self, is_released: impl Fn(&Pod) -> bool) -> Option<Finish> {
         self.count_released(|pass, pod| pass.is_held(pod) && !is_released(pod));
         let uncounted = self.uncounted();
@@ -116,7 +116,7 @@ impl Pass<'_> {
             Stage::Failed | Stage::FailureTarget => "Failed",
         };
         self.set_condition(type_, "True", &finish.reason, &finish.message);
-        // A Job that was suspended has not begun, and no Job may end before it has.
+        // A suspended Job has no start time, and a Job may not finish without one.
         let began = self.status.start_time.get_or_insert(Time(self.now)).0;
         if type_ == "Complete" {
             self.status.completion_time = Some(Time(self.now.max(began)));
@@ -146,7 +146,7 @@ impl Pass<'_> {
         self.status.uncounted_terminated_pods = Some(uncounted);
     }
 
-    /// Writes a condition, unless it says so already. One that is not there is not false either.
+    /// Sets a condition, unless it is set already. An absent condition counts as false.
     pub(super) fn set_condition(&mut self, type_: &str, status: &str, reason: &str, message: &str) -> bool {
         let condition = JobCondition {
             last_probe_time: Some(Time(self.now)),

@@ -1,4 +1,4 @@
-//! Which Pods a pass creates and deletes, and what that means for its counts.
+//! The Pods that a pass creates and deletes, and the effect on its counts.
 
 use crate::job::pass::{CHANGES_MAX, Done, Finish, Order, Pass, Stage, Suspension, Todo, is_ending, positive, to_i32};
 use crate::job::policy::Failure;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::sync::Arc;
 impl Pass<'_> {
-    /// What is to be done with Pods.
+    /// The action due for Pods.
     pub(crate) fn todo(&mut self) -> Todo {
         if self.finish.is_some() {
             return Todo::End(self.active.clone());
@@ -33,11 +33,11 @@ impl Pass<'_> {
         }
     }
 
-    /// How many Pods should run.
+    /// The desired number of running Pods.
     fn n_wanted(&self) -> i32 {
         let parallelism = self.spec.parallelism.unwrap_or(1);
         match self.spec.completions {
-            // The first success decides, and those that run may go on.
+            // The first success decides; running Pods may go on.
             None if self.counts.succeeded > 0 => self.counts.active,
             None => parallelism,
             Some(completions) => completions.saturating_sub(self.counts.succeeded).min(parallelism).max(0),
@@ -92,7 +92,7 @@ impl Pass<'_> {
         taken.first_missing(n, completions)
     }
 
-    /// How often an index has failed, with its last Pod.
+    /// How often an index has failed, given its last Pod: counted and ignored failures.
     fn n_failures(&self, last: Option<&Arc<Pod>>) -> (i32, i32) {
         let Some(last) = last else { return (0, 0) };
         let (counted, ignored) = (index::n_failures(last), index::n_ignored_failures(last));
@@ -102,7 +102,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Hears what became of what was to do. Only then it is known whether the Job is complete.
+    /// Takes the outcome of the action. Only then is it known whether the Job is complete.
     pub(crate) fn done(&mut self, done: Done) {
         let n_deleted = to_i32(done.n_deleted);
         self.counts.active = self.counts.active.saturating_sub(n_deleted).saturating_add(to_i32(done.n_created));
@@ -110,7 +110,7 @@ impl Pass<'_> {
         self.counts.terminating = self.counts.terminating.saturating_add(n_deleted);
         if self.finish.is_some() {
             if done.n_deleted != self.active.len() {
-                // The rest has to be deleted before the Job may be said to end.
+                // The other Pods have to be deleted before the Job may finish.
                 self.finish = None;
             }
         } else {

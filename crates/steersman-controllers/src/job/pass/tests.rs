@@ -1,4 +1,4 @@
-//! What a pass decides, and that over any history every Pod is counted exactly once.
+//! Decisions of a pass, and a property: over any history every Pod is counted exactly once.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn job(spec: Value, status: Value) -> Job {
     serde_json::from_value(json!({"metadata": metadata, "spec": whole, "status": status})).unwrap()
 }
 
-/// `phase` may be followed by a completion index, and by `-` if the Pod is being deleted.
+/// A Pod. `phase` may be followed by a completion index, and by `-` if the Pod is being deleted.
 fn pod(name: &str, phase: &str) -> Arc<Pod> {
     let (phase, is_deleted) = phase.strip_suffix('-').map_or((phase, false), |phase| (phase, true));
     let (phase, index) = phase.split_once(' ').unwrap_or((phase, ""));
@@ -32,7 +32,7 @@ fn pod(name: &str, phase: &str) -> Arc<Pod> {
     Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap())
 }
 
-/// The whole of a pass in which everything succeeds, at a time that is long after the last failure.
+/// The result of a pass in which everything succeeds, long after the last failure.
 struct Outcome {
     todo: Todo,
     status: JobStatus,
@@ -102,7 +102,7 @@ fn a_job_that_ends_while_it_is_suspended_has_begun() {
     let job = job(json!({"suspend": true}), json!({"conditions": suspended}));
     let outcome = run(&job, &[pod("a", "Succeeded"), pod("b", "Succeeded")], 99);
     assert_eq!(outcome.finish.map(|finish| finish.stage), Some(Stage::Complete));
-    // The server takes no Job that has ended and has not begun.
+    // The server rejects a Job that has ended without a start time.
     assert_eq!(outcome.status.start_time, Some(Time(time(99))));
 }
 
@@ -115,11 +115,11 @@ fn a_job_ends_whatever_somebody_has_written_into_its_status() {
         (conditions(&outcome.status)[2].as_str(), outcome.status.start_time),
         ("Failed=True Mine", Some(Time(time(99))))
     );
-    // It begins later than it ends.
+    // The start time is after the end.
     let done = [pod("a", "Succeeded"), pod("b", "Succeeded")];
     let outcome = run(&job(json!({}), json!({"startTime": time(500).to_string()})), &done, 99);
     assert_eq!(outcome.status.completion_time, Some(Time(time(500))));
-    // The condition is there twice.
+    // The list has the condition twice.
     let other = json!({"type": "FailureTarget", "status": "False"});
     let outcome = run(&job(json!({}), json!({"conditions": [other, fails]})), &done, 99);
     assert_eq!(outcome.finish.map(|finish| finish.stage), Some(Stage::Failed));
@@ -148,7 +148,7 @@ fn more_failures_than_the_limit_end_the_others_and_all_count() {
     let job = job(json!({"backoffLimit": 0}), json!({}));
     let outcome = run(&job, &[pod("a", "Failed"), pod("b", "Running")], 99);
     assert_eq!(outcome.todo, Todo::End(vec![pod("b", "Running")]));
-    // The last word has to wait for the one that is being deleted.
+    // The final condition has to wait for the Pod that is being deleted.
     assert_eq!(conditions(&outcome.status), ["FailureTarget=True BackoffLimitExceeded"]);
     assert_eq!((outcome.status.failed, outcome.finish), (Some(2), None));
     let job = Job { status: Some(outcome.status), ..job };
@@ -216,7 +216,7 @@ fn each_index_has_its_own_limit_of_failures() {
         run(&job(spec.clone(), json!({})), &[failed("a", 0, 0), failed("b", 1, 1), pod("c", "Running 2")], 99);
     assert_eq!(outcome.todo, Todo::Create(vec![Order { index: Some(0), n_failures: Some((1, 0)) }]));
     assert_eq!(outcome.status.failed_indexes.as_deref(), Some("1"));
-    // The Pod of index 0 is kept until the next one is there.
+    // The Pod of index 0 is kept until its replacement exists.
     assert_eq!(outcome.n_released, 1);
     let early = run(&job(spec.clone(), json!({})), &[failed("a", 0, 0)], 3);
     assert_eq!((indexes(&early.todo), early.wait), (vec![1, 2], Some(Duration::from_secs(7))));
@@ -236,7 +236,7 @@ fn each_index_has_its_own_limit_of_failures() {
 fn an_index_that_has_failed_or_succeeded_stays_that() {
     let spec = json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 0, "backoffLimit": i32::MAX});
     let written = |status: &JobStatus| (status.completed_indexes.clone(), status.failed_indexes.clone());
-    // The Pod was being deleted when the index was given up, and its finalizer was not taken then.
+    // The Pod was being deleted when the index was given up, and still had its finalizer.
     let listed = json!({"failedIndexes": "0", "uncountedTerminatedPods": {"failed": ["a"]}});
     let outcome = run(&job(spec.clone(), listed), &[pod("a", "Succeeded 0-"), pod("b", "Running 1")], 99);
     assert_eq!(written(&outcome.status), (None, Some("0".to_owned())));
@@ -287,20 +287,20 @@ fn at_most_500_pods_are_listed_at_a_time() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The caches show everything.
+    /// The caches catch up completely.
     Deliver,
     /// Somebody deletes a Pod.
     Delete(usize),
-    /// A Pod comes to its end.
+    /// A Pod finishes.
     End(usize, &'static str),
     Parallelism(i32),
-    /// So many completions, all at once.
+    /// Sets completions and parallelism to this number.
     Size(i32),
     Sync(Cut),
     Suspend(bool),
 }
 
-/// Where a pass stops, and whether the process with it.
+/// Where a pass is interrupted, and whether the process crashes there.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     n_done: usize,
@@ -311,7 +311,7 @@ struct Cut {
 
 const WHOLE: Cut = Cut { n_done: usize::MAX, stage: 9, n_released: usize::MAX, is_crash: false };
 
-/// The server, and what a reconciler keeps in memory.
+/// The server, and the reconciler's memory.
 struct World {
     job: Job,
     pods: Vec<Pod>,
@@ -319,10 +319,10 @@ struct World {
     now: i64,
     released: HashSet<String>,
     backoff: Backoff,
-    /// Pods as the cache shows them still.
+    /// Pods in an older state that the cache still shows.
     shown: Vec<Pod>,
     listed: BTreeSet<String>,
-    /// Whether somebody else has written the status too, so that its sums say nothing.
+    /// Whether somebody else has written the status too, so that its counts cannot be checked.
     is_written_by_users: bool,
 }
 
@@ -363,8 +363,8 @@ impl World {
             }
             Step::Parallelism(parallelism) => self.job.spec.as_mut().unwrap().parallelism = Some(parallelism),
             Step::Size(completions) => {
-                // Only together, as the server wants it, and only of an Indexed Job. How many were wanted when it was decided that they are
-                // enough is not asked afterwards.
+                // The two change together, as the server requires, and only for an Indexed Job. After the decision that
+                // the successes suffice, the desired number no longer matters.
                 let is_decided =
                     self.job.status.as_ref().is_some_and(|status| find(status, "SuccessCriteriaMet").is_some());
                 let spec = self.job.spec.as_mut().unwrap();
@@ -393,7 +393,7 @@ impl World {
         self.collect();
     }
 
-    /// What the cache shows: of Pods that were released perhaps an older state.
+    /// The Pods in the cache, which may show an older state of released ones.
     fn cached(&self) -> Vec<Arc<Pod>> {
         let is_shown = |pod: &&Pod| self.shown.iter().any(|shown| uid(shown) == uid(pod));
         let current = self.pods.iter().filter(|pod| !is_shown(pod));
@@ -456,7 +456,7 @@ impl World {
             Todo::Nothing => Done::default(),
             Todo::Remove(pods) => {
                 let n_deleted = pods.len().min(n_max);
-                // The cache is waited for before the next pass.
+                // The reconciler waits for the cache before the next pass.
                 for pod in pods.iter().take(n_max) {
                     self.pods.retain(|one| uid(one) != uid(pod));
                 }
@@ -465,7 +465,7 @@ impl World {
         }
     }
 
-    /// Writes the status, and sees to it that no Pod is listed twice and none lost from the sum.
+    /// Writes the status, and checks that no Pod is listed twice or lost from the count.
     fn write(&mut self, pass: &Pass<'_>, is_written: bool) -> bool {
         if !is_written {
             return false;
@@ -496,7 +496,7 @@ impl World {
         true
     }
 
-    /// Lets everything come to its end.
+    /// Runs passes until nothing changes any more.
     fn come_to_an_end(&mut self) {
         let spec = self.job.spec.as_mut().unwrap();
         spec.suspend = Some(false);
@@ -518,7 +518,8 @@ impl World {
     }
 }
 
-/// Why the server would not take a status: upstream's rules of `getStatusValidationOptions` on what a pass writes.
+/// Why the server would reject a status: upstream's rules of `getStatusValidationOptions` for the fields that a pass
+/// writes.
 fn refusals(job: &Job, new: &JobStatus) -> Vec<&'static str> {
     let old = job.status.clone().unwrap_or_default();
     let has = |status: &JobStatus, type_| find(status, type_).is_some_and(|condition| condition.status == "True");
@@ -597,12 +598,12 @@ fn any_spec() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Counts as a user may write them into the status: too high, and Pods listed that do not exist, or that have not come to an end.
+/// Counts that a user may write into the status: too high, and lists of Pods that do not exist or have not finished.
 fn any_counts() -> impl Strategy<Value = Value> {
     let count = || prop::sample::select(vec![0, 1, 7, i32::MAX]);
     let listed = || prop::collection::vec(prop::sample::select(vec!["p1", "p2", "nobody"]), 0..3);
     (count(), count(), listed(), listed()).prop_map(|(succeeded, failed, listed, failures)| {
-        // The server takes no Pod twice.
+        // The server rejects a Pod that is listed twice.
         let listed: BTreeSet<&str> = listed.into_iter().collect();
         let failures: BTreeSet<&str> = failures.into_iter().filter(|uid| !listed.contains(uid)).collect();
         json!({

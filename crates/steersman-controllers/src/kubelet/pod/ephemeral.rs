@@ -1,6 +1,6 @@
-//! Ephemeral containers, as `kubectl debug` adds them: each begins once its Pod runs, and goes on until the Pod ends.
+//! Ephemeral containers, which `kubectl debug` adds: each starts once its Pod runs, and runs until the Pod ends.
 //!
-//! Neither the phase of the Pod nor its readiness goes by them, and none begins again.
+//! They affect neither the phase nor the readiness of the Pod, and are never restarted.
 
 use crate::kubelet::images;
 use crate::kubelet::pod::event::PodEvent;
@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use steersman::events::EventType;
 
-/// One that has begun.
+/// A started ephemeral container.
 #[derive(Clone, Debug)]
 pub(crate) struct Ephemeral {
     name: String,
@@ -27,7 +27,7 @@ fn specs(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
 }
 
 impl PodState {
-    /// Lets those begin that have been added.
+    /// Starts the ephemeral containers that were added.
     pub(super) fn begin_ephemeral(&mut self, step: &mut Step<'_>) {
         for (name, image) in specs(step.pod) {
             if self.ephemeral.iter().any(|one| one.name == name) {
@@ -51,14 +51,14 @@ impl PodState {
         }
     }
 
-    /// Nothing runs in the Pod any more.
+    /// Ends all of them.
     pub(super) fn end_ephemeral(&mut self, now: Timestamp) {
         for one in &mut self.ephemeral {
             one.ended.get_or_insert(now);
         }
     }
 
-    /// Takes over what ran before this process.
+    /// Takes over the ephemeral containers that ran before this process started.
     pub(super) fn adopt_ephemeral(&mut self, known: &PodStatus) {
         let statuses = known.ephemeral_container_statuses.iter().flatten();
         let states = statuses.filter_map(|one| Some((&one.name, one.state.as_ref()?)));

@@ -1,22 +1,22 @@
-//! What happens to a Pod at a moment, for the Event about it.
+//! The Event about something that happens to a Pod.
 
 use jiff::Timestamp;
 use steersman::events::EventType;
 use tokio::time::Instant;
 
-/// The time, for what is waited for and for what is written.
+/// The current time: `instant` for timers, `time` for what is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) instant: Instant,
     pub(crate) time: Timestamp,
 }
 
-/// An Event to be recorded.
+/// An Event to record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct PodEvent {
     pub(crate) event_type: EventType,
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// Of a container; `None`: about the Pod.
+    /// The field of the container; `None` for the Pod as a whole.
     pub(crate) field_path: Option<String>,
 }

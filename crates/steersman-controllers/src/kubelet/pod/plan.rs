@@ -1,6 +1,7 @@
-//! What happens to a container that runs: when it is started and ready, and when it ends, if nobody asks it to.
+//! The plan of a running container: when its probes succeed, and when it ends if nobody stops it.
 //!
-//! Follows from its probes, its behavior and the time of its start alone, so that it can be made anew when the behavior changes.
+//! It depends on the probes, the behavior and the start time alone, so that it can be recomputed when the behavior
+//! changes.
 
 use crate::kubelet::behavior::{Behavior, Range};
 use crate::kubelet::container::{Cause, Role, Run, after};
@@ -12,10 +13,10 @@ use k8s_openapi::api::core::v1::Pod;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the containers of a Pod run that is there to come to an end.
+/// How long the containers run in a Pod that runs to completion.
 const RUN_TIME: Duration = Duration::from_millis(250);
 
-/// Whether the containers of a Pod are there to come to an end.
+/// Whether the containers of a Pod run to completion.
 pub(crate) fn is_to_complete(pod: &Pod) -> bool {
     let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     policy.is_some_and(|policy| policy != "Always")
@@ -27,19 +28,20 @@ pub(crate) fn is_to_complete(pod: &Pod) -> bool {
             .any(|owner| owner.kind == "Job" && owner.controller == Some(true))
 }
 
-/// A container that begins.
+/// The input of a container's plan.
 pub(crate) struct Planned<'a> {
     pub(crate) spec: &'a core::Container,
     pub(crate) role: Role,
     pub(crate) behavior: &'a Behavior,
-    /// Whether its Pod is one whose containers end by themselves.
+    /// Whether its Pod runs to completion.
     pub(crate) is_to_complete: bool,
-    /// Of the Pod, which of its containers it is, and how often that has begun again: what is picked out of ranges depends on it.
+    /// The uid of the Pod, the index of the container, and its number of restarts, which seed the picks from ranges.
     pub(crate) seed: (&'a str, usize, i32),
 }
 
 impl Planned<'_> {
-    /// What will happen to it if it began at a time, and had been running for so long at a moment.
+    /// The run of a container that began at `began` and, at the moment in `since`, had been running for the duration in
+    /// `since`.
     pub(crate) fn run(&self, began: Timestamp, since: (Instant, Duration)) -> Run {
         let Planned { spec, role, behavior, is_to_complete, seed: (uid, index, restarts) } = *self;
         let at = |wait: Duration| after(since.0, wait.saturating_sub(since.1));
@@ -53,7 +55,7 @@ impl Planned<'_> {
         });
         let ready_delay = behavior.ready_delay.map_or(Duration::ZERO, |range| picked(range, "ready"));
         let end = match (role, behavior.ends) {
-            // Those that come before the others end by themselves, and those that accompany them do not.
+            // Init containers end by themselves, and sidecars do not.
             (Role::Init, _) => Some((Duration::ZERO, 0)),
             (Role::Sidecar, _) => None,
             (Role::Main, Some(end)) => Some((picked(end.after, "end"), end.exit_code)),

@@ -1,12 +1,12 @@
-//! The ConfigMaps and Secrets without which a Pod does not begin, and what is said where one is missing.
+//! The ConfigMaps and Secrets that a Pod needs to start, and the messages when one is missing.
 //!
-//! The bundle that every Pod with a token of its account mounts is not among them: it is published by a loop that may not run.
+//! The CA bundle that every Pod with a token mounts is left out: the loop that publishes it may not run.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Published to every namespace.
+/// The ConfigMap with the CA bundle, which is published to every namespace.
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -15,10 +15,10 @@ pub(crate) enum Kind {
     Secret,
 }
 
-/// What was looked for: the keys of each, or that it is not there.
+/// The result of a lookup: the keys of each object, or `None` if it does not exist.
 pub(crate) type Found = BTreeMap<(Kind, String), Option<BTreeSet<String>>>;
 
-/// A key that is needed of an object, or the object as a whole.
+/// A reference to a key of an object, or to the object as a whole.
 struct Reference<'a> {
     kind: Kind,
     name: &'a str,
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// What the environment of a container needs.
+/// The references in the environment of a container.
 fn of_container(container: &core::Container) -> impl Iterator<Item = Reference<'_>> {
     let sources = container.env_from.iter().flatten().flat_map(|source| {
         let config = source.config_map_ref.as_ref().filter(|one| one.optional != Some(true));
@@ -59,7 +59,7 @@ fn of_container(container: &core::Container) -> impl Iterator<Item = Reference<'
     sources.chain(single)
 }
 
-/// What volumes need, with their names.
+/// The references of volumes, with the volumes' names.
 fn of_volumes(pod: &Pod) -> impl Iterator<Item = (&str, Reference<'_>)> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.flat_map(|volume| {
@@ -83,12 +83,12 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &core::Container> {
     crate::kubelet::container::all(pod).map(|(container, _)| container)
 }
 
-/// Whether a Pod refers to anything that may be missing.
+/// Whether a Pod has references that may be missing.
 pub(crate) fn has_any(pod: &Pod) -> bool {
     of_volumes(pod).next().is_some() || containers(pod).any(|container| of_container(container).next().is_some())
 }
 
-/// What to look for.
+/// The objects to look up.
 pub(crate) fn wanted(pod: &Pod) -> BTreeSet<(Kind, String)> {
     let volumes = of_volumes(pod).map(|(_, reference)| reference);
     let all = volumes.chain(containers(pod).flat_map(of_container));
@@ -106,7 +106,7 @@ pub(crate) fn unmountable(pod: &Pod, found: &Found) -> Option<String> {
     Some(format!("MountVolume.SetUp failed for volume {volume:?} : {word} {name:?} not found"))
 }
 
-/// Why a container cannot be made.
+/// Why a container cannot be created.
 pub(crate) fn problem(namespace: &str, container: &core::Container, found: &Found) -> Option<String> {
     of_container(container).find_map(|reference| {
         let Reference { kind, name, key } = reference;

@@ -1,8 +1,9 @@
-//! What the containers of a Pod have been given of their node, and how a change of it (`/resize`) comes about while they run.
+//! The resources allocated to the containers of a Pod, and their in-place resize (`/resize`).
 //!
-//! A spec says what is wanted. The node gives it if it has it, and is at it for a moment; otherwise the change is deferred until there is
-//! room. Nothing is infeasible here: that a node as a whole is too small is for admission to say. Conditions, Events and their words are those of
-//! kubernetes' `pkg/kubelet/allocation` and `pkg/kubelet/events`.
+//! A spec states the desired resources. If the node has them, it allocates them, and the resize is in progress for a
+//! moment; otherwise the resize is deferred until the node has room. No resize is infeasible here: admission rejects
+//! one that exceeds the node as a whole. Conditions, Events and their texts are those of kubernetes'
+//! `pkg/kubelet/allocation` and `pkg/kubelet/events`.
 
 use crate::kubelet::container::{self, Role, after};
 use crate::kubelet::pod::event::{Now, PodEvent};
@@ -19,24 +20,24 @@ use steersman::events::EventType;
 use steersman_machinery::quantity::Quantity;
 use tokio::time::Instant;
 
-/// How long a runtime takes to give a container other resources.
+/// How long a container runtime takes to apply other resources.
 const TAKES: Duration = Duration::from_millis(250);
 const PENDING: &str = "PodResizePending";
 const IN_PROGRESS: &str = "PodResizeInProgress";
 const DEFERRED: &str = "Deferred";
-/// The conditions that are there only while something is to be said.
+/// The conditions that are present only during a resize.
 pub(crate) const CONDITIONS: [&str; 2] = [PENDING, IN_PROGRESS];
 
-/// What the containers of a Pod have been given. Lists are as [`container::all`] has them.
+/// The resources of a Pod's containers, in the order of [`container::all`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allocation {
-    /// What the node has agreed to.
+    /// The resources that the node has allocated.
     given: Vec<Option<ResourceRequirements>>,
-    /// What is in force.
+    /// The resources in force.
     actual: Vec<Option<ResourceRequirements>>,
     pending: Option<Pending>,
     in_progress: Option<InProgress>,
-    /// Whether the cluster may know a condition of it, which has to be taken back.
+    /// Whether the server may have one of the conditions, which then has to be removed.
     has_conditions: bool,
 }
 
@@ -54,7 +55,7 @@ struct InProgress {
     since: Timestamp,
 }
 
-/// What an Event says of a Pod's resources, in Go's order.
+/// The resources of a Pod in an Event, with the fields in Go's order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -84,7 +85,7 @@ fn said(what: &str, pod: &Pod, generation: Option<i64>, error: &str) -> String {
     format!("{what}: {}", serde_json::to_string(&summary).unwrap_or_default())
 }
 
-/// Requests and limits that compare as amounts do, however they are written.
+/// Requests and limits as amounts, which compare equal however they are written.
 fn amounts(resources: Option<&ResourceRequirements>) -> [BTreeMap<&str, i128>; 2] {
     let lists = resources.map(|resources| [&resources.requests, &resources.limits]);
     lists.map_or_else(Default::default, |lists| lists.map(|list| nanos(list.as_ref())))
@@ -95,7 +96,7 @@ fn nanos(list: Option<&BTreeMap<String, k8s::Quantity>>) -> BTreeMap<&str, i128>
     list.into_iter().flatten().map(|(name, quantity)| (name.as_str(), nanos(&quantity.0))).collect()
 }
 
-/// Whether a change between two amounts makes the container begin again.
+/// Whether a resize from one set of resources to another restarts the container.
 fn needs_restart(
     spec: &core::Container,
     before: Option<&ResourceRequirements>,
@@ -113,13 +114,13 @@ fn needs_restart(
 // === impl Allocation ===
 
 impl Allocation {
-    /// What a Pod asks for when it comes to the node.
+    /// The allocation of a Pod that is admitted: everything it requests.
     pub(crate) fn new(pod: &Pod) -> Allocation {
         let asked: Vec<_> = container::all(pod).map(|(spec, _)| spec.resources.clone()).collect();
         Allocation { given: asked.clone(), actual: asked, ..Allocation::default() }
     }
 
-    /// Takes over what the status says of a Pod that was on the node before this process.
+    /// Takes over the status of a Pod that was on the node before this process started.
     pub(crate) fn adopt(&mut self, pod: &Pod, known: &PodStatus) {
         let statuses = || known.init_container_statuses.iter().chain(&known.container_statuses).flatten();
         for ((index, (spec, _)), given) in container::all(pod).enumerate().zip(&mut self.given) {
@@ -143,7 +144,7 @@ impl Allocation {
         self.actual.get(index)?.as_ref()
     }
 
-    /// The Pod with what it has been given in the place of what it asks for.
+    /// The Pod with the allocated resources in place of the desired ones.
     pub(crate) fn applied<'a>(&self, pod: &'a Pod) -> Cow<'a, Pod> {
         if !self.differs(pod) {
             return Cow::Borrowed(pod);
@@ -157,13 +158,13 @@ impl Allocation {
         Cow::Owned(pod)
     }
 
-    /// Whether a Pod asks for something else than it has been given.
+    /// Whether a Pod's desired resources differ from the allocated ones.
     pub(crate) fn differs(&self, pod: &Pod) -> bool {
         let mut all = container::all(pod).zip(&self.given);
         all.any(|((spec, _), given)| amounts(spec.resources.as_ref()) != amounts(given.as_ref()))
     }
 
-    /// The node gives the Pod what it asks for.
+    /// Allocates the desired resources to the Pod.
     pub(crate) fn allocate(&mut self, pod: &Pod, now: Now) -> PodEvent {
         self.given = container::all(pod).map(|(spec, _)| spec.resources.clone()).collect();
         self.pending = None;
@@ -173,7 +174,7 @@ impl Allocation {
         PodEvent::about_pod(EventType::Normal, "ResizeStarted", said("Pod resize started", pod, generation, ""))
     }
 
-    /// The node has no room for what the Pod asks for. The Event is one for each change of the spec.
+    /// Defers the resize, because the node has no room for it. Returns one Event for each change of the spec.
     pub(crate) fn defer(&mut self, pod: &Pod, message: &str, now: Now) -> Option<PodEvent> {
         let generation = pod.metadata.generation;
         let known = self.pending.replace(Pending { message: message.to_owned(), generation, since: now.time });
@@ -190,23 +191,23 @@ impl Allocation {
         self.pending.is_some()
     }
 
-    /// Since when the Pod waits for room.
+    /// Since when the resize has been deferred.
     pub(crate) fn deferred_since(&self) -> Option<Timestamp> {
         self.pending.as_ref().map(|pending| pending.since)
     }
 
-    /// The Pod asks for what it has been given: nothing waits any more.
+    /// Ends a deferral, because the desired resources are the allocated ones.
     pub(crate) fn withdraw(&mut self) {
         self.pending = None;
     }
 
-    /// The Pod has come to its end.
+    /// Ends all resizes of a Pod that has terminated.
     pub(crate) fn close(&mut self) {
         (self.pending, self.in_progress) = (None, None);
         self.actual.clone_from(&self.given);
     }
 
-    /// Brings a change to its end if it is time: the Event, and the containers that begin again with it.
+    /// Completes a resize that is due. Returns the Event, and the containers that restart.
     pub(crate) fn complete(&mut self, pod: &Pod, now: Now) -> Option<(PodEvent, Vec<usize>)> {
         let generation = self.in_progress.take_if(|change| change.until <= now.instant)?.generation;
         let text = said("Pod resize completed", &self.applied(pod), generation, "");
@@ -219,12 +220,12 @@ impl Allocation {
         Some((PodEvent::about_pod(EventType::Normal, "ResizeCompleted", text), restarting))
     }
 
-    /// When a change comes to its end.
+    /// When the resize in progress completes.
     pub(crate) fn wakes(&self) -> Option<Instant> {
         self.in_progress.as_ref().map(|change| change.until)
     }
 
-    /// The conditions that hold; those of [`CONDITIONS`] that are not among them do not.
+    /// The conditions that are true; others of [`CONDITIONS`] are to be removed.
     pub(crate) fn conditions(&self) -> Vec<PodCondition> {
         let condition = |type_: &str, reason: Option<&str>, message: Option<&str>, generation, since| PodCondition {
             type_: type_.to_owned(),
@@ -244,7 +245,7 @@ impl Allocation {
         pending.into_iter().chain(in_progress).collect()
     }
 
-    /// Whether the cluster may know conditions that do not hold any more.
+    /// Whether the server may have conditions that are to be removed.
     pub(crate) fn has_conditions(&self) -> bool {
         self.has_conditions
     }

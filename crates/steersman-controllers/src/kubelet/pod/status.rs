@@ -1,4 +1,5 @@
-//! The status of a Pod on a simulated node, as a kubelet writes it, and what can be learnt from one that was written before.
+//! The status of a Pod on a simulated node as a kubelet writes it, and the state that can be restored from an earlier
+//! one.
 //!
 //! Follows kubernetes' `pkg/kubelet/kubelet_pods.go` and `pkg/kubelet/status/generate.go`.
 
@@ -23,18 +24,18 @@ use tokio::time::Instant;
 const TYPES: [&str; CONDITIONS] =
     ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 pub(crate) const CONDITIONS: usize = 5;
-/// Which of them is `Ready`.
+/// The index of `Ready` among them.
 pub(crate) const READY: usize = 2;
 
-/// Whether a condition holds, with reason and message.
+/// Whether a condition is true, its reason and its message.
 type Condition = (bool, &'static str, String);
 
-/// The part of the status that is the kubelet's. Conditions of others are not in it.
+/// The kubelet's part of the status, without conditions of others.
 pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> PodStatus {
     let phase = phase(state, pod, now.instant);
     let generation = pod.metadata.generation;
     if state.is_rejected() {
-        // The node has not begun with it, and says no more.
+        // The node has not started the Pod, and reports nothing else.
         let (reason, message) = state.failure.clone().unwrap_or_default();
         return PodStatus {
             observed_generation: generation,
@@ -84,10 +85,10 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
     }
 }
 
-/// The fields of a status that is in the cluster which only a kubelet writes, for telling two of them apart.
+/// The fields of a stored status that only a kubelet writes, for comparing two statuses.
 #[derive(Serialize)]
 pub(crate) struct Owned<'a> {
-    /// Without times: another time of the same condition is no other state.
+    /// The conditions without times, which do not matter for the comparison.
     conditions: Vec<Holds<'a>>,
     containers: [Option<&'a [ContainerStatus]>; 3],
     host_ips: (Option<&'a str>, Option<&'a [HostIP]>),
@@ -96,7 +97,7 @@ pub(crate) struct Owned<'a> {
     start_time: Option<&'a Time>,
 }
 
-/// What a condition says.
+/// The content of a condition.
 #[derive(Serialize)]
 struct Holds<'a> {
     type_: &'a str,
@@ -107,7 +108,7 @@ struct Holds<'a> {
 }
 
 impl Owned<'_> {
-    /// `None` of a Pod without a status.
+    /// `None` for a Pod without a status.
     pub(crate) fn of(pod: &Pod) -> Option<Owned<'_>> {
         let status = pod.status.as_ref()?;
         let is_own = |one: &&PodCondition| TYPES[..4].contains(&&*one.type_);
@@ -134,7 +135,7 @@ impl Owned<'_> {
     }
 }
 
-/// The conditions that may be in the cluster and do not hold any more.
+/// The conditions that the server may have and that are no longer true.
 pub(crate) fn dropped_conditions(state: &PodState, status: &PodStatus) -> Vec<&'static str> {
     if !state.allocation.has_conditions() {
         return Vec::new();
@@ -148,7 +149,7 @@ fn phase(state: &PodState, pod: &Pod, now: Instant) -> &'static str {
         Some(Verdict::Failed) => "Failed",
         Some(Verdict::Succeeded) => "Succeeded",
         None => match state.phase_of_containers(pod, now) {
-            // Until everything has come to rest.
+            // The final phase is set only when the Pod is closed.
             "Failed" | "Succeeded" => "Running",
             phase => phase,
         },
@@ -290,7 +291,7 @@ fn conditions(state: &mut PodState, pod: &Pod, phase: &str, now: Now) -> Vec<Pod
     conditions
 }
 
-/// Names as Go prints a list of them.
+/// Names in the format of a Go list.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", names.collect::<Vec<_>>().join(" "))
 }
@@ -312,7 +313,7 @@ fn containers_ready(state: &PodState, pod: &Pod, phase: &str, now: Instant) -> C
     (false, "ContainersNotReady", format!("containers with unready status: {}", list(unready.into_iter())))
 }
 
-/// Whether everything that others have to say of the Pod's readiness is said.
+/// Whether all readiness gates of the Pod are true.
 fn gates(pod: &Pod) -> Condition {
     let known = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
@@ -355,14 +356,14 @@ fn initialized(state: &PodState, pod: &Pod, phase: &str, now: Instant) -> Condit
     (false, "ContainersNotInitialized", message)
 }
 
-// === what was before ===
+// === an earlier status ===
 
-/// Takes over what the status says of a Pod that was on the node before this process.
+/// Takes over the status of a Pod that was on the node before this process started.
 pub(crate) fn adopt(state: &mut PodState, pod: &Pod, known: &PodStatus, now: Now) {
     if known.start_time.is_none() {
         return;
     }
-    // One of each family is all that a Pod can have.
+    // A Pod has at most one address of each family.
     for ip in known.pod_ips.iter().flatten().filter_map(|one| one.ip.parse::<IpAddr>().ok()) {
         if !state.ips.iter().any(|known| known.is_ipv4() == ip.is_ipv4()) {
             state.ips.push(ip);

@@ -1,4 +1,4 @@
-//! Lives of simulated Pods on a paused clock.
+//! Life cycles of simulated Pods on a simulated clock.
 
 use super::*;
 use crate::kubelet::behavior::{Layer, Layers, Range};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A Pod on a node, and a clock that only moves on.
+/// A Pod on a node, and a clock that only moves forward.
 struct Simulated {
     pod: Pod,
     state: PodState,
@@ -20,7 +20,7 @@ struct Simulated {
     found: Found,
 }
 
-/// What the annotations of a Pod say, and Stages.
+/// The behavior from the annotations of a Pod and from Stages.
 fn behaviors(pod: &Pod, stages: &[&Layers]) -> (Behaviors, Vec<String>) {
     let (annotations, faults) = Layer::of(pod);
     (Behaviors::of(&annotations, stages), faults)
@@ -72,7 +72,7 @@ impl Simulated {
         }
     }
 
-    /// Lets time pass, with every wake on the way.
+    /// Advances the clock, and steps at every timer on the way.
     fn pass(&mut self, seconds: u64) {
         let end = self.now.instant + Duration::from_secs(seconds);
         let mut n_steps = 0;
@@ -110,7 +110,7 @@ impl Simulated {
         self.status().phase.unwrap()
     }
 
-    /// Each container with what it is doing: `c running`, `c CrashLoopBackOff`, `c exit 1`.
+    /// The state of each container: `c running`, `c CrashLoopBackOff`, `c exit 1`.
     fn containers(&mut self) -> String {
         let status = self.status();
         let all = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
@@ -348,13 +348,13 @@ async fn what_was_there_before_goes_on() {
     assert_eq!(effects.wakes.map(|at| at.duration_since(before.now.instant).as_secs()), Some(60));
 }
 
-/// What a Stage says that says one thing of all containers.
+/// The layers of a Stage that sets one field for all containers.
 fn stage(general: Layer) -> Layers {
     Layers { general, containers: BTreeMap::new() }
 }
 
 impl Simulated {
-    /// The Stages that are for the Pod are these from now on.
+    /// Replaces the Stages that select the Pod.
     fn behave(&mut self, stages: &[&Layers]) {
         self.state.behave(behaviors(&self.pod, stages));
         self.step(Input::Wake);
@@ -371,7 +371,7 @@ async fn a_container_that_runs_follows_when_its_behavior_changes() {
     pod.behave(&[]);
     assert_eq!((pod.condition("Ready"), pod.restarts(), pod.wakes), (true, 0, None));
 
-    // Counted from its start.
+    // The time counts from the start of the container.
     let later = stage(Layer { fail_after: Range::parse("2h"), ..Layer::default() });
     pod.behave(&[&later]);
     pod.pass(3599);
@@ -470,8 +470,8 @@ fn some_spec() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever a Pod asks for, it is not woken without end, what is over stays over, and what is deleted goes within its grace period,
-    /// once.
+    /// For any spec, a Pod is not woken endlessly, its final state does not change, and a deleted Pod is removed within
+    /// its grace period, once.
     #[test]
     fn every_life_is_orderly(
         annotations in some_annotations(),

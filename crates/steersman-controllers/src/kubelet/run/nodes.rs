@@ -1,4 +1,4 @@
-//! Nodes that are played: from their registration to their end, their Leases and statuses, and what they have for Pods.
+//! Simulated nodes: their registration, their Leases and statuses, their resources, and their end.
 
 use crate::kubelet::addresses::PodAddresses;
 use crate::kubelet::images::Images;
@@ -21,7 +21,8 @@ use tokio::time::Instant;
 // === impl Run ===
 
 impl Run {
-    /// Heeds what somebody wrote of a node while a request of its own was under way, which has now written this version.
+    /// Handles a change of a node by others that arrived while a request about the node was in flight. The request
+    /// wrote the version `written`.
     pub(super) fn look_again(&mut self, name: &str, written: Option<u64>) {
         let known = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
         if known.and_then(|node| version(node.metadata.resource_version.as_deref())) > written {
@@ -37,7 +38,8 @@ impl Run {
         self.requests.spawn(async move { Answer::Registered(index, requests::register(client, object).await) });
     }
 
-    /// Heeds that a node has gone away before its event has come, so that no Pod begins on it that was made after that.
+    /// Handles a node that has gone away before its event has arrived, so that no Pod that was created later starts on
+    /// it.
     pub(super) fn notice_away(&mut self, name: &str) {
         let is_known_as_there = self.nodes.get(name).is_some_and(|node| !node.is_away);
         let found = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
@@ -91,7 +93,7 @@ impl Run {
         }
     }
 
-    /// Takes the taint of a new node away, if it is still there.
+    /// Removes the taint of a new node, if it still has it.
     pub(super) fn untaint(&mut self, name: &Arc<str>) {
         let Some(entry) = self.nodes.get_mut(name) else { return };
         let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
@@ -107,7 +109,7 @@ impl Run {
         });
     }
 
-    /// Begins to play a node, with the Pods that are on it.
+    /// Starts to simulate a node, with the Pods bound to it.
     pub(super) fn claim(&mut self, name: &str, object: &Node) {
         let name: Arc<str> = Arc::from(name);
         let client = (self.simulation.client_of)(Identity::node(&name));
@@ -150,7 +152,7 @@ impl Run {
         }
     }
 
-    /// The node is no more, or is somebody else's to play: so are its Pods.
+    /// Stops simulating a node that is gone or not to be simulated any more, and its Pods.
     pub(super) fn forget_node(&mut self, name: &str) {
         let Some(entry) = self.nodes.remove(name) else { return };
         if let Some(at) = entry.lease_at {
@@ -165,7 +167,7 @@ impl Run {
             if let Some(at) = pod.wakes {
                 self.timers.remove(&(at, Timer::Pod(key.clone())));
             }
-            // Its addresses stay its own.
+            // The addresses of its Pods stay reserved.
             self.unplayed.add(key, name, pod.state.ips);
         }
         entry.addresses.give_back(&mut self.addresses);
@@ -175,7 +177,7 @@ impl Run {
         }
     }
 
-    /// Posts the status of a node, now and every so often.
+    /// Posts the status of a node, and schedules the next time.
     pub(super) fn post(&mut self, name: &Arc<str>) {
         let now = self.now();
         let Some(entry) = self.nodes.get_mut(name) else { return };
@@ -210,7 +212,7 @@ impl Run {
         });
     }
 
-    /// Renews the Lease of a node, now and every so often.
+    /// Renews the Lease of a node, and schedules the next time.
     pub(super) fn renew(&mut self, name: &Arc<str>) {
         let now = self.now();
         let Some(entry) = self.nodes.get_mut(name) else { return };
@@ -257,7 +259,7 @@ impl NodeEntry {
     }
 
     pub(super) fn say_first(&self) {
-        // As kubelets do, which know the name of their node and not yet its uid.
+        // As kubelets do, which know the name of their node at this time, but not its uid.
         let name = Some(self.name.to_string());
         let reference = ObjectReference {
             kind: Some("Node".to_owned()),
@@ -270,14 +272,15 @@ impl NodeEntry {
         }
     }
 
-    /// A Pod has come to its end: what it took of the node is free. Whether others wait for that.
+    /// Frees the resources of a Pod that has terminated. Returns whether deferred resizes wait for that.
     pub(super) fn release(&mut self, entry: &mut PodEntry) -> bool {
         let Some(requests) = entry.requests.take() else { return false };
         self.used.subtract(&requests);
         !self.deferred.is_empty()
     }
 
-    /// Gives a Pod what its spec asks for, if the node has room, and defers that otherwise. Whether there is room for others that wait.
+    /// Allocates the resources that a Pod's spec asks for, if the node has room, and defers the resize otherwise.
+    /// Returns whether other resizes may have room now.
     pub(super) fn resize(&mut self, key: &ObjectKey, entry: &mut PodEntry, pod: &Pod, object: &Node, now: Now) -> bool {
         let Some(given) = &mut entry.requests else { return false };
         let allocation = &mut entry.state.allocation;
@@ -305,8 +308,8 @@ impl NodeEntry {
     }
 }
 
-/// How long until something periodic is done again: the first time at a time of the node's own within the period, so that nodes that began
-/// together do not do it together for ever.
+/// The time until a periodic action is due again. The first time is the node's own within the period, so that nodes
+/// that started together do not act together forever.
 pub(super) fn spread(name: &str, period: Duration, before: Option<Instant>) -> Duration {
     match before {
         Some(_) => period,

@@ -1,4 +1,4 @@
-//! Pods on nodes that are played: admitted, stepped when something happens or their time has come, and forgotten.
+//! Pods on simulated nodes: admitted, stepped at changes and timers, and forgotten.
 
 use crate::kubelet::pod::{Input, PodState, status};
 use crate::kubelet::resources;
@@ -31,7 +31,7 @@ impl Run {
             let before = self.unplayed.remove(key);
             match self.nodes.get(name).filter(|node| !node.is_away && node.is_able) {
                 Some(node) => self.admit(key, &pod, &Arc::clone(&node.name)),
-                // It is taken when the node is there.
+                // The Pod is admitted when the node is ready for it.
                 None => {
                     let ips = ips(&pod);
                     self.addresses.reserve(&ips);
@@ -44,7 +44,7 @@ impl Run {
         self.step(key, Input::Wake);
     }
 
-    /// Begins to play a Pod, which the node rejects if it has no room for it.
+    /// Starts to simulate a Pod, unless the node rejects it for lack of room.
     pub(super) fn admit(&mut self, key: &ObjectKey, pod: &Pod, name: &Arc<str>) {
         let now = self.now();
         let mut state = PodState::new(pod, self.observed.behaviors(pod), now);
@@ -109,7 +109,7 @@ impl Run {
         }
     }
 
-    /// If somebody has written another status than the node's since the node wrote it, the node writes its own again.
+    /// Writes the status again if somebody else has changed it since the node wrote it.
     pub(super) fn notice_overwritten(&mut self, key: &ObjectKey, pod: &Pod) {
         let Some(entry) = self.pods.get_mut(key) else { return };
         let version = version(pod.metadata.resource_version.as_deref());
@@ -129,8 +129,7 @@ impl Run {
         }
     }
 
-    /// Asks again for Pods that want more of a node on which something has become free: first for those of the highest priority, then for those
-    /// that have waited longest.
+    /// Retries deferred resizes on nodes with freed resources: by priority, then by the time that they have waited.
     pub(super) fn retry_resizes(&mut self) {
         while let Some(name) = self.with_room.pop() {
             let Some(node) = self.nodes.get(&name) else { continue };
@@ -154,7 +153,7 @@ impl Run {
         let Some(entry) = self.pods.get_mut(key) else { return };
         let Some(node) = self.nodes.get_mut(&entry.node) else { return };
         if node.is_away || pod.metadata.uid.as_deref() != Some(&*entry.state.uid) {
-            // Nobody asks again when the node is back.
+            // The lookup is not repeated when the node is back.
             if let Input::References(found) = input {
                 entry.state.learn(found);
             }
@@ -203,7 +202,7 @@ pub(super) fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The addresses that a Pod says to have.
+/// The addresses in the status of a Pod.
 pub(super) fn ips(pod: &Pod) -> Vec<IpAddr> {
     let known = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
     known.filter_map(|one| one.ip.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! What the task knows: the nodes and Pods that are played, what waits for its time, and what waits to be sent.
+//! The state of the task: the simulated nodes and Pods, pending timers, and requests that wait to be sent.
 
 use crate::kubelet::Simulation;
 use crate::kubelet::addresses::{Addresses, PodAddresses};
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What is watched, and what has been written and not been seen yet.
+/// The informers, and the writes that they have not delivered yet.
 pub(crate) struct Informers {
     pub(super) namespaces: Informer<Namespace>,
     pub(super) nodes: Informer<Node>,
@@ -35,7 +35,7 @@ pub(crate) struct Informers {
     pub(super) written: Written,
 }
 
-/// What waits for its time.
+/// An action that waits for a point in time.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Timer {
     Lease(Arc<str>),
@@ -47,7 +47,7 @@ pub(super) enum Timer {
     Write(ObjectKey),
 }
 
-/// What is written about nodes, besides Leases.
+/// Writes to nodes, besides Leases.
 #[derive(Debug)]
 pub(super) enum NodeWork {
     Post(Arc<str>),
@@ -55,18 +55,18 @@ pub(super) enum NodeWork {
     Untaint(Arc<str>),
 }
 
-/// What a request was about, and what came of it.
+/// The subject of a request and its outcome.
 pub(super) enum Answer {
     Lease(Arc<str>, Outcome),
     LookedUp(ObjectKey, String, Result<Found, kube::Error>),
     NodeStatus(Arc<str>, Outcome),
-    /// With a hash of what the server has of the node then.
+    /// The last field is a hash of the node's own fields of the status, as the server has them after the write.
     Pod(ObjectKey, String, Outcome, Option<u64>),
     Registered(usize, Outcome),
     Untainted(Arc<str>, Outcome),
 }
 
-/// A node that is played.
+/// A simulated node.
 pub(super) struct NodeEntry {
     pub(super) name: Arc<str>,
     pub(super) uid: String,
@@ -77,45 +77,45 @@ pub(super) struct NodeEntry {
     pub(super) images: Images,
     pub(super) used: Used,
     pub(super) pods: HashSet<ObjectKey>,
-    /// Those of them that ask for more than there is room for.
+    /// The Pods of `pods` whose resize is deferred because the node has no room for it.
     pub(super) deferred: HashSet<ObjectKey>,
-    /// A hash of its labels, by which Stages may select it.
+    /// A hash of the labels, by which Stages may select the node.
     pub(super) labels: u64,
     pub(super) is_away: bool,
-    /// Whether the cluster knows what the node has to give.
+    /// Whether the server has the node's capacity in its status.
     pub(super) is_able: bool,
     pub(super) is_posting: bool,
     pub(super) is_renewing: bool,
     pub(super) is_untainting: bool,
     pub(super) has_begun: bool,
-    /// When its Lease is renewed, and when its status is posted.
+    /// When the Lease is renewed next, and when the status is posted next.
     pub(super) lease_at: Option<Instant>,
     pub(super) status_at: Option<Instant>,
 }
 
-/// A Pod on a node that is played.
+/// A Pod on a simulated node.
 pub(super) struct PodEntry {
     pub(super) state: PodState,
     pub(super) node: Arc<str>,
-    /// What the Pod takes of the node, as long as it does.
+    /// The resources that the Pod takes of the node; `None` once it takes none.
     pub(super) requests: Option<Amounts>,
-    /// When it is woken.
+    /// When the Pod is woken next.
     pub(super) wakes: Option<Instant>,
     /// Whether the status is to be written, and whether the Pod is to be removed after that.
     pub(super) is_dirty: bool,
     pub(super) is_to_be_removed: bool,
     pub(super) write: Write,
-    /// Of writes, and of looks at what it refers to, one after the other.
+    /// Consecutive failures of writes, and of lookups of ConfigMaps and Secrets.
     pub(super) n_failures: u32,
     pub(super) n_look_up_failures: u32,
-    /// What was written last, as a hash, and the version that it has.
+    /// A hash of the status that was written last, and its resourceVersion.
     pub(super) written: Option<u64>,
     pub(super) version: u64,
-    /// A hash of what the server had of the node's own fields in that version.
+    /// A hash of the node's own fields of the status, as the server had them at `version`.
     pub(super) stored: Option<u64>,
 }
 
-/// Where the request is that writes the status of a Pod or removes it.
+/// The state of the request that writes the status of a Pod or removes it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Write {
     Idle,
@@ -126,17 +126,17 @@ pub(super) enum Write {
 pub(super) struct Run {
     pub(super) simulation: Simulation,
     pub(super) informers: Informers,
-    /// What says how Pods behave, and which nodes are away.
+    /// The Stages and other observations that decide how Pods behave and which nodes are away.
     pub(super) observed: Observed,
-    /// Of the loop that looks after nodes.
+    /// The client of the controller that manages nodes.
     pub(super) controller: Client,
-    /// Of Pods that are played, and of those that are not, as often as they have them.
+    /// The addresses of simulated and other Pods, with the number of Pods that have each.
     pub(super) addresses: Addresses,
     pub(super) nodes: HashMap<Arc<str>, NodeEntry>,
     pub(super) pods: HashMap<ObjectKey, PodEntry>,
     pub(super) unplayed: Unplayed,
     pub(super) timers: BTreeSet<(Instant, Timer)>,
-    /// Nodes on which there is room again for Pods that ask for more.
+    /// Nodes that have room again for deferred resizes.
     pub(super) with_room: Vec<Arc<str>>,
     pub(super) leases: Outbox<Arc<str>>,
     pub(super) look_ups: Outbox<ObjectKey>,
@@ -145,12 +145,12 @@ pub(super) struct Run {
     pub(super) requests: JoinSet<Answer>,
 }
 
-/// Of an object, as a number: of two the later is the greater.
+/// A resourceVersion as a number: the later of two versions is the greater.
 pub(super) fn version(text: Option<&str>) -> Option<u64> {
     text?.parse().ok()
 }
 
-/// By which two statuses are told apart.
+/// A hash by which statuses are compared.
 pub(super) fn hash(status: &impl Serialize) -> u64 {
     seed(serde_json::to_string(status).unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! Requests about Pods: what they refer to is read, their statuses are written, and they are removed. What fails is tried again.
+//! Requests about Pods: references are looked up, statuses are written, and Pods are removed. Failed requests are
+//! retried.
 
 use crate::kubelet::duration;
 use crate::kubelet::pod::references::{self, Found};
@@ -13,7 +14,7 @@ use steersman::ObjectKey;
 use steersman::cache::EventKind;
 use tokio::time::Instant;
 
-/// How long until a write that failed is tried again, and how long at most.
+/// The first and the longest pause before a failed write is retried.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
 // === impl Run ===
@@ -28,7 +29,7 @@ impl Run {
         }
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends waiting requests, as far as the limits allow.
     pub(super) fn send(&mut self) {
         while let Some(name) = self.leases.next() {
             self.write_lease(&name);
@@ -124,10 +125,10 @@ impl Run {
                 entry.version = version.unwrap_or(entry.version).max(entry.version);
                 entry.stored = stored.or(entry.stored);
                 self.enqueue(key);
-                // What somebody wrote while the request was under way was passed over.
+                // Changes by others that arrived during the request were skipped.
                 self.pod_changed(key, EventKind::Updated);
             }
-            // The event that says so comes, or the server was asked at a bad moment; then there is something to write still.
+            // Either a deletion event follows, or the server was asked at a bad moment, and the write is still due.
             Outcome::Gone => {
                 entry.is_dirty = true;
                 entry.is_to_be_removed |= entry.state.is_removed();
@@ -139,7 +140,7 @@ impl Run {
                 entry.is_to_be_removed |= entry.state.is_removed();
                 entry.written = None;
                 let (error, after) = (refusal::message(&error), duration::format(wait));
-                // What follows says nothing new of this Pod.
+                // Later failures of the same Pod add nothing new.
                 if entry.n_failures == 1 {
                     tracing::warn!(pod = %key, error, "the status of a simulated pod cannot be written: trying again until it can");
                 } else {
@@ -151,14 +152,14 @@ impl Run {
     }
 }
 
-/// How long until something that has failed is tried again, longer each time.
+/// The pause before a failed request is retried, longer each time.
 fn back_off(n_failures: &mut u32) -> Duration {
     let wait = RETRY.0.saturating_mul(2_u32.saturating_pow(*n_failures)).min(RETRY.1);
     *n_failures = n_failures.saturating_add(1).min(16);
     wait
 }
 
-/// If the cluster knows already that the Pod is on a node, that condition stays as it is.
+/// Keeps the condition `PodScheduled` as it is, if the server has it as true.
 fn keep_scheduled(status: &mut PodStatus, pod: &Pod) {
     let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     if known.into_iter().any(|one| one.type_ == "PodScheduled" && one.status == "True")

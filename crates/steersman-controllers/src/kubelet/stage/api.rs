@@ -1,4 +1,4 @@
-//! The kind `Stage` as it is defined on the server and read from there.
+//! The kind `Stage`, as defined on the server and read from there.
 
 use crate::kubelet::stage::schema;
 use kube::CustomResource;
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the Pods do that are selected, or the Nodes.
+/// The simulated behavior of the Pods or Nodes that are selected.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "simulate.steersman.dev",
@@ -20,43 +20,45 @@ use std::collections::BTreeMap;
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules_of_spec()))]
 pub(crate) struct StageSpec {
-    /// Where several Stages select a Pod or a Node, each thing is as the Stage says it that has the greatest weight of those that say anything of it.
-    /// Of Stages with the same weight, the one whose name comes first.
+    /// Where several Stages select a Pod or a Node, each field is taken from the Stage with the greatest weight among
+    /// those that set it. Among Stages with the same weight, the one whose name comes first wins.
     pub(crate) weight: i32,
-    /// Labels of the Pods. Without this, all Pods.
+    /// Selects Pods by their labels. Without it, all Pods are selected.
     #[schemars(with = "LabelSelector")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pod_selector: Option<LabelSelector>,
-    /// Names of the namespaces of the Pods. Without this and a namespaceSelector, all namespaces.
+    /// Selects Pods by their namespaces. Without it and a namespaceSelector, Pods of all namespaces are selected.
     #[schemars(schema_with = "schema::namespaces")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespaces: Option<Vec<String>>,
-    /// Labels of the namespaces of the Pods, in place of their names.
+    /// Selects Pods by the labels of their namespaces, in place of the namespaces' names.
     #[schemars(with = "LabelSelector")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace_selector: Option<LabelSelector>,
-    /// Labels of the Nodes that the Pods are on, or that are away. Without this, all Nodes.
+    /// Selects the Nodes that Pods are on, or that go away, by their labels. Without it, all Nodes are selected.
     #[schemars(with = "LabelSelector")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node_selector: Option<LabelSelector>,
-    /// The Nodes that the nodeSelector selects are not heard of: no Leases, no status, and nothing happens to their Pods.
+    /// The Nodes that the nodeSelector selects go silent: they renew no Leases and post no status, and nothing happens
+    /// to their Pods.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goes_away: Option<bool>,
-    /// What all containers do.
+    /// The behavior of all containers.
     #[serde(flatten)]
     pub(crate) behavior: Behavior,
-    /// What single containers do. What is not said of them is as for all containers of the Pod.
+    /// The behavior of single containers. Fields that are not set are as for all containers of the Pod.
     #[schemars(schema_with = "schema::containers")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) containers: Vec<Container>,
 }
 
-/// What containers do.
+/// The behavior of containers.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Behavior {
-    /// How long pulling an image takes: a duration such as 1m30s, or a range such as 1s..3s out of which each container takes its own.
+    /// How long pulling an image takes: a duration such as 1m30s, or a range such as 1s..3s from which each container
+    /// gets its own.
     #[schemars(schema_with = "schema::duration")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pull_delay: Option<String>,
@@ -64,15 +66,15 @@ pub(crate) struct Behavior {
     #[schemars(schema_with = "schema::duration")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ready_delay: Option<String>,
-    /// No container is ready; its readiness probe fails.
+    /// No container becomes ready; its readiness probe fails.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) never_ready: Option<bool>,
-    /// The containers end with exit code 0 when they have run for so long.
+    /// The containers end with exit code 0 after running for this time.
     #[schemars(schema_with = "schema::duration")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) succeed_after: Option<String>,
-    /// The containers end with the exitCode, or 1, when they have run for so long.
+    /// The containers end with the exitCode, or 1, after running for this time.
     #[schemars(schema_with = "schema::duration")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fail_after: Option<String>,
@@ -80,11 +82,11 @@ pub(crate) struct Behavior {
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) crash_loop: Option<bool>,
-    /// With which the containers end that fail: 0 to 255.
+    /// The exit code of containers that fail: 0 to 255.
     #[schemars(schema_with = "schema::exit_code")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exit_code: Option<u8>,
-    /// The liveness probe of a container, if it has one, fails when it has run for so long.
+    /// The liveness probe of a container, if it has one, fails after the container has run for this time.
     #[schemars(schema_with = "schema::duration")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) liveness_fails_after: Option<String>,
@@ -96,27 +98,27 @@ pub(crate) struct Behavior {
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) image_missing: Option<bool>,
-    /// What a container uses while it runs.
+    /// The resource usage of each running container.
     #[schemars(with = "Usage")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Usage>,
 }
 
-/// What a container uses while it runs.
+/// The resource usage of a running container.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Usage {
-    /// CPUs, such as 250m. Where nobody says it, 1m.
+    /// CPUs, such as 250m. The default is 1m.
     #[schemars(schema_with = "schema::quantity")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu: Option<Quantity>,
-    /// Memory in bytes, such as 64Mi. Where nobody says it, 10Mi.
+    /// Memory in bytes, such as 64Mi. The default is 10Mi.
     #[schemars(schema_with = "schema::quantity")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory: Option<Quantity>,
 }
 
-/// What one container does.
+/// The behavior of one container.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules_of_behavior()))]
 #[serde(rename_all = "camelCase")]
@@ -128,20 +130,20 @@ pub(crate) struct Container {
     pub(crate) behavior: Behavior,
 }
 
-/// Selects by labels. An empty one selects everything.
+/// Selects objects by their labels. An empty selector selects everything.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct LabelSelector {
-    /// Labels with these values.
+    /// Labels with exactly these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) match_labels: BTreeMap<String, String>,
-    /// What must hold besides, all of it.
+    /// Further requirements, all of which must hold.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) match_expressions: Vec<Requirement>,
 }
 
-/// What must hold of one label.
+/// A requirement on one label.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules_of_requirement()))]
 #[serde(rename_all = "camelCase")]
@@ -151,7 +153,7 @@ pub(crate) struct Requirement {
     /// In, NotIn, Exists or DoesNotExist.
     #[schemars(schema_with = "schema::operator")]
     pub(crate) operator: String,
-    /// The values, with In and NotIn.
+    /// The values for In and NotIn.
     #[schemars(length(max = 256))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) values: Vec<String>,

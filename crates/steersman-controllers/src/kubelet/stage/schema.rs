@@ -1,15 +1,15 @@
-//! The parts of the schema of `Stage` that do not follow from its types: what a value may be, and what is said of one that may not.
+//! The parts of the schema of `Stage` that do not follow from its types: validation rules and their messages.
 
 use crate::kubelet::stage::api::Container;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// So long a text may be, and so many items a list may have, so that the cost of a rule is known.
+/// The longest text and list, so that the cost of a rule is bounded.
 const LENGTH_MAX: u32 = 64;
 const ITEMS_MAX: u32 = 64;
 const NAMESPACES_MAX: u32 = 256;
 
-/// A duration or a range, in which the shorter one comes first.
+/// A duration, or a range with the shorter one first.
 const DURATION: &str = r"self.matches('^(0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|ms|s|m|h))+)([.][.](0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|ms|s|m|h))+))?$') && (!self.contains('..') || duration(self.split('..')[0]) <= duration(self.split('..')[1]))";
 const QUANTITY: &str =
     "type(self) == int ? self >= 0 : type(self) == string && isQuantity(self) && sign(quantity(self)) >= 0";

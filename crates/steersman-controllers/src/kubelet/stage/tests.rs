@@ -1,4 +1,4 @@
-//! Which Stage is for what, on plain values.
+//! Which Stages select which Pods and Nodes.
 
 use super::*;
 use kube::CustomResourceExt;
@@ -29,7 +29,7 @@ fn pod() -> Pod {
     .unwrap()
 }
 
-/// The delay until a container of a Pod is ready, in seconds, by which the tests tell Stages apart.
+/// The delay in seconds until a container of a Pod is ready, by which the tests identify Stages.
 fn ready_delay(stages: &Stages) -> Option<u64> {
     let layers = stages.about(&pod(), &labels(json!({"team": "a"})), &labels(json!({"rack": "7"})));
     let behaviors = Behaviors::of(&Layer::default(), &layers);
@@ -94,7 +94,7 @@ fn a_node_is_away_as_the_first_stage_says_that_says_anything_of_it() {
         (vec![("a", all(true)), ("b", rack(1, false))], false),
         (vec![("a", all(false)), ("b", rack(0, true))], false),
         (vec![("a", json!({"nodeSelector": {}, "neverReady": true})), ("b", rack(0, true))], true),
-        // Of no Nodes in particular: the definition does not let it through.
+        // Without a nodeSelector, no Node goes away; the definition rejects such a Stage.
         (vec![("a", json!({"goesAway": true}))], false),
     ] {
         assert_eq!(stages(&given).is_away(&labels(json!({"rack": "7"}))), is_away, "{given:?}");

@@ -1,7 +1,8 @@
-//! Defines the kind `Stage` on the server, and follows the Stages that there are.
+//! Defines the kind `Stage` on the server, and watches the Stages.
 //!
-//! A task of the simulated nodes. The definition is written at the start, and watched: where somebody deletes it there are no Stages until it is there again,
-//! and nothing waits for it. Only while it is served are Stages watched. Between changes nothing is asked.
+//! Runs as a task of the simulated nodes. The definition is written at the start, and watched: if somebody deletes it,
+//! there are no Stages until it exists again, and nothing waits for it. Stages are watched only while the kind is
+//! served. Between changes no requests are sent.
 
 use crate::kubelet::stage::Stages;
 use crate::kubelet::stage::api::Stage;
@@ -18,12 +19,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Who has set the fields of the definition.
+/// The field manager of the definition.
 const MANAGER: &str = "steersman";
-/// How long until a definition that was refused is written again, and how long at most.
+/// The first and the longest pause before a refused definition is written again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// The Stages while they are served.
+/// The informer of Stages, while they are served.
 struct Source {
     informer: Informer<Stage>,
     changes: Changes<Stage>,
@@ -32,16 +33,16 @@ struct Source {
     _running: Running,
 }
 
-/// Whether the server has the kind.
+/// The state of the kind on the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Definition {
     Absent,
-    /// It is there, and not served yet.
+    /// It exists, and is not served yet.
     Begun,
     Served,
 }
 
-/// Tells `stages` what there is, until it is told to stop.
+/// Sends the current Stages to `stages`, until `stop` is cancelled.
 pub(crate) async fn watch(client: Client, stages: watch::Sender<Option<Arc<Stages>>>, stop: CancellationToken) {
     stop.run_until_cancelled(follow(client, stages)).await;
 }
@@ -61,7 +62,7 @@ async fn follow(client: Client, stages: watch::Sender<Option<Arc<Stages>>>) {
         stages.send_replace(Some(Arc::default()));
     }
     loop {
-        // All arms wait first and then change something at once.
+        // All arms only wait; changes are made after that, without awaiting.
         tokio::select! {
             Some(_) = changes.next() => {
                 let found = definitions.lister().get(&ObjectKey::cluster(name)).ok();
@@ -115,10 +116,10 @@ fn state(definition: Option<&CustomResourceDefinition>) -> Definition {
     if is_established { Definition::Served } else { Definition::Begun }
 }
 
-/// Waits until there is another set of Stages.
+/// Waits until the set of Stages has changed.
 ///
 /// # Cancel safety
-/// Cancelled, it has taken nothing.
+/// A cancelled call consumes no change.
 async fn changed(source: &mut Option<Source>) {
     let Some(source) = source else { return std::future::pending().await };
     if !source.is_synced {
@@ -127,11 +128,11 @@ async fn changed(source: &mut Option<Source>) {
     } else if source.changes.next().await.is_none() {
         return std::future::pending().await;
     }
-    // Several that come together are read together.
+    // Changes that arrived together are handled together.
     while let Some(Some(_)) = source.changes.next().now_or_never() {}
 }
 
-/// Tells what there is, if it is something else than before.
+/// Sends the Stages if they differ from the previous ones.
 fn publish(to: &watch::Sender<Option<Arc<Stages>>>, stages: Stages) {
     to.send_if_modified(|known| {
         let is_new = known.as_deref() != Some(&stages);

@@ -1,4 +1,4 @@
-//! What is counted, and when a status is written.
+//! The counted usage, and when a status is written.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Why a Pod cannot go to nodes, and the sentence that says so.
+//! The reasons why a Pod does not fit nodes, and the message that states them.
 
 use crate::scheduler::node::Node;
 use std::borrow::Cow;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// A rule that can keep a Pod from a node. A number of them makes a [`PluginSet`].
+/// A filter plugin. Several of them form a [`PluginSet`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Plugin {
     NodeUnschedulable,
@@ -25,18 +25,18 @@ pub(crate) enum Plugin {
     NoNodes,
 }
 
-/// Rules that kept a Pod from nodes.
+/// The plugins that rejected nodes.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct PluginSet(u16);
 
-/// Whether Pods could make room on a node.
+/// Whether preempting Pods could make the node feasible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Remedy {
     None,
     Preemption,
 }
 
-/// Why a Pod cannot go to a node.
+/// Why a Pod does not fit a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Rejection {
     pub(crate) plugin: Plugin,
@@ -44,23 +44,23 @@ pub(crate) struct Rejection {
     pub(crate) reasons: Vec<Cow<'static, str>>,
 }
 
-/// What a filter says about a node.
+/// The failure of a filter on a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
-    /// It could not be found out.
+    /// The filter itself failed.
     Failed(String),
     Rejected(Rejection),
 }
 
-/// Why there is no node for a Pod.
+/// Why no node was found for a Pod.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnosis {
     pub(crate) n_nodes: usize,
-    /// Of the nodes that were looked at.
+    /// The rejections of the nodes that were checked.
     pub(crate) rejections: BTreeMap<Arc<str>, Rejection>,
-    /// What is said of the others.
+    /// The reason for the other nodes.
     pub(super) rest: Option<Cow<'static, str>>,
-    /// Why no node was looked at.
+    /// The reason why no node was checked.
     pub(super) before: Option<String>,
     pub(crate) plugins: PluginSet,
 }
@@ -102,7 +102,7 @@ impl Diagnosis {
         Diagnosis { n_nodes, before: Some(why), plugins: plugin.into(), ..Diagnosis::default() }
     }
 
-    /// A diagnosis of which only the sentence matters.
+    /// A diagnosis that is used for its message only.
     pub(crate) fn of(n_nodes: usize, rejections: BTreeMap<Arc<str>, Rejection>, rest: &'static str) -> Diagnosis {
         Diagnosis { n_nodes, rejections, rest: Some(rest.into()), ..Diagnosis::default() }
     }
@@ -112,7 +112,7 @@ impl Diagnosis {
         self.rejections.insert(Arc::clone(&node.name), rejection);
     }
 
-    /// The sentence of the condition and the Event: how many nodes were refused for what.
+    /// The message of the condition and the Event: the number of nodes for each reason.
     pub(crate) fn message(&self) -> String {
         let mut message = format!("0/{} nodes are available:", self.n_nodes);
         if let Some(before) = &self.before {
@@ -130,7 +130,7 @@ impl Diagnosis {
         {
             *reasons.entry(rest).or_default() += n_rest;
         }
-        // In the order of the texts, numbers included.
+        // Sorted by the text, including the number.
         let mut texts: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         texts.sort();
         if !texts.is_empty() {

@@ -1,4 +1,4 @@
-//! How good nodes are for a Pod: scores from 0 to 100 for each rule, with the weights of the default profile.
+//! Scores of nodes: 0 to 100 for each plugin, with the weights of the default profile.
 
 use crate::labels::Selector;
 use crate::scheduler::affinity::AffinityScores;
@@ -9,7 +9,7 @@ use crate::scheduler::spread::{self, SpreadScores};
 use std::sync::Arc;
 
 impl Cycle<'_> {
-    /// How good each of several nodes is.
+    /// The total score of each node.
     pub(super) fn score(&self, nodes: &[&Node], default_selector: &Arc<Selector>) -> Vec<i64> {
         let pending = self.pending;
         let mut total = vec![0_i64; nodes.len()];
@@ -75,7 +75,7 @@ fn reversed(scores: Vec<i64>) -> Vec<i64> {
     relative(scores).into_iter().map(|score| 100 - score).collect()
 }
 
-/// The more is left, the better.
+/// Higher if more resources are left.
 fn least_allocated(pod: &Placed, node: &Node) -> i64 {
     let has = &node.facts().allocatable;
     let of = |has: i64, used: i128, wanted: i64| {
@@ -92,7 +92,7 @@ fn least_allocated(pod: &Placed, node: &Node) -> i64 {
     i64::try_from(sum).unwrap_or_default()
 }
 
-/// The more evenly CPU and memory are used, the better.
+/// Higher if CPU and memory are used more evenly.
 fn balanced_allocation(pod: &Placed, node: &Node) -> i64 {
     let has = &node.facts().allocatable;
     let evenness = |cpu: i128, memory: i128| {

@@ -1,18 +1,18 @@
-//! What came of requests, and of claims that Pods with a node wait for.
+//! The outcomes of requests, and of claims that assumed Pods wait for.
 
 use crate::scheduler::queue::Entry;
 use crate::scheduler::state::{Effect, PodRef, State};
 use tokio::time::Instant;
 
 impl State {
-    /// The binding of a Pod was answered. Once it is bound, the informer says so too.
+    /// Handles the outcome of a binding. A success needs no action: the informer will show the Pod on its node.
     pub(crate) fn bound(&mut self, pod: &PodRef, answer: Result<(), String>, now: Instant) {
         if let Err(why) = answer {
             self.unplace(pod, format!("running Bind plugin \"DefaultBinder\": {why}"), now);
         }
     }
 
-    /// What a Pod's claims need was written, or was not.
+    /// Handles the outcome of the writes for a Pod's claims.
     pub(crate) fn volumes_written(&mut self, pod: &PodRef, answer: Result<(), String>, now: Instant) {
         match answer {
             Err(why) => self.volumes_failed(pod, &why, now),
@@ -25,14 +25,14 @@ impl State {
         self.check_volumes(now);
     }
 
-    /// Requests about a Pod have ended. It may be tried again.
+    /// Records that the requests about a Pod have ended, so that it may be tried again.
     pub(crate) fn finished(&mut self, pod: &PodRef, now: Instant) {
         self.queue.set_idle(&pod.key, &pod.uid, now);
     }
 
-    /// Pods were deleted to make room for another, or not all of them, after which it tries again.
+    /// Handles the outcome of a preemption. If not all Pods could be deleted, the Pod is tried again.
     pub(crate) fn preempted(&mut self, pod: &PodRef, deleted: &[PodRef], answer: Result<(), String>, now: Instant) {
-        // The next attempt may come before the events that show the deletions, and is to wait for this room.
+        // The next attempt may come before the events of the deletions, and must wait for the room that they make.
         for victim in deleted {
             self.cluster.set_preempted(&victim.key, &victim.uid);
         }
@@ -67,7 +67,7 @@ impl State {
             if failed.is_empty() {
                 return;
             }
-            // What one Pod gives up another may have relied on, if both use the same claim.
+            // A volume that one Pod gives up may belong to a claim that another Pod uses too.
             for (pod, why) in failed {
                 self.volumes_failed(&pod, &format!("binding volumes: {why}"), now);
             }
@@ -95,7 +95,7 @@ impl State {
         self.unplace(pod, format!("running PreBind plugin \"VolumeBinding\": {why}"), now);
     }
 
-    /// A Pod was not bound to its node after all.
+    /// Handles a Pod that was not bound to its node after all.
     fn unplace(&mut self, pod: &PodRef, why: String, now: Instant) {
         if self.cluster.is_assumed(&pod.key, &pod.uid) {
             self.release(&pod.key, now);

@@ -1,4 +1,4 @@
-//! Which Pod is next, and what is done about what was decided.
+//! Chooses the next Pod, and turns decisions into requests.
 
 use crate::labels::Selector;
 use crate::scheduler::cycle::{Around, Choice, Cycle, Decision, Diagnosis, Plugin, PluginSet};
@@ -20,7 +20,7 @@ const VOLUMES_MAX: Duration = Duration::from_secs(600);
 const NO_NODES: &str = "no nodes available to schedule pods";
 
 impl State {
-    /// What to do next; `None` if there is nothing before [`State::next_wake`] or the next event.
+    /// The next request to send; `None` if there is none before [`State::next_wake`] or the next event.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Effect> {
         self.expire_volumes(now);
         loop {
@@ -36,12 +36,12 @@ impl State {
         }
     }
 
-    /// Whether [`State::next`] has something to do now.
+    /// Whether [`State::next`] would return a request or try a Pod now.
     pub(crate) fn is_ready(&self, now: Instant) -> bool {
         !self.effects.is_empty() || self.queue.is_ready(now)
     }
 
-    /// When there is something to do without any event.
+    /// When there is work without any event.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
         let volumes = self.volumes.values().map(|waiting| waiting.deadline).min();
         volumes.into_iter().chain(self.queue.next_wake()).min()
@@ -54,7 +54,7 @@ impl State {
         let pending = if pending.nominated == nominated {
             pending
         } else {
-            // The informer does not know yet what was nominated here.
+            // The informer has not delivered the nomination yet.
             with_nomination = Arc::new(pending.with_nominated(nominated));
             &with_nomination
         };
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// Takes a Pod as being on the node that was found.
+    /// Assumes a Pod on the node that was found.
     fn place(&mut self, pending: &Arc<Pending>, Choice { node, volumes }: Choice, now: Instant) {
         let pod = PodRef::of(&pending.pod);
         self.cluster.assume(&pending.pod, &node);
@@ -119,7 +119,7 @@ impl State {
         self.effects.push_back(Effect::BindVolumes { pod, node, plan: volumes });
     }
 
-    /// Lets others go, so that a Pod fits on their node.
+    /// Starts a preemption.
     fn make_way(&mut self, pending: &Arc<Pending>, diagnosis: &Diagnosis, preemption: Preemption, now: Instant) {
         let Preemption { node, victims } = preemption;
         let pod = PodRef::of(&pending.pod);
@@ -141,7 +141,8 @@ impl State {
         }
     }
 
-    /// Lets a Pod wait for an event, and says why. Without `nomination`, what the queue has as nominated is written.
+    /// Puts a Pod back to wait for an event, and reports why. Without `nomination`, the nominated node of the queue is
+    /// written.
     fn reject(
         &mut self,
         pending: &Pending,
@@ -158,14 +159,14 @@ impl State {
         self.report(key, Reason::Unschedulable, message);
     }
 
-    /// Lets a Pod wait for its back-off, and says what went wrong.
+    /// Puts a Pod back to wait for its back-off, and reports the failure.
     pub(super) fn fail(&mut self, pod: &PodRef, why: String, now: Instant) {
         self.give_up_room(&pod.key, now);
         self.queue.put_back(&pod.key, Attempt::Failed, now);
         self.report(&pod.key, Reason::SchedulerError, why);
     }
 
-    /// No room is kept for a Pod any more, which may help others.
+    /// Clears a Pod's nomination, which may help other Pods.
     fn give_up_room(&mut self, key: &ObjectKey, now: Instant) {
         let Some(entry) = self.queue.get(key).filter(|entry| entry.nominated.is_some()) else { return };
         let pod = Arc::clone(&entry.pending.pod);

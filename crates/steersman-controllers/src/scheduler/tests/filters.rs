@@ -1,4 +1,4 @@
-//! Which nodes will do, and what is said when none does.
+//! Which nodes are feasible, and the messages when none is.
 
 use super::{World, asks, key, merge, node, pod};
 use k8s_openapi::api::core::v1::{Node, Pod};

@@ -1,4 +1,4 @@
-//! Who has to go, so that a more important Pod fits.
+//! Which Pods are deleted for a more important one.
 
 use super::{Effect, World, asks, key, merge, node, pod, reference};
 use k8s_openapi::api::core::v1::Pod;
@@ -46,7 +46,7 @@ fn the_least_important_and_fewest_go_and_the_pod_waits_for_their_room() {
     assert!(world.effects().is_empty(), "the requests are still under way");
     world.done(&waiting);
     world.done(&waiting);
-    // Another of the same importance does not get the room.
+    // Another Pod of the same priority does not get the room.
     let mut thief = asks(json!({"cpu": "2"}));
     merge(&mut thief, json!({"spec": {"priority": 1}}));
     world.pod(&pod("thief", thief));
@@ -139,7 +139,7 @@ fn room_that_is_no_longer_kept_helps_others() {
     merge(&mut other, json!({"spec": {"priority": 1}}));
     world.refusal_of(&pod("other", other));
     world.done(&reference("other"));
-    // Something more important takes a part of the room, so that the rest is too little.
+    // A more important Pod takes a part of the room, so that the rest is too little.
     world.pod(&placed("system", "a", 2_000, "1", json!({})));
     world.done(&waiting);
     world.done(&waiting);
@@ -153,13 +153,13 @@ fn a_pod_waits_for_the_room_that_is_being_made_although_no_event_has_shown_it_ye
     world.pod(&placed("other", "b", 50, "4", json!({})));
     world.pod(&important("4"));
     assert_eq!(victims(&world.effects()).1, ["victim"]);
-    // Something happens that may help, so that the next attempt comes as soon as the requests have ended.
+    // An event that may help makes the next attempt start as soon as the requests have ended.
     world.pod(&placed("system", "taken", 2_000, "4", json!({})));
     world.node(&node("taken", json!({"status": {"allocatable": {"cpu": "5"}}})));
     let waiting = reference("important");
     world.done(&waiting);
     world.state.preempted(&waiting, &[reference("victim")], Ok(()), world.now);
-    // Its condition is written before it is deleted, and shown later than the answers.
+    // The victim's condition is written before its deletion, and arrives after the answers.
     let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"});
     let condition = json!({"status": {"conditions": [condition], "startTime": "2026-01-01T00:00:00Z"}});
     for (over, cpu) in [(json!({}), "6"), (condition, "7")] {

@@ -1,5 +1,5 @@
-//! What holds for all histories: no node gets more than it has, and every Pod that fits somewhere gets a node, without waiting until it is
-//! tried again for no reason. Requests, their answers and events are late by as much as the history says.
+//! Properties of all histories: no node is overcommitted, and every Pod that fits a node gets one, without waiting for
+//! the periodic retry. Requests, answers and events are delayed as the history says.
 
 use super::{Effect, PodRef, World, asks, key, merge, node, pod};
 use crate::scheduler::requests::Answer;
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Pods have one of so many names, so that names come again.
+/// The number of names of Pods, small so that names are reused.
 const N_NAMES: usize = 12;
 
 #[derive(Clone, Debug)]
@@ -26,9 +26,9 @@ enum Step {
     Answer(Index),
     /// The server carries out a request.
     CarryOut(Index),
-    /// The scheduler decides what is next.
+    /// The scheduler takes its next step.
     Decide,
-    /// A Pod that is being deleted has ended.
+    /// A Pod that is being deleted has terminated.
     End(Index),
     /// The next binding fails.
     FailBinding,
@@ -62,7 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The API server, and what is under way between it and the scheduler.
+/// The API server, and the messages in flight between it and the scheduler.
 #[derive(Default)]
 struct Server {
     capacity: BTreeMap<String, i64>,
@@ -92,7 +92,7 @@ impl Server {
         self.pods.values().filter(|pod| pod.node.as_deref() == Some(node)).map(|pod| pod.cpu).sum()
     }
 
-    /// Changes exactly this Pod, if it is there.
+    /// Changes exactly this Pod, if it exists.
     fn change(&mut self, pod: &PodRef, change: impl FnOnce(&mut Fact)) -> bool {
         let name = pod.key.name();
         let Some(fact) = self.pods.get_mut(name).filter(|fact| *fact.uid == *pod.uid) else { return false };
@@ -244,7 +244,7 @@ impl Server {
         self.pods.iter().filter(|(_, fact)| fact.is_deleting).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Lets everything arrive, until nobody wants anything.
+    /// Delivers everything, until nothing is left to do.
     fn settle(&mut self, world: &mut World) {
         for n_rounds in 0.. {
             assert!(n_rounds < 10_000, "it does not come to an end");
@@ -285,7 +285,7 @@ proptest! {
             server.take(step, at, &mut world);
         }
         server.fails = false;
-        // Who failed has its delay, which is shorter than the time after which a Pod is tried again for no reason.
+        // A Pod that failed has its back-off, which is shorter than the period of the retry without an event.
         for _ in 0..8 {
             server.settle(&mut world);
             world.pass(Duration::from_secs(11));

@@ -1,4 +1,4 @@
-//! Which Pod is next, and what makes one try again.
+//! The order of Pods, and the events that make one try again.
 
 use super::{Effect, World, asks, key, merge, node, pod, reference};
 use crate::scheduler::state::Reason;

@@ -1,4 +1,4 @@
-//! What the server makes of requests whose decision is out of date.
+//! The server's answers to requests for an outdated decision.
 
 use super::{key, reference};
 use crate::scheduler::requests::{Answer, Requests};
@@ -25,7 +25,7 @@ async fn send(plane: &ControlPlane, plan: VolumePlan) -> Result<(), String> {
     }
 }
 
-/// The claim `data` as it is.
+/// The current version of the claim `data`.
 async fn claim(plane: &ControlPlane) -> ClaimVersion {
     let claim = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default").get("data").await.unwrap();
     let (uid, version) = (claim.metadata.uid.unwrap(), claim.metadata.resource_version.unwrap());
@@ -53,7 +53,7 @@ async fn a_volume_that_another_claim_got_meanwhile_is_not_taken_from_it() {
     assert!(refused.contains("the object has been modified"), "{refused}");
     let reference = volumes.get("disk").await.unwrap().spec.and_then(|spec| spec.claim_ref).unwrap();
     assert_eq!(reference.name.as_deref(), Some("other"));
-    // At its version, the same is carried out.
+    // For the current version, the same request succeeds.
     let free = json!({"spec": {"claimRef": null}});
     let free: PersistentVolume = volumes.patch("disk", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
     let mut plan = plan;

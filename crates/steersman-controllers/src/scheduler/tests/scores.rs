@@ -1,9 +1,9 @@
-//! Which of several nodes is best.
+//! Which of several feasible nodes is chosen.
 
 use super::{World, asks, merge, node, pod};
 use serde_json::json;
 
-/// Puts a Pod on each of these nodes that takes half of it.
+/// Binds to each of these nodes a Pod that takes half of it.
 fn fill(world: &mut World, nodes: &[&str]) {
     for name in nodes {
         let mut half = asks(json!({"cpu": "2", "memory": "4Gi"}));
@@ -48,7 +48,7 @@ fn preferences_for_nodes_and_against_taints_count() {
 
 #[test]
 fn pods_of_a_service_are_spread_over_nodes() {
-    // By what is left, all of them would go to the large one.
+    // By free resources alone, all of them would go to the large node.
     let large = json!({"status": {"allocatable": {"cpu": "64", "memory": "128Gi"}}});
     let mut world = World::with_nodes((0..4).map(|at| node(&format!("n{at}"), json!({}))));
     world.node(&node("n0", large));
@@ -73,7 +73,7 @@ fn preferred_affinity_draws_pods_together_and_anti_affinity_apart() {
     let near =
         json!({"spec": {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term(100)}}}});
     assert_eq!(world.node_of(&pod("near", near)), "n2");
-    // By what is left, it would go where the others are.
+    // By free resources alone, a further Pod would join the others.
     fill(&mut world, &["n0", "n1", "n3"]);
     assert_eq!(world.node_of(&pod("nearby", json!({}))), "n2");
     let apart = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term(100)}}}});

@@ -1,4 +1,4 @@
-//! What has to be written about claims and volumes before a Pod is bound, and what is done when that fails.
+//! Writes for claims and volumes before a Pod is bound, and failures of these writes.
 
 use super::{Effect, PodRef, World, key, merge, node, pod, reference};
 use crate::scheduler::requests::claim_ref_of;
@@ -6,7 +6,7 @@ use crate::scheduler::volumes::{ClaimVersion, Reserved, VolumeBinding, VolumePla
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 
-/// A node, and a class whose volumes are made once a Pod has a node.
+/// A node, and a storage class that waits for the first consumer.
 fn world() -> World {
     let mut world = World::with_nodes([node("n", json!({}))]);
     let class = json!({"metadata": {"name": "fast"}, "provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"});
@@ -55,7 +55,7 @@ impl World {
         self.state.volume_changed(name, Some(volume), self.now);
     }
 
-    /// The only thing that is to be done: to write what a Pod's claims need.
+    /// The only request due: the writes for a Pod's claims.
     #[track_caller]
     fn plan(&mut self) -> (PodRef, VolumePlan) {
         match self.effects().pop() {
@@ -102,7 +102,7 @@ fn a_refused_write_is_reported_and_decided_again_from_what_is_there_then() {
     world.volume(&volume("disk", json!({})));
     world.pod(&user("p", "uid-p"));
     let (first, _) = world.plan();
-    // Somebody else has got the volume.
+    // Another claim has got the volume.
     let taken = json!({"metadata": {"resourceVersion": "21"}, "spec": {"claimRef": {"namespace": "default", "name": "other", "uid": "o"}}});
     world.volume(&volume("disk", taken));
     world.state.volumes_written(&first, Err("the object has been modified".to_owned()), world.now);

@@ -1,4 +1,4 @@
-//! The task of the scheduler beside other tasks.
+//! The scheduler's task beside other tasks.
 
 use super::{asks, node, pod};
 use crate::scheduler::requests::Requests;

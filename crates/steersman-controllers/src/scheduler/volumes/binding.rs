@@ -1,6 +1,8 @@
-//! Unbound claims: which volumes they can be bound to or made on a node, and what has to be written for that.
+//! Unbound claims: the volumes that they can be bound to or that can be provisioned for them on a node, and the writes
+//! for that.
 //!
-//! Follows `volumebinding/binder.go`. A write is for the version that was decided from, and taken as written until it fails.
+//! Follows `volumebinding/binder.go`. A write is valid for the version that the decision was based on, and is assumed
+//! to succeed until it fails.
 
 use crate::labels;
 use crate::scheduler::node::Node;
@@ -9,18 +11,18 @@ use crate::scheduler::volumes::{Class, NodeError, Volumes, missing};
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// The provisioner of classes whose volumes somebody makes by hand.
+/// The provisioner of classes whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 const BIND_CONFLICT: &str = "node(s) didn't find available persistent volumes to bind";
 const NOT_ENOUGH_SPACE: &str = "node(s) did not have enough free storage";
 
-/// What has to be written before a Pod with unbound claims can be bound to its node. All of it is for the versions of the objects that
-/// the decision was made from, so that the server refuses it if somebody has changed them since.
+/// The writes that precede the binding of a Pod with unbound claims. They are for the versions of the objects that the
+/// decision was based on, so that the server refuses them if an object has changed since.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct VolumePlan {
     pub(crate) bind: Vec<VolumeBinding>,
-    /// Claims for which a volume has to be made.
+    /// Claims for which a volume is to be provisioned.
     pub(crate) provision: Vec<Provisioning>,
 }
 
@@ -33,15 +35,15 @@ pub(crate) struct VolumeBinding {
     pub(crate) reserved: Reserved,
 }
 
-/// A claim that waits until a volume is made for it.
+/// A claim that waits until a volume is provisioned for it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Provisioning {
     pub(crate) claim: ClaimVersion,
-    /// The node is selected already, or another Pod's request to select it is under way.
+    /// Whether the node is selected already, or another Pod's request to select it is in flight.
     pub(crate) is_selected: bool,
 }
 
-/// One claim as it was when a decision was made from it.
+/// A version of a claim, on which a decision was based.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ClaimVersion {
     pub(crate) key: ObjectKey,
@@ -49,32 +51,32 @@ pub(crate) struct ClaimVersion {
     pub(crate) version: String,
 }
 
-/// How far a volume is reserved for the claim that it is to be bound to.
+/// Whether a volume is reserved for the claim that it is to be bound to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Reserved {
     No,
-    /// Somebody wrote the name of the claim into the volume, but not which claim of that name.
+    /// The claimRef of the volume has the name of the claim, but not its uid.
     ByName,
-    /// The volume refers to the claim, or another Pod's request to write that is under way.
+    /// The claimRef is complete, or another Pod's request to write it is in flight.
     Yes,
 }
 
-/// The claim that a volume is about to be bound to. The write is for one version of the volume: once there is another, it has been
-/// carried out, or is refused.
+/// The claim in a volume's binding in flight. The write is for one version of the volume: once there is another
+/// version, the write has succeeded or will be refused.
 #[derive(Clone, Debug)]
 pub(super) struct AssumedClaim {
     pub(super) claim: ObjectKey,
     pub(super) version: String,
 }
 
-/// The node that is about to be selected for a claim. The write is for one version of the claim.
+/// The node in a claim's selection in flight. The write is for one version of the claim.
 #[derive(Clone, Debug)]
 pub(super) struct AssumedNode {
     pub(super) node: Arc<str>,
     pub(super) version: String,
 }
 
-// === impl Volumes: what a plan is made of ===
+// === impl Volumes: making a plan ===
 
 impl Volumes {
     pub(super) fn find_unbound(
@@ -120,7 +122,8 @@ impl Volumes {
         self.assumed_nodes.get(key).map(|assumed| &*assumed.node).or(claim.selected_node.as_deref())
     }
 
-    /// The smallest volume that a claim can be bound to and the node can reach; one that is meant for the claim comes first.
+    /// The smallest volume that a claim can be bound to and the node can reach; a volume reserved for the claim takes
+    /// precedence.
     fn matching(&self, key: &ObjectKey, claim: &Claim, node: &Node, plan: &VolumePlan) -> Option<VolumeBinding> {
         let binding = |name: &str, volume: &Volume, reserved: Reserved| VolumeBinding {
             volume: name.to_owned(),
@@ -174,10 +177,10 @@ impl Volumes {
     }
 }
 
-// === impl Volumes: plans under way ===
+// === impl Volumes: plans in flight ===
 
 impl Volumes {
-    /// Takes what is about to be written as written, for later decisions.
+    /// Assumes the writes of a plan for later decisions.
     pub(crate) fn assume(&mut self, plan: &VolumePlan, node: &Arc<str>) {
         for binding in plan.bind.iter().filter(|binding| binding.reserved != Reserved::Yes) {
             let assumed = AssumedClaim { claim: binding.claim.key.clone(), version: binding.volume_version.clone() };
@@ -189,7 +192,7 @@ impl Volumes {
         }
     }
 
-    /// Forgets what was not written after all.
+    /// Reverts the assumptions of a plan that failed.
     pub(crate) fn forget(&mut self, plan: &VolumePlan) {
         for binding in plan.bind.iter().filter(|binding| binding.reserved != Reserved::Yes) {
             let is_this =
@@ -208,7 +211,7 @@ impl Volumes {
     /// Whether all claims of a plan are bound.
     ///
     /// # Errors
-    /// When that will not come any more.
+    /// When they will not be bound any more.
     pub(crate) fn is_carried_out(&self, plan: &VolumePlan, node: &Node) -> Result<bool, String> {
         let mut is_done = true;
         for VolumeBinding { volume, claim: ClaimVersion { key, uid, .. }, .. } in &plan.bind {

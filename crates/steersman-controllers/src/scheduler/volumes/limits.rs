@@ -1,4 +1,4 @@
-//! How many CSI volumes a node can have.
+//! Limits of the number of CSI volumes of a node.
 
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::Placed;
@@ -12,7 +12,7 @@ impl Volumes {
     /// Whether a node can have the CSI volumes of another Pod too.
     ///
     /// # Errors
-    /// Says why not.
+    /// The reason why it cannot.
     pub(crate) fn within_limits(&self, pod: &Placed, node: &Node) -> Result<(), &'static str> {
         if pod.claims.is_empty() {
             return Ok(());
@@ -47,7 +47,7 @@ impl Volumes {
             let known = self.volumes.get(&claim.volume).map(|volume| volume.csi.clone());
             let source = match known {
                 Some(source) => source,
-                // It will be made by the provisioner of its class.
+                // The volume will be provisioned by the provisioner of its class.
                 None => self.classes.get(&claim.class).map(|class| (class.provisioner.clone(), key.to_string())),
             };
             if let Some((driver, handle)) = source {

@@ -1,4 +1,4 @@
-//! Claims and volumes as the scheduler remembers them.
+//! Claims and volumes as the scheduler keeps them.
 
 use crate::labels::{Labels, NodeTerms, Selector};
 use crate::scheduler::node::Node;
@@ -8,9 +8,9 @@ use crate::scheduler::volumes::binding::{ClaimVersion, Reserved};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use steersman::ObjectKey;
 
-/// Set by whoever binds a claim to a volume, once that is done.
+/// The annotation of a claim whose binding is complete.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// The class of a claim or volume, before there was a field for it.
+/// The annotation with the class of a claim or volume, from before there was a field for it.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -128,7 +128,7 @@ impl Volume {
         }
     }
 
-    /// Whether the volume is meant for this claim, by whoever.
+    /// Whether the volume is reserved for this claim, by a user or the binder.
     pub(super) fn reserved(&self, key: &ObjectKey, claim: &Claim) -> Reserved {
         let Some(known) = &self.claim else { return Reserved::No };
         let is_name = Some(known.namespace.as_str()) == key.namespace() && known.name == key.name();
@@ -140,7 +140,7 @@ impl Volume {
     }
 
     pub(super) fn is_reachable(&self, node: &Node) -> bool {
-        // A volume's terms know labels only, so that the node has no name here.
+        // A volume's terms match labels only, so the node's name is not needed.
         self.nodes.as_ref().is_none_or(|nodes| nodes.matches("", &node.facts().labels))
     }
 }

@@ -1,4 +1,4 @@
-//! The zones that volumes are in, as their labels say.
+//! The zones of volumes, according to their labels.
 
 use crate::scheduler::node::Node;
 use crate::scheduler::volumes::objects::Volume;
@@ -13,7 +13,7 @@ const ZONES: [&str; 4] = [
 ];
 
 impl Volumes {
-    /// Whether the Pod's volumes are in the zone of a node, as far as both say.
+    /// Whether the Pod's volumes are in the zone of a node, as far as both have zone labels.
     pub(crate) fn is_in_zone(claims: &ClaimsOfPod, node: &Node) -> bool {
         let labels = &node.facts().labels;
         if claims.zones.is_empty() || !ZONES.iter().any(|label| labels.contains_key(*label)) {
@@ -26,7 +26,7 @@ impl Volumes {
     }
 }
 
-/// Label and values of each zone and region of a volume.
+/// The label and the values of each zone and region of a volume.
 pub(super) fn of(volume: &Volume) -> Vec<(String, BTreeSet<String>)> {
     let of = |label: &&str| {
         let values = volume.labels.get(*label)?;

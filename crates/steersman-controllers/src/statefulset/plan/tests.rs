@@ -1,4 +1,4 @@
-//! Plans of StatefulSets: single states, and random lives of Pods.
+//! Plans of StatefulSets: single states, and random histories of Pods.
 
 use crate::statefulset::identity;
 use crate::statefulset::plan::{BURST, Plan, Revision, State, Step, settle};
@@ -18,7 +18,7 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap()
 }
 
-/// A set of one container; `spec` is laid over it.
+/// A set with one container; `spec` is merged in.
 fn set(spec: Value) -> StatefulSet {
     let mut whole = json!({
         "metadata": {"name": "web", "namespace": "n", "uid": "set", "generation": 1},
@@ -34,7 +34,7 @@ fn set(spec: Value) -> StatefulSet {
     serde_json::from_value(whole).unwrap()
 }
 
-/// A Pod of the set as its state says: `ready`, `waiting`, `pending`, `failed`, or one of these with `going`.
+/// A Pod of the set in this state: `ready`, `waiting`, `pending`, `failed`, or one of these with `going`.
 fn pod(set: &StatefulSet, ordinal: i64, revision: &str, state: &str) -> Arc<Pod> {
     let mut pod = identity::new_pod(set, &set.spec.template, revision, ordinal);
     pod.metadata.uid = Some(format!("pod-{ordinal}"));
@@ -59,7 +59,7 @@ fn plan_with(set: &StatefulSet, pods: &[Arc<Pod>], claims: &BTreeMap<String, Per
     State { set, current, update, n_collisions: 0, pods, claims: &find, now: now() }.plan()
 }
 
-/// What is done, in words.
+/// The actions of a plan, in words.
 fn said(plan: &Plan) -> Vec<String> {
     let name = |pod: &Pod| pod.metadata.name.clone().unwrap();
     let steps = plan.phases.iter().flatten().map(|step| match step {
@@ -209,7 +209,7 @@ fn a_label_that_was_taken_away_comes_back() {
 
 // === random lives ===
 
-/// Something that happens in the life of a set. Numbers choose among the Pods that are there.
+/// An event in the history of a set. Numbers choose among the existing Pods.
 #[derive(Clone, Debug)]
 enum Event {
     Fail(usize),
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// One pass, whose steps are checked against the state in which it was planned.
+    /// Runs a pass, and checks its steps against the state for which it was planned.
     fn reconcile(&mut self) -> usize {
         let pods: Vec<_> = self
             .pods
@@ -380,7 +380,7 @@ proptest! {
             world.happen(event);
             world.reconcile();
         }
-        // From now on, Pods only come up and go down.
+        // From now on, Pods only start and terminate.
         for _ in 0..200 {
             world.reconcile();
             world.pods.retain(|_, life| !life.is_going);

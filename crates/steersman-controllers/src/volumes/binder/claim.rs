@@ -1,6 +1,6 @@
-//! What is done for a claim: finding a volume, asking for one to be made, and keeping what is bound.
+//! Reconciles a claim: finds a volume, requests one from a provisioner, and checks the binding.
 //!
-//! Follows upstream's `syncClaim`: its phases, Events and sentences.
+//! Follows upstream's `syncClaim`: its phases, Events and messages.
 
 use crate::stale;
 use crate::volumes::binder::{Context, Error, Outdated};
@@ -16,11 +16,11 @@ use steersman::{Action, LookupError, ObjectKey};
 
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
-/// The prefix of provisioners that were part of Kubernetes. None is left but the one that provisions nothing.
+/// The prefix of in-tree provisioners. The only one left provisions nothing.
 const IN_TREE: &str = "kubernetes.io/";
 const STORAGE: &str = "storage";
 
-/// How a pass went that was not refused.
+/// The result of a pass, unless the server refused a request.
 type Pass<T> = Result<Result<T, Outdated>, Error>;
 
 pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
@@ -36,7 +36,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     })
 }
 
-/// A claim that has not been bound yet.
+/// Handles a claim that has not been bound yet.
 async fn bind_somehow(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeClaim) -> Pass<()> {
     if !volume_name(claim).is_empty() {
         return bind_to_named(cx, key, claim).await;
@@ -69,7 +69,7 @@ async fn bind_somehow(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeCla
     set_status(cx, key, claim, "Pending", None).await.map(|written| written.map(|_| ()))
 }
 
-/// Why a claim waits whose class wants its first Pod to have a node.
+/// The reason why a claim waits whose class waits for its first consumer.
 fn waiting_note(cx: &Context, key: &ObjectKey) -> Result<(&'static str, String), Error> {
     let mut pods: Vec<String> = cx.waiting_pods.keys(key)?.iter().map(|pod| pod.name().to_owned()).collect();
     pods.sort();
@@ -80,7 +80,7 @@ fn waiting_note(cx: &Context, key: &ObjectKey) -> Result<(&'static str, String),
     })
 }
 
-/// A claim whose user has chosen the volume.
+/// Handles a claim whose user has chosen the volume.
 async fn bind_to_named(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeClaim) -> Pass<()> {
     let name = volume_name(claim);
     let pending = |cx, key, claim| async move {
@@ -100,7 +100,7 @@ async fn bind_to_named(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeCl
     pending(cx, key, claim).await
 }
 
-/// A claim that has been bound once: it stays so, or has lost its volume for good.
+/// Handles a claim that has been bound before: it stays bound, or has lost its volume for good.
 async fn keep(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeClaim) -> Pass<()> {
     let lost = |reason: &'static str, note: &'static str| async move {
         if phase(claim) == "Lost" {
@@ -127,7 +127,7 @@ async fn keep(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeClaim) -> P
     }
 }
 
-/// Writes that a volume and a claim belong together: the volume, its phase, the claim, its status; whatever is not so yet.
+/// Writes the binding to the volume, its phase, the claim and its status, as far as they lack it.
 async fn bind(cx: &Context, key: &ObjectKey, volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Pass<()> {
     let mut volume = volume.clone();
     if let Some(bound) = bound_to(&volume, claim) {
@@ -153,7 +153,7 @@ async fn bind(cx: &Context, key: &ObjectKey, volume: &PersistentVolume, claim: &
     set_status(cx, key, &claim, "Bound", Some(&volume)).await.map(|written| written.map(|_| ()))
 }
 
-/// The volume with the claim in it, if it is not there already.
+/// The volume with the claimRef of the claim; `None` if it has it already.
 fn bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let known = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     let is_whole = known.is_some_and(|known| {
@@ -183,7 +183,7 @@ fn bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<
     Some(volume)
 }
 
-/// The claim with the volume in it, if it is not there already.
+/// The claim with the name of the volume; `None` if it has it already.
 fn bound_by(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<PersistentVolumeClaim> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let is_named = volume_name(claim) == name;
@@ -200,7 +200,7 @@ fn bound_by(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<
     Some(claim)
 }
 
-/// Asks the provisioner of the claim's class to make a volume.
+/// Requests a volume from the provisioner of the claim's class.
 async fn provision(
     cx: &Context,
     key: &ObjectKey,
@@ -236,7 +236,7 @@ async fn provision(
     Ok(Ok(()))
 }
 
-/// Writes the phase of a claim, with the modes and the capacity of its volume, unless it is so.
+/// Writes the phase of a claim, with the access modes and the capacity of its volume, unless they are up to date.
 async fn set_status(
     cx: &Context,
     key: &ObjectKey,
@@ -254,7 +254,7 @@ async fn set_status(
         }
         Some((volume, spec)) => {
             status.access_modes = spec.access_modes.clone();
-            // The capacity of a claim that was bound already may differ, while its volume is being resized.
+            // The capacity of a claim that is bound already may differ, while its volume is being resized.
             if is_change {
                 let volume = volume.metadata.name.clone().unwrap_or_default();
                 let has_capacity = spec.capacity.as_ref().is_some_and(|capacity| capacity.contains_key(STORAGE));
@@ -285,7 +285,7 @@ fn phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// The class for claims that name none: of several the newest, and of those the first by name.
+/// The default class: the newest if there are several, and of those the first by name.
 fn default_class(cx: &Context) -> Result<Option<Arc<StorageClass>>, LookupError> {
     let is_default = |class: &StorageClass| {
         let says = |name| annotation(&class.metadata.annotations, name) == Some("true");

@@ -1,4 +1,4 @@
-//! What is done for a volume: its phase, and what becomes of it when its claim is gone.
+//! Reconciles a volume: its phase, and its reclaim policy when its claim is gone.
 //!
 //! Follows upstream's `syncVolume`.
 
@@ -28,7 +28,7 @@ async fn settle(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pas
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     let uid = reference.and_then(|reference| reference.uid.as_deref()).unwrap_or_default();
     let (Some(claim_key), false) = (claim_key(volume), uid.is_empty()) else {
-        // It is nobody's, or reserved for a claim that has not been bound yet.
+        // The volume has no claim, or is reserved for a claim that has not been bound yet.
         return set_phase(cx, key, volume, "Available").await;
     };
     let Some(claim) = claim_of(cx, volume, &claim_key, uid).await? else { return release(cx, key, volume).await };
@@ -59,7 +59,8 @@ async fn settle(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pas
     unbind(cx, key, volume).await
 }
 
-/// The claim that a volume is bound to: by the cache, and if that does not have it, or another one by its name, by the server.
+/// The claim that a volume is bound to: from the cache, or from the server if the cache does not have it or has another
+/// one of its name.
 async fn claim_of(
     cx: &Context,
     volume: &PersistentVolume,
@@ -77,10 +78,10 @@ async fn claim_of(
     Ok(found.filter(is_meant).map(Arc::new))
 }
 
-/// A volume whose claim is gone: what its reclaim policy says.
+/// Handles a volume whose claim is gone, according to its reclaim policy.
 async fn release(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pass {
     if !matches!(phase_of(volume), "Released" | "Failed") {
-        // The event of this write leads on.
+        // The event of this write continues the work.
         return set_phase(cx, key, volume, "Released").await;
     }
     let fault = match reclaim_policy(volume) {
@@ -103,7 +104,7 @@ async fn release(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pa
     }
 }
 
-/// Why nobody will delete the storage of a volume: it is neither its provisioner's nor a CSI driver's.
+/// Why the storage of a volume will not be deleted: it has neither a provisioner nor a CSI driver.
 fn deletion_fault(volume: &PersistentVolume) -> Option<String> {
     let provisioner = annotation(&volume.metadata.annotations, PROVISIONED_BY).unwrap_or_default();
     if !provisioner.is_empty() {
@@ -115,7 +116,7 @@ fn deletion_fault(volume: &PersistentVolume) -> Option<String> {
     (!is_csi).then(|| format!("error getting deleter volume plugin for volume {name:?}: no volume plugin matched"))
 }
 
-/// Takes a claim off a volume, which has got another one.
+/// Removes the claim from a volume, because the claim has got another volume.
 async fn unbind(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pass {
     let mut volume = volume.clone();
     let is_own_choice = annotation(&volume.metadata.annotations, BOUND_BY_CONTROLLER).is_some();
@@ -126,7 +127,7 @@ async fn unbind(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pas
     if is_own_choice {
         spec.claim_ref = None;
     } else if let Some(reference) = &mut spec.claim_ref {
-        // Its user wants it for this claim.
+        // The user reserved the volume for this claim.
         reference.uid = None;
     }
     match cx.update_volume(&volume).await? {

@@ -1,12 +1,12 @@
-//! How a webhook is reached: by a URL, or as a service.
+//! The client configuration of a webhook: a URL, or a service.
 
 use crate::builtin::place::Place;
 use crate::builtin::rules;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Of a `clientConfig`.
-pub fn validate(config: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates a `clientConfig`.
+pub(super) fn validate(config: &Place<'_>, faults: &mut Vec<Error>) {
     let (url, service) = (config.field("url"), config.field("service"));
     match (url.is_present(), service.is_present()) {
         (true, false) => validate_url(&url, faults),
@@ -59,7 +59,7 @@ fn validate_service(service: &Place<'_>, faults: &mut Vec<Error>) {
     if !text.starts_with('/') {
         faults.push(path.invalid("must start with a '/'"));
     }
-    // The first byte is taken for the slash, whatever it is, as upstream does.
+    // As upstream, the first byte is taken for the slash, whatever it is.
     let rest = text.get(1..).unwrap_or_default();
     for (index, step) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
         if step.is_empty() {

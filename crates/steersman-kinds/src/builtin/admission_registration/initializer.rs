@@ -1,7 +1,7 @@
-//! InitializerConfiguration: which new objects wait for which initializers. Served by servers with initializers alone.
+//! InitializerConfiguration: selects the initializers of new objects. Only served by servers with initializers.
 //!
-//! The form of Kubernetes 1.7 to 1.13, where an initializer had neither a timeout nor, since 1.8, a policy for it; and a status, which
-//! says who is waited for.
+//! The form of Kubernetes 1.7 to 1.13, where an initializer had no timeout and, since 1.8, no failure policy; with an
+//! additional status that lists the awaited initializers.
 
 use crate::builtin::admission_registration::{CATEGORIES, GROUP};
 use crate::builtin::age;
@@ -15,10 +15,7 @@ use steersman_machinery::{Value, name};
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 
-/// The longest time that an initializer can be given.
-pub const TIMEOUT_SECONDS_MAX: i64 = 3600;
-
-/// The most names that a cell shows.
+/// The maximum number of names in a cell.
 const NAMES_SHOWN: usize = 3;
 
 pub const KIND: Kind = Kind {

@@ -1,5 +1,5 @@
-//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy with their bindings: what is asked of writes or done to them, in CEL.
-//! Expressions must compile, with the types that they are wanted to have.
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy with their bindings, which validate or change writes with CEL.
+//! Expressions must compile to the expected types.
 
 use crate::builtin::admission_registration::{CATEGORIES, GROUP, rule};
 use crate::builtin::cells;
@@ -18,7 +18,7 @@ use steersman_machinery::{Value, name};
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 const MUTABLE_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
-/// Names that CEL keeps for itself.
+/// Reserved words of CEL.
 const RESERVED: [&str; 21] = [
     "as",
     "break",
@@ -174,7 +174,7 @@ fn default_resources(resources: Option<&mut Value>) {
 
 // === policies ===
 
-/// Of what policies of both kinds have. The compiler has the variables then.
+/// Validates the fields that policies of both kinds have, and adds the variables to the compiler.
 fn validate_policy(spec: &Place<'_>, compiler: &mut Compiler, faults: &mut Vec<Error>) {
     rules::one_of(&spec.field("failurePolicy"), &["Fail", "Ignore"], faults);
     param_kind(&spec.field("paramKind"), faults);
@@ -201,7 +201,7 @@ fn validate_policy(spec: &Place<'_>, compiler: &mut Compiler, faults: &mut Vec<E
     }
 }
 
-/// Of an expression: there must be one. Whether there is.
+/// The expression must not be empty. Returns whether it is not.
 fn specified(expression: &Place<'_>, faults: &mut Vec<Error>) -> bool {
     let is_specified = !expression.text().trim().is_empty();
     if !is_specified {
@@ -211,7 +211,7 @@ fn specified(expression: &Place<'_>, faults: &mut Vec<Error>) -> bool {
     is_specified
 }
 
-/// Of an expression: it must compile, to one of these types.
+/// The expression must compile to one of these types.
 fn compiles(expression: &Place<'_>, compiler: &Compiler, wanted: &[Type], faults: &mut Vec<Error>) {
     let fault = compiler.fault(expression.text(), true, wanted);
     faults.extend(fault.map(|fault| expression.invalid(fault)));
@@ -337,7 +337,7 @@ fn validate_mutating(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Only some operations have an object that can be changed.
+/// The operations must have an object that can be changed.
 fn mutable(resources: &Place<'_>, faults: &mut Vec<Error>) {
     let list = resources.field("resourceRules");
     let path = list.path.child("operations");
@@ -374,7 +374,7 @@ fn validate_mutation(mutation: &Place<'_>, compiler: &Compiler, faults: &mut Vec
     }
 }
 
-/// What an expression of a mutation gives.
+/// The type of the expression of a mutation.
 fn mutation_type(kind: &str) -> Type {
     let object = |name| DeclType::object_of(name, []).type_of();
     match kind {

@@ -1,4 +1,4 @@
-//! The rules that say which requests a webhook or a policy is about: operations, resources, conditions.
+//! The rules that select the requests of a webhook or a policy: operations, resources, conditions.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
@@ -14,30 +14,30 @@ use steersman_machinery::{Value, name};
 const CONDITIONS_MAX: usize = 64;
 const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
-/// Gives the rules in a list their scope.
-pub fn default(object: &mut Map, list: &str) {
+/// Sets the default scope of the rules in a list.
+pub(super) fn default(object: &mut Map, list: &str) {
     let all = object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
     for rule in all.filter_map(Value::as_object_mut) {
         unless_set(rule, "scope", "*");
     }
 }
 
-/// Gives a webhook, or the `MatchResources` of a policy, what it selects.
-pub fn default_match(object: &mut Map) {
+/// Sets the default match policy and selectors of a webhook, or of the `MatchResources` of a policy.
+pub(super) fn default_match(object: &mut Map) {
     unless_set(object, "matchPolicy", "Equivalent");
     unless_set(object, "namespaceSelector", json!({}));
     unless_set(object, "objectSelector", json!({}));
 }
 
-/// Of what [`default_match`] sets.
-pub fn validate_match(place: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the fields that [`default_match`] sets.
+pub(super) fn validate_match(place: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of(&place.field("matchPolicy"), &MATCH_POLICIES, faults);
     selector::validate(&place.field("namespaceSelector"), faults);
     selector::validate(&place.field("objectSelector"), faults);
 }
 
-/// Of the `MatchResources` of a policy or a binding.
-pub fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the `MatchResources` of a policy or a binding.
+pub(super) fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
     if resources.is_absent() {
         return;
     }
@@ -54,8 +54,7 @@ pub fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of one rule.
-pub fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let (operations, versions) = (rule.field("operations"), rule.field("apiVersions"));
     let groups = rule.field("apiGroups");
@@ -73,7 +72,7 @@ pub fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of_if_present(&rule.field("scope"), &["*", "Cluster", "Namespaced"], faults);
 }
 
-/// Of a list of `resource` and `resource/subresource`, either of which may be `*`.
+/// Validates a list of `resource` and `resource/subresource`, either of which may be `*`.
 fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
     if resources.is_empty() {
         faults.push(resources.required(""));
@@ -114,8 +113,8 @@ fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a list of `matchConditions`.
-pub fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
+/// Validates a list of `matchConditions`.
+pub(super) fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
     let count = conditions.items().count();
     if count > CONDITIONS_MAX {
         faults.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));

@@ -1,4 +1,4 @@
-//! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: who is asked about writes, and which.
+//! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: the webhooks that are called for writes.
 
 use crate::builtin::admission_registration::{CATEGORIES, GROUP, client, rule};
 use crate::builtin::cells;
@@ -84,7 +84,7 @@ fn default(configuration: &mut Value) {
 fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (configuration, old) = (Place::root(request.new), Place::root(request.old));
     let before: Vec<Place<'_>> = old.field("webhooks").items().collect();
-    // What the stored object has already is tolerated.
+    // Violations that the stored object already has are accepted.
     let has_no_side_effects = before.iter().all(|one| NO_SIDE_EFFECTS.contains(&one.field("sideEffects").text()));
     let has_known_review = |one: &Place<'_>| {
         let versions = one.field("admissionReviewVersions");
@@ -124,7 +124,7 @@ fn validate_webhook(webhook: &Place<'_>, needs_no_side_effects: bool, faults: &m
     rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, faults);
 }
 
-/// Of text: it must be a domain of three parts.
+/// The string must be a domain of at least three parts.
 fn validate_name(webhook_name: &Place<'_>, faults: &mut Vec<Error>) {
     if webhook_name.is_empty() {
         return rules::required(webhook_name, faults);

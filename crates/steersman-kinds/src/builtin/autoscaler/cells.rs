@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
-/// Of the form of v2.
-pub fn of_v2(scaler: &Value, now: Timestamp) -> Vec<Value> {
+/// The row of an autoscaler in the form of v2.
+pub(crate) fn of_v2(scaler: &Value, now: Timestamp) -> Vec<Value> {
     let target = |field: &str| str_at(scaler, &["spec", "scaleTargetRef", field]).unwrap_or_default();
     let least = at(scaler, &["spec", "minReplicas"]).and_then(Value::as_i64);
     vec![
@@ -21,7 +21,7 @@ pub fn of_v2(scaler: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// How many metrics are shown before the others are only counted.
+/// The maximum number of metrics that are shown; further ones are only counted.
 const SHOWN_MAX: usize = 2;
 
 /// `cpu: 40%/80%, 12/20`.

@@ -1,12 +1,12 @@
-//! The two versions of an autoscaler. What v1 has no field for it carries in annotations, so that nothing is lost when a
-//! client reads and writes v1.
+//! Converts between the two versions of an autoscaler. Fields that v1 does not have are stored in annotations, so that
+//! nothing is lost when a client reads and writes v1.
 
 use crate::builtin::autoscaler::older::{self, Amounts};
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{Map, at, object_at, remove_at, set_at, str_at};
 
-/// A field of the spec or the status that only v2 has, and the annotation that stands for it in v1.
+/// A field of the spec or the status that only v2 has, and its annotation in v1.
 struct Carried {
     path: &'static [&'static str],
     annotation: &'static str,
@@ -40,21 +40,21 @@ const CONDITIONS: Carried = Carried {
 };
 const CARRIED: [Carried; 4] = [METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS];
 
-/// The metric of v1: so many percent of what is asked for of the processor.
-pub fn processor(utilization: i64) -> Value {
+/// The metric of v1: CPU utilization, as a percentage of the request.
+pub(crate) fn processor(utilization: i64) -> Value {
     json!({
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": utilization}},
     })
 }
 
-/// Whether an autoscaler in the form of v1 has metrics beside the processor.
-pub fn has_other_metrics(scaler: &Value) -> bool {
+/// Whether an autoscaler in the form of v1 has metrics besides CPU utilization.
+pub(crate) fn has_other_metrics(scaler: &Value) -> bool {
     at(scaler, &["metadata", "annotations", METRICS.annotation]).is_some()
 }
 
-/// The field of a metric that belongs to its type.
-pub fn source_of(kind: &str) -> &'static str {
+/// The field of a metric for its type.
+pub(crate) fn source_of(kind: &str) -> &'static str {
     match kind {
         "ContainerResource" => "containerResource",
         "External" => "external",
@@ -64,8 +64,8 @@ pub fn source_of(kind: &str) -> &'static str {
     }
 }
 
-/// From v1 to v2.
-pub fn to_v2(mut scaler: Value) -> Value {
+/// Converts from v1 to v2.
+pub(crate) fn to_v2(mut scaler: Value) -> Value {
     for carried in CARRIED {
         let text = remove_at(&mut scaler, &["metadata", "annotations", carried.annotation]);
         if let Some(value) = text.as_ref().and_then(|text| (carried.from_text)(text.as_str()?)) {
@@ -89,8 +89,8 @@ pub fn to_v2(mut scaler: Value) -> Value {
     scaler
 }
 
-/// From v2 to v1.
-pub fn from_v2(mut scaler: Value) -> Value {
+/// Converts from v2 to v1.
+pub(crate) fn from_v2(mut scaler: Value) -> Value {
     let (target, metrics) = split(list(&scaler, &["spec", "metrics"]), &["resource", "target", "averageUtilization"]);
     let (current, current_metrics) =
         split(list(&scaler, &["status", "currentMetrics"]), &["resource", "current", "averageUtilization"]);
@@ -117,7 +117,7 @@ pub fn from_v2(mut scaler: Value) -> Value {
     scaler
 }
 
-/// The first metric of the processor's utilization, as its number, and the others.
+/// The value of the first CPU utilization metric, and the other metrics.
 fn split(metrics: Vec<Value>, path: &[&str]) -> (Option<Value>, Vec<Value>) {
     let mut found = None;
     let mut others = Vec::new();

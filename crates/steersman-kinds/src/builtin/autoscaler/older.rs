@@ -1,5 +1,6 @@
-//! The content of the annotations of autoscaling/v1: metrics in the form of that version, and the behavior as kube-apiserver writes it,
-//! with the names of its internal fields. Names and their order are upstream's, since clients compare the texts.
+//! The annotations of autoscaling/v1: metrics in the form of that version, and the behavior in the form in which
+//! kube-apiserver writes it, with its own field names. Names and their order are upstream's, since clients compare the
+//! texts.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
@@ -23,7 +24,7 @@ struct Metric {
     external: Option<Source>,
 }
 
-/// The source of a metric with its wanted or current amount. Each type of metric has some of the fields.
+/// The measured value, and its target or current amount. Each type of metric has some of the fields.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Source {
@@ -55,7 +56,7 @@ struct Source {
     container: Option<Value>,
 }
 
-/// The object that is measured.
+/// The measured object.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Described {
@@ -114,21 +115,21 @@ struct Condition {
     message: Option<Value>,
 }
 
-/// Whether metrics say what is wanted or what is there.
+/// Whether metrics have targets or current amounts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Amounts {
     Wanted,
     Current,
 }
 
-/// The text of an annotation for metrics of v2.
-pub fn metrics_text(metrics: &Value, amounts: Amounts) -> Option<String> {
+/// The annotation for metrics of v2.
+pub(super) fn metrics_text(metrics: &Value, amounts: Amounts) -> Option<String> {
     let metrics: Vec<Metric> = metrics.as_array()?.iter().map(|metric| older(metric, amounts)).collect();
     serde_json::to_string(&metrics).ok()
 }
 
-/// The metrics of v2 that such a text stands for.
-pub fn metrics(text: &str, amounts: Amounts) -> Option<Value> {
+/// The metrics of v2 from such an annotation.
+pub(super) fn metrics(text: &str, amounts: Amounts) -> Option<Value> {
     let metrics: Vec<Metric> = serde_json::from_str(text).ok()?;
     Some(metrics.into_iter().map(|metric| newer(metric, amounts)).collect())
 }
@@ -175,7 +176,7 @@ fn older(metric: &Value, amounts: Amounts) -> Metric {
     let (value, average, utilization) =
         (some(&amount["value"]), some(&amount["averageValue"]), some(&amount["averageUtilization"]));
     let (name, selector) = (some(&source["metric"]["name"]), some(&source["metric"]["selector"]));
-    // An amount that v1 always writes is nothing where it is not said.
+    // An absent amount that v1 always writes is zero.
     let nothing = || Some(json!("0"));
     let made = match kind.as_str() {
         "Object" => {
@@ -266,7 +267,7 @@ fn newer(metric: Metric, amounts: Amounts) -> Value {
     json!({"type": metric.kind, field: made})
 }
 
-/// An object of the fields that are there.
+/// An object of the fields that are present.
 fn fields<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     let there =
         fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.filter(|value| !value.is_null())?)));

@@ -1,4 +1,4 @@
-//! What a HorizontalPodAutoscaler must satisfy, as kubernetes' `pkg/apis/autoscaling/validation` says it.
+//! Validation of HorizontalPodAutoscalers, as in kubernetes' `pkg/apis/autoscaling/validation`.
 
 use crate::builtin::autoscaler::convert;
 use crate::builtin::kind::Request;
@@ -8,20 +8,20 @@ use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::{GroupVersion, name};
 
-/// Over how many seconds a policy counts changes at most.
+/// The longest period of a policy, in seconds.
 const PERIOD_SECONDS_MAX: i64 = 1_800;
-/// For how many seconds what was recommended counts at most.
+/// The longest stabilization window, in seconds.
 const WINDOW_SECONDS_MAX: i64 = 3_600;
-/// Where a metric comes from, in the order in which upstream looks for one.
+/// The sources of a metric, in the order in which upstream looks for one.
 const SOURCES: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
 
 const DESCRIBED_VERSION: [&str; 3] = ["object", "describedObject", "apiVersion"];
 
-/// What the `apiVersion` of a reference may be.
+/// The values that the `apiVersion` of a reference may have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Versions {
     Any,
-    /// Also one of the core group.
+    /// Any valid version, also of the core group.
     Valid,
     OfGroup,
 }
@@ -29,7 +29,7 @@ enum Versions {
 pub fn spec(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     let (least, most) = (spec.field("minReplicas"), spec.field("maxReplicas"));
-    // What was scaled to nothing once may stay so.
+    // An autoscaler that already had zero replicas as its minimum may keep it.
     let bound = if old.field("minReplicas").number() == Some(0) { 0 } else { 1 };
     if least.number().is_some_and(|number| number < bound) {
         faults.push(least.invalid(format!("must be greater than or equal to {bound}")));
@@ -74,7 +74,7 @@ fn version_fault(version: &Place<'_>, versions: Versions) -> Option<Error> {
     let text = version.text();
     let why = match GroupVersion::parse(text) {
         _ if versions == Versions::Any => return None,
-        // Nothing at all is a version of the core group.
+        // The empty string is a version of the core group.
         None if !text.is_empty() => format!("unexpected GroupVersion string: {text}"),
         Some(read) if !read.group.is_empty() => return None,
         _ if versions == Versions::Valid => return None,
@@ -84,7 +84,7 @@ fn version_fault(version: &Place<'_>, versions: Versions) -> Option<Error> {
 }
 
 fn metrics(spec: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
-    // An autoscaler that has a version already that cannot be read may keep it.
+    // An autoscaler that already has an invalid version may keep it.
     let mut known = old.field("metrics").items().filter(|metric| metric.field("object").is_present());
     let was_wrong = known.any(|metric| version_fault(&metric.at(&DESCRIBED_VERSION), Versions::Valid).is_some());
     let versions = if was_wrong { Versions::Any } else { Versions::Valid };
@@ -105,7 +105,7 @@ fn metric(metric: &Place<'_>, versions: Versions, faults: &mut Vec<Error>) {
     }
     rules::one_of(&kind, &KINDS, faults);
     let given: Vec<&str> = SOURCES.into_iter().filter(|source| metric.field(source).is_present()).collect();
-    // Of several the first is looked at.
+    // Of several sources only the first is validated.
     if let Some(first) = given.first() {
         source(first, &metric.field(first), versions, faults);
     }
@@ -196,7 +196,7 @@ fn amounts(target: &Place<'_>, faults: &mut Vec<Error>) {
     rules::positive(&target.field("averageUtilization"), faults);
 }
 
-/// How fast it goes in one direction.
+/// The rules for scaling in one direction.
 fn scaling(scaling: &Place<'_>, faults: &mut Vec<Error>) {
     if scaling.is_absent() {
         return;

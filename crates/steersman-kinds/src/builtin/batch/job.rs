@@ -1,4 +1,4 @@
-//! Job: pods that run until so many have done their work.
+//! Job: runs pods until a number of them have completed.
 
 use crate::builtin::batch::policy;
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Version};
@@ -15,10 +15,10 @@ use steersman_machinery::{Value, name};
 
 mod status;
 
-/// By which a job knows its pods.
+/// The label by which a job selects its pods.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
-/// The completion mode in which every pod has a number.
-pub const INDEXED: &str = "Indexed";
+/// The completion mode in which every pod has an index.
+pub(crate) const INDEXED: &str = "Indexed";
 
 pub const KIND: Kind = Kind {
     group: "batch",
@@ -85,7 +85,8 @@ fn default(job: &mut Value) {
     pod::defaults::spec(job, &["spec", "template", "spec"]);
 }
 
-/// A job without labels has those of its template: also those that the server puts there, so this comes after them. Whether it had none.
+/// Copies the labels of the template to a job without labels; called after the server has labeled the template. Returns
+/// whether the job had none.
 fn label_like_template(job: &mut Value) -> bool {
     let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let labels = at(job, &["spec", "template", "metadata", "labels"]).filter(|labels| labels.is_object()).cloned();
@@ -95,7 +96,7 @@ fn label_like_template(job: &mut Value) -> bool {
     }
 }
 
-/// Unless the client takes it upon himself, a job's pods are labelled with its uid and selected by it.
+/// Labels the pods of a job with its uid and selects them by it, unless the client manages the selector.
 fn prepare_create(job: &mut Value) {
     if at(job, &["spec", "manualSelector"]) == Some(&Value::Bool(true)) {
         label_like_template(job);
@@ -135,7 +136,7 @@ fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// The selector and the labels that the server makes must be there as it made them.
+/// The selector and the labels that the server generates must not be changed.
 fn generated_selector(job: &Place<'_>, faults: &mut Vec<Error>) {
     let spec = job.field("spec");
     if spec.field("manualSelector").flag() || spec.field("selector").is_absent() {
@@ -176,8 +177,8 @@ fn validate(job: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// The rules that a job and the template of one share.
-pub fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the fields that a job and a job template share.
+pub(crate) fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let amounts = [
         "parallelism",
         "completions",
@@ -232,7 +233,7 @@ fn managed_by(managed_by: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A job whose pods are numbered: so many that their numbers can still be written down.
+/// Validates the size of an indexed job: its indexes must fit into the status.
 fn indexed(spec: &Place<'_>, faults: &mut Vec<Error>) {
     const PODS_MAX: i64 = 100_000;
     const PODS_MAX_OF_MANY: i64 = 10_000;
@@ -291,7 +292,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     template(&spec, &before, &old, faults);
 }
 
-/// While a Job is suspended and none of its Pods run, its template may say anew where they run and what they need.
+/// While a Job is suspended and none of its Pods run, the placement and resources of its template may be changed.
 fn template(spec: &Place<'_>, before: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     let (template, template_before) = (spec.field("template"), before.field("template"));
     if !is_asleep(before, old) {
@@ -303,7 +304,7 @@ fn template(spec: &Place<'_>, before: &Place<'_>, old: &Place<'_>, faults: &mut 
     }
 }
 
-/// Whether a Job is suspended and has no Pods: it never began, or its suspension is complete.
+/// Whether a Job is suspended and has no Pods: it never started, or its suspension is complete.
 fn is_asleep(before: &Place<'_>, old: &Place<'_>) -> bool {
     let status = old.field("status");
     let is_suspended = |condition: Place<'_>| {
@@ -313,7 +314,7 @@ fn is_asleep(before: &Place<'_>, old: &Place<'_>) -> bool {
     before.field("suspend").flag() && is_out && status.field("active").number().unwrap_or(0) == 0
 }
 
-/// The spec of a template without what says where its pods run and what they need.
+/// The spec of a template without the placement and resources of its pods.
 fn without_placement(spec: &Value) -> Value {
     let mut spec = spec.clone();
     for field in ["nodeSelector", "schedulingGates", "tolerations"] {

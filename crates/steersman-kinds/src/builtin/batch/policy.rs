@@ -1,4 +1,4 @@
-//! The rules of a job's policies: which failures of its pods count, and when it has succeeded early.
+//! Validation of a job's policies: which pod failures count, and when it succeeds early.
 
 use crate::builtin::batch::job::INDEXED;
 use crate::builtin::place::Place;
@@ -129,7 +129,7 @@ fn success_rule(rule: &Place<'_>, completions: i64, faults: &mut Vec<Error>) {
     }
 }
 
-/// How many indexes `1,3-5,7` has. They must grow, and stay below the number of completions.
+/// The number of indexes in `1,3-5,7`. They must increase, and be below the number of completions.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! CSIStorageCapacity: how much storage of a class there is in a part of the cluster.
+//! CSIStorageCapacity: the available storage of a class in a part of the cluster.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
@@ -29,7 +29,7 @@ fn validate(capacity: &Place<'_>, faults: &mut Vec<Error>) {
     selector::validate(&capacity.field("nodeTopology"), faults);
     let class = capacity.field("storageClassName");
     faults.extend(name::dns1123_subdomain(class.text()).into_iter().map(|fault| {
-        // Also an absent name is printed as text.
+        // An absent name is also printed as a string.
         Error::invalid(&class.path, class.text(), fault)
     }));
     rules::not_negative_quantity(&capacity.field("capacity"), faults);
@@ -42,7 +42,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     rules::immutable(&new.field("storageClassName"), &old.field("storageClassName"), faults);
 }
 
-/// Upstream has no columns of its own for this kind.
+/// Upstream has no specific columns for this kind.
 fn cells(object: &Value, _now: Timestamp) -> Vec<Value> {
     vec![cells::name(object), cells::text(object, &["metadata", "creationTimestamp"])]
 }

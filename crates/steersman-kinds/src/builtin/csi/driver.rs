@@ -1,4 +1,4 @@
-//! CSIDriver: what a storage driver expects of Kubernetes.
+//! CSIDriver: the capabilities and requirements of a storage driver.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
@@ -64,7 +64,7 @@ fn default(driver: &mut Value) {
     }
 }
 
-/// A driver begins without a generation, which other kinds count from 1.
+/// A new driver has no generation, while other kinds begin with 1.
 fn count_generation(new: &mut Value, old: &Value) {
     if at(new, &["spec"]) != at(old, &["spec"]) {
         let before = cells::number(old, &["metadata", "generation"]);
@@ -110,7 +110,7 @@ fn token_requests(requests: &Place<'_>, faults: &mut Vec<Error>) {
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     validate(&spec, faults);
-    // Upstream has the name of the field wrong in this path.
+    // Upstream misspells the field in this path.
     let attach = Place { path: Path::new("spec.attachedRequired"), ..spec.field("attachRequired") };
     rules::immutable(&attach, &old.field("attachRequired"), faults);
     rules::immutable(&spec.field("volumeLifecycleModes"), &old.field("volumeLifecycleModes"), faults);

@@ -50,7 +50,7 @@ fn validate(drivers: &Place<'_>, faults: &mut Vec<Error>) {
 fn topology_keys(driver: &Place<'_>, faults: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for key in driver.field("topologyKeys").items() {
-        // Upstream blames the driver, not the key.
+        // Upstream reports the driver, not the key.
         let key = Place { path: driver.path.clone(), ..key };
         rules::required(&key, faults);
         if !seen.insert(key.text()) {
@@ -64,7 +64,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let drivers = |node| Place::root(node).at(&["spec", "drivers"]);
     let (new, old) = (drivers(request.new), drivers(request.old));
     validate(&new, faults);
-    // Only the number of volumes of a driver may change; drivers come and go.
+    // Drivers may be added and removed; of an existing one, only its number of volumes may change.
     let fixed = |driver: &Place<'_>| {
         let mut fixed = driver.value.clone();
         remove_at(&mut fixed, &["allocatable"]);

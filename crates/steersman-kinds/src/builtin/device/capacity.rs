@@ -1,4 +1,4 @@
-//! A capacity of a device that several claims can share: how much of it may be requested.
+//! The request policy of a device capacity that several claims can share.
 
 use crate::builtin::device::each_once;
 use crate::builtin::place::Place;
@@ -8,8 +8,7 @@ use steersman_machinery::quantity::Quantity;
 
 const VALUES_MAX: usize = 10;
 
-/// Of one capacity.
-pub fn validate(capacity: &Place<'_>, is_shared: bool, faults: &mut Vec<Error>) {
+pub(super) fn validate(capacity: &Place<'_>, is_shared: bool, faults: &mut Vec<Error>) {
     let policy = capacity.field("requestPolicy");
     if policy.is_absent() {
         return;
@@ -35,7 +34,7 @@ fn quantity(place: &Place<'_>) -> Option<Quantity> {
     Quantity::parse(place.text()).ok()
 }
 
-/// Whether one quantity is greater than another; those that are absent are not.
+/// Whether one quantity is greater than another; false if one is absent.
 fn is_greater(a: &Place<'_>, b: &Place<'_>) -> bool {
     matches!((quantity(a), quantity(b)), (Some(a), Some(b)) if a > b)
 }
@@ -81,7 +80,7 @@ fn validate_range(range: &Place<'_>, most: &Place<'_>, default: &Place<'_>, faul
     validate_step(&range.field("step"), (&min, &max), most, default, faults);
 }
 
-/// What may be requested is a number of steps above the least.
+/// The default and the maximum must be the minimum plus a multiple of the step.
 fn validate_step(
     step: &Place<'_>,
     (min, max): (&Place<'_>, &Place<'_>),

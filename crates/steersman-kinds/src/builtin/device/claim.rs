@@ -1,4 +1,4 @@
-//! ResourceClaim: devices that somebody asks for, and those that were allocated.
+//! ResourceClaim: requested devices, and those that were allocated.
 
 use crate::builtin::device::request::{self, Names};
 use crate::builtin::device::{
@@ -59,7 +59,7 @@ pub const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// What tells a device apart from all others, as one value.
+/// The identity of a device, as one value.
 fn device(place: &Place<'_>) -> Value {
     let text = |field: &str| place.field(field).text();
     json!({
@@ -71,7 +71,7 @@ fn allocated(status: &Place<'_>) -> BTreeSet<String> {
     status.at(&["allocation", "devices", "results"]).items().map(|result| device(&result).to_string()).collect()
 }
 
-/// The status of a device goes with its allocation.
+/// Drops the status of devices that are no longer allocated.
 fn drop_deallocated(new: &mut Value, old: &Value) {
     let (before, after) = (allocated(&Place::root(old).field("status")), allocated(&Place::root(new).field("status")));
     let Some(devices) = new.pointer_mut("/status/devices").and_then(Value::as_array_mut) else { return };
@@ -144,7 +144,7 @@ fn validate_allocation(allocation: &Place<'_>, names: &Names<'_>, faults: &mut V
     }
 }
 
-/// Of what tells a device apart.
+/// Validates the identity of a device.
 fn validate_identity(place: &Place<'_>, faults: &mut Vec<Error>) {
     csi::driver_name(&place.field("driver"), faults);
     pool_name(&place.field("pool"), faults);

@@ -1,4 +1,4 @@
-//! ResourceClaimTemplate: what the claim that is made for a pod asks for.
+//! ResourceClaimTemplate: the template of claims that are created for pods.
 
 use crate::builtin::cells;
 use crate::builtin::device::{GROUP, request};
@@ -35,7 +35,7 @@ pub const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// The claims take labels and annotations from the template, and nothing else of its metadata.
+/// Claims only inherit labels and annotations from the template's metadata.
 fn validate(template: &Place<'_>, faults: &mut Vec<Error>) {
     let spec = template.field("spec");
     let metadata = spec.field("metadata");

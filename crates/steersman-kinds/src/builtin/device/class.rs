@@ -1,4 +1,4 @@
-//! DeviceClass: a name for devices that claims can ask for.
+//! DeviceClass: a named class of devices that claims can request.
 
 use crate::builtin::cells;
 use crate::builtin::device::{CONFIG_MAX, GROUP, configuration, each, selectors};

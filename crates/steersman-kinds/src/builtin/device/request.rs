@@ -1,4 +1,4 @@
-//! What a claim asks for: its defaults and rules, for claims and for templates of claims.
+//! The requests of a claim: their defaults and rules, for claims and for templates of claims.
 
 use crate::builtin::device::{
     CONFIG_MAX, configuration, each, each_once, fully_qualified, itself, label, name_of, selectors,
@@ -16,12 +16,12 @@ const CONSTRAINTS_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
-/// The names of the requests of a claim, each with those of its alternatives.
-pub struct Names<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+/// The names of the requests of a claim, each with the names of its alternatives.
+pub(super) struct Names<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> Names<'a> {
-    /// Of the spec of a claim.
-    pub fn of(spec: &Place<'a>) -> Names<'a> {
+    /// The names in the spec of a claim.
+    pub(super) fn of(spec: &Place<'a>) -> Names<'a> {
         let requests = spec.at(&["devices", "requests"]);
         let names = requests.items().map(|request| {
             let alternatives = request.field("firstAvailable");
@@ -30,8 +30,8 @@ impl<'a> Names<'a> {
         Names(names.collect())
     }
 
-    /// Of text: it must name a request, or an alternative of one.
-    pub fn validate(&self, reference: &Place<'_>, faults: &mut Vec<Error>) {
+    /// The string must name a request, or an alternative of one.
+    pub(super) fn validate(&self, reference: &Place<'_>, faults: &mut Vec<Error>) {
         const WHY: &str =
             "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
         let parts: Vec<&str> = reference.text().split('/').collect();
@@ -51,14 +51,14 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Of a list of such references.
-    pub fn validate_all(&self, references: &Place<'_>, faults: &mut Vec<Error>) {
+    /// The rules of a list of such references.
+    pub(super) fn validate_all(&self, references: &Place<'_>, faults: &mut Vec<Error>) {
         each_once(references, REQUESTS_MAX, itself, faults, |reference, faults| self.validate(reference, faults));
     }
 }
 
-/// Fills in the spec of a claim.
-pub fn default(spec: Option<&mut Value>) {
+/// Sets the defaults in the spec of a claim.
+pub(super) fn default(spec: Option<&mut Value>) {
     let requests = spec.and_then(|spec| spec.pointer_mut("/devices/requests")).and_then(Value::as_array_mut);
     for request in requests.into_iter().flatten() {
         if let Some(exactly) = request.get_mut("exactly").and_then(Value::as_object_mut) {
@@ -83,8 +83,8 @@ fn default_one(request: &mut Map) {
     }
 }
 
-/// Of the spec of a claim.
-pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// The rules of the spec of a claim.
+pub(super) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let devices = spec.field("devices");
     let names = Names::of(spec);
     each_once(&devices.field("requests"), REQUESTS_MAX, name_of, faults, validate_request);
@@ -96,7 +96,7 @@ pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
         } else if different.is_present() {
             fully_qualified(&different, faults);
         } else {
-            // Upstream has the end of this text from another case.
+            // Upstream takes the end of this text from another case.
             let why =
                 r#"exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set"#;
             faults.push(constraint.required(why));
@@ -159,8 +159,8 @@ fn validate_toleration(toleration: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a taint of a device.
-pub fn validate_taint(taint: &Place<'_>, faults: &mut Vec<Error>) {
+/// The rules of a taint of a device.
+pub(super) fn validate_taint(taint: &Place<'_>, faults: &mut Vec<Error>) {
     let (key, effect) = (taint.field("key"), taint.field("effect"));
     let wrong = name::qualified(key.text()).into_iter();
     faults.extend(wrong.map(|fault| Error::invalid(&key.path, key.text(), fault)));

@@ -1,4 +1,4 @@
-//! ResourceSlice: devices that a driver offers, on a node or for several.
+//! ResourceSlice: devices that a driver offers, on one node or for several.
 
 use crate::builtin::device::request::validate_taint;
 use crate::builtin::device::{
@@ -17,7 +17,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
 
 const DEVICES_MAX: usize = 128;
-/// The most devices of a slice with taints or counters.
+/// The maximum number of devices in a slice with taints or counters.
 const COMPLEX_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 const COUNTERS_MAX: usize = 32;
@@ -25,7 +25,7 @@ const CONSUMPTIONS_MAX: usize = 2;
 const ATTRIBUTES_MAX: usize = 32;
 const ATTRIBUTE_LENGTH_MAX: usize = 64;
 const TAINTS_MAX: usize = 16;
-/// Attributes with several values are behind a feature gate that is off.
+/// Attributes with several values need a feature gate that is off.
 const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
 
 static VERSION: LazyLock<Regex> = LazyLock::new(|| {
@@ -73,7 +73,7 @@ fn devices(slice: &mut Value) -> impl Iterator<Item = &mut Value> {
     slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Takes away what is behind feature gates that are off.
+/// Drops fields of feature gates that are off.
 fn drop_disabled(slice: &mut Value) {
     for device in devices(slice).filter_map(Value::as_object_mut) {
         device.remove("nodeAllocatableResourceMappings");
@@ -84,7 +84,7 @@ fn drop_disabled(slice: &mut Value) {
     }
 }
 
-/// A taint says when it was added.
+/// Sets the time at which a taint was added.
 fn set_times(slice: &mut Value, _old: &Value, now: &str) {
     for device in devices(slice) {
         let taints = device.get_mut("taints").and_then(Value::as_array_mut).into_iter().flatten();
@@ -129,7 +129,7 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     });
 }
 
-/// A field that says where devices are, as faults name it; `None` if it is not set.
+/// The field that locates devices, as errors name it; `None` if it is not set.
 fn place_of(place: &Place<'_>, field: &'static str, faults: &mut Vec<Error>) -> Option<&'static str> {
     let place = place.field(field);
     match (field, place.value) {
@@ -200,7 +200,7 @@ fn validate_device(device: &Place<'_>, is_per_device: bool, faults: &mut Vec<Err
     binding_conditions(device, faults);
 }
 
-/// Of a set of counters, or of what a device takes from one.
+/// Validates a counter set, or the counters that a device consumes.
 fn validate_counters(set: &Place<'_>, name_field: &str, faults: &mut Vec<Error>) {
     rules::required_name(&set.field(name_field), name::dns1123_label, faults);
     let counters = set.field("counters");

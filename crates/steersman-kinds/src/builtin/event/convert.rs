@@ -1,8 +1,8 @@
-//! The two forms of an Event: the same facts under other names.
+//! Converts between the two forms of an Event, whose fields have different names.
 
 use steersman_machinery::Value;
 
-/// Each fact's name in the core group and in `events.k8s.io`, where they differ.
+/// Fields whose names differ: in the core group, and in `events.k8s.io`.
 const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("firstTimestamp", "deprecatedFirstTimestamp"),
@@ -13,14 +13,14 @@ const NAMES: [(&str, &str); 7] = [
     ("source", "deprecatedSource"),
 ];
 
-/// From `events.k8s.io` to the core group.
-pub fn to_core(mut event: Value) -> Value {
+/// Converts from `events.k8s.io` to the core group.
+pub(crate) fn to_core(mut event: Value) -> Value {
     rename(&mut event, NAMES.map(|(core, events)| (events, core)));
     event
 }
 
-/// From the core group to `events.k8s.io`.
-pub fn from_core(mut event: Value) -> Value {
+/// Converts from the core group to `events.k8s.io`.
+pub(crate) fn from_core(mut event: Value) -> Value {
     rename(&mut event, NAMES);
     event
 }

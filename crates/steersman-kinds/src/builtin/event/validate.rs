@@ -1,4 +1,4 @@
-//! The rules of Events, written for the core form. `events.k8s.io` is stricter than the core group.
+//! Validation of Events, in the core form. `events.k8s.io` is stricter than the core group.
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
@@ -10,13 +10,13 @@ use steersman_machinery::name;
 const LENGTH_MAX: usize = 128;
 const NOTE_LENGTH_MAX: usize = 1024;
 
-/// Through the core group.
-pub fn core(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates an Event of the core group.
+pub(crate) fn core(request: &Request<'_>, faults: &mut Vec<Error>) {
     common(&Place::root(request.new), "reportingComponent", faults);
 }
 
-/// A new one through `events.k8s.io`.
-pub fn create(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a new Event of `events.k8s.io`.
+pub(crate) fn create(request: &Request<'_>, faults: &mut Vec<Error>) {
     let event = Place::root(request.new);
     let has_time = event.field("eventTime").is_present();
     if has_time {
@@ -42,8 +42,8 @@ pub fn create(request: &Request<'_>, faults: &mut Vec<Error>) {
     series(&event, faults);
 }
 
-/// A change through `events.k8s.io`: nothing but the series may.
-pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates an update through `events.k8s.io`: only the series may change.
+pub(crate) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (event, old) = (Place::root(request.new), Place::root(request.old));
     for field in [
         "involvedObject",
@@ -72,7 +72,7 @@ fn common(event: &Place<'_>, reporter: &str, faults: &mut Vec<Error>) {
     let namespace = event.at(&["metadata", "namespace"]).text();
     let involved = event.at(&["involvedObject", "namespace"]);
     if event.field("eventTime").is_absent() {
-        // An Event about an object without a namespace lives in `default`.
+        // An Event about a cluster-scoped object lives in `default`.
         let home = if involved.text().is_empty() { "default" } else { involved.text() };
         if namespace != home && !(involved.text().is_empty() && namespace.is_empty()) {
             faults.push(Error::invalid(&involved.path, involved.text(), "does not match event.namespace"));
@@ -112,7 +112,7 @@ fn series(event: &Place<'_>, faults: &mut Vec<Error>) {
     rules::required(&series.field("lastObservedTime"), faults);
 }
 
-/// A fault that does not repeat the value.
+/// An error that does not repeat the value.
 fn unsaid(field: &str, detail: impl Into<String>) -> Error {
     Error::invalid(&Path::new(field), Value::from(""), detail)
 }

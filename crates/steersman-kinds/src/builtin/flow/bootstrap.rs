@@ -1,16 +1,16 @@
-//! The flow schemas and priority levels that every server has. `crate::upkeep::flow` makes them and keeps them.
+//! The flow schemas and priority levels that every server has. `crate::upkeep::flow` creates and updates them.
 //!
-//! The figures are those of upstream's `apiserver/pkg/apis/flowcontrol/bootstrap`.
+//! The figures are upstream's, from `apiserver/pkg/apis/flowcontrol/bootstrap`.
 
 use serde_json::json;
 use steersman_machinery::Value;
 
-/// The annotation that says whether the server keeps the spec as it is here.
-pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
-/// The level and the schema that let everything in.
-pub const EXEMPT: &str = "exempt";
-/// The level and the schema for what nothing else is for.
-pub const CATCH_ALL: &str = "catch-all";
+/// The annotation that says whether the server resets the spec to the one here.
+pub(crate) const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+/// The level and the schema without limits.
+pub(crate) const EXEMPT: &str = "exempt";
+/// The level and the schema of requests that match no other schema.
+pub(crate) const CATCH_ALL: &str = "catch-all";
 
 const MASTERS: &str = "system:masters";
 const NODES: &str = "system:nodes";
@@ -21,11 +21,11 @@ const SCHEDULER: &str = "system:kube-scheduler";
 
 /// One of the objects.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bootstrap {
-    pub name: &'static str,
-    /// Nobody may change the spec of a mandatory object.
-    pub is_mandatory: bool,
-    pub spec: Value,
+pub(crate) struct Bootstrap {
+    pub(crate) name: &'static str,
+    /// Whether the object is mandatory: its spec cannot be changed.
+    pub(crate) is_mandatory: bool,
+    pub(crate) spec: Value,
 }
 
 /// Every priority level.
@@ -34,7 +34,7 @@ pub fn levels() -> Vec<Bootstrap> {
     let reject = json!({"type": "Limited", "limited": {
         "nominalConcurrencyShares": 5, "lendablePercent": 0, "limitResponse": {"type": "Reject"},
     }});
-    // Shares, percent that may be lent, queues, and queues that a flow may use.
+    // Shares, percentage that may be lent, queues, and queues per flow.
     let queued = [
         ("system", 30, 33, 64, 6),
         ("node-high", 40, 25, 64, 6),
@@ -114,7 +114,7 @@ fn schema(name: &'static str, level: &str, precedence: i64, distinguisher: Optio
     Bootstrap { name, is_mandatory: matches!(name, EXEMPT | CATCH_ALL), spec }
 }
 
-/// The rule for every request of some subjects.
+/// The rule that matches every request of some subjects.
 fn everything(subjects: Vec<Value>) -> Value {
     json!({
         "subjects": subjects,

@@ -1,4 +1,4 @@
-//! PriorityLevelConfiguration: how many requests of a sort are carried out at a time, and what becomes of more.
+//! PriorityLevelConfiguration: the concurrency limit of a class of requests, and the treatment of excess requests.
 
 use crate::builtin::flow::bootstrap::{self, EXEMPT};
 use crate::builtin::flow::{GROUP, STATUS_LEAVES, conditions};
@@ -12,7 +12,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{Map, at, set_at};
 
 const QUEUES_MAX: i64 = 10_000_000;
-/// The bits of a hash from which the queues of a flow are drawn.
+/// The number of bits of the hash that selects the queues of a flow.
 const HASH_BITS: i64 = 60;
 
 pub const KIND: Kind = Kind {
@@ -62,7 +62,7 @@ fn default(level: &mut Value) {
     }
 }
 
-/// Gives a number its value where it is absent or zero.
+/// Sets a number that is absent or zero.
 fn unless_positive(object: &mut Map, name: &str, value: i64) {
     if object.get(name).and_then(Value::as_i64).unwrap_or(0) == 0 {
         object.insert(name.to_owned(), value.into());
@@ -114,7 +114,7 @@ fn validate_limited(limited: &Place<'_>, faults: &mut Vec<Error>) {
     }
     let response = limited.field("limitResponse");
     let (kind, queuing) = (response.field("type"), response.field("queuing"));
-    // Upstream names the wrong type in both texts.
+    // Both of upstream's messages name the type `Limited` instead of `Queue`.
     match (kind.text(), queuing.is_present()) {
         ("Queue", true) => validate_queuing(&queuing, faults),
         ("Queue", false) => {
@@ -152,7 +152,7 @@ fn validate_queuing(queuing: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// How many bits it takes to draw so many queues.
+/// The number of bits needed to select this number of queues.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -162,7 +162,8 @@ fn entropy_bits(queues: i64, hand: i64) -> i64 {
     ((queues as f64).log2() * hand as f64).ceil() as i64
 }
 
-/// The level of this name must be as the server made it, but for the part of `exempt` that administrators may set.
+/// The mandatory level of this name must be as the server created it, except for the part of `exempt` that
+/// administrators may set.
 fn mandatory(name: &str, spec: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(mut wanted) = bootstrap::mandatory_spec(bootstrap::levels(), name) else { return };
     let mut except = "";

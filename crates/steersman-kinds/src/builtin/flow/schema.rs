@@ -1,4 +1,4 @@
-//! FlowSchema: which requests are of which priority level, and which of them count as one flow.
+//! FlowSchema: the priority level of matching requests, and the flows into which they are divided.
 
 use crate::builtin::flow::{GROUP, STATUS_LEAVES, bootstrap, conditions};
 use crate::builtin::kind::{Column, Kind, Request, Version};
@@ -114,7 +114,7 @@ fn validate_subject(subject: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of the user, the group or the service account of a subject.
+/// Validates the name of the user, group or service account of a subject.
 fn validate_name(subject: &Place<'_>, faults: &mut Vec<Error>) {
     let (subject_name, namespace) = (subject.field("name"), subject.field("namespace"));
     rules::required(&subject_name, faults);
@@ -135,7 +135,7 @@ fn has_wildcard(list: &Place<'_>) -> bool {
     list.items().any(|item| item.text() == "*")
 }
 
-/// Whether a list has `*` and something beside it, which is a fault.
+/// Reports an error if a list has `*` beside other items.
 fn is_wildcard_alone(list: &Place<'_>, what: &str, faults: &mut Vec<Error>) {
     if has_wildcard(list) && list.items().count() > 1 {
         faults.push(list.invalid(format!("if '*' is present, must not specify other {what}")));

@@ -1,5 +1,5 @@
-//! What a Node must satisfy, as `ValidateNode` and `ValidateNodeUpdate` of kubernetes' `pkg/apis/core/validation` say it. Left out are the
-//! annotations in which taints were once, and `spec.configSource`, which nothing reads any more.
+//! Validation of Nodes, as `ValidateNode` and `ValidateNodeUpdate` of kubernetes' `pkg/apis/core/validation`. Left out
+//! are the annotations that once held taints, and `spec.configSource`, which nothing uses any more.
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
@@ -10,11 +10,11 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::name;
 use steersman_machinery::quantity::Quantity;
 
-/// The longest name of a feature that a node declares.
+/// The maximum length of a feature that a node declares.
 const FEATURE_LENGTH_MAX: usize = 253;
 
-/// Of a new node.
-pub fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a new node.
+pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
     let node = Place::root(request.new);
     taints(&node, faults);
     resources(&node, faults);
@@ -25,14 +25,14 @@ pub fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
     ranges(&node.at(&["spec", "podCIDRs"]), faults);
 }
 
-/// Of a node that is changed.
-pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates an update of a node.
+pub(super) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     creation(request, faults);
     unchanged(request, faults);
 }
 
-/// Of a node whose status is written. The rest of it is looked at too.
-pub fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates an update of the status, and the rest of the node too.
+pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     let node = Place::root(request.new);
     taints(&node, faults);
     resources(&node, faults);
@@ -99,7 +99,7 @@ fn resources(node: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// They are sorted, so that a repeated one follows itself.
+/// The features must be sorted, so a duplicate follows its first occurrence.
 fn declared_features(node: &Place<'_>, faults: &mut Vec<Error>) {
     let mut before = None::<&str>;
     for feature in node.at(&["status", "declaredFeatures"]).items() {
@@ -128,7 +128,7 @@ fn is_feature(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_uppercase()) && text.split('/').all(is_segment)
 }
 
-/// The ranges out of which Pods on the node have their addresses: one of each family at most.
+/// The pod CIDRs of the node: at most one of each family.
 fn ranges(ranges: &Place<'_>, faults: &mut Vec<Error>) {
     let items: Vec<Place<'_>> = ranges.items().collect();
     items.iter().for_each(|range| rules::legacy_cidr(range, faults));

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
-/// What the row is made of.
-pub const READ: &[&str] = &[
+/// The fields from which the row is computed.
+pub(crate) const READ: &[&str] = &[
     "metadata.name",
     "metadata.creationTimestamp",
     "metadata.deletionTimestamp",
@@ -47,7 +47,7 @@ pub fn of_pod(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// The states of a pod's containers, summed up.
+/// The summarized states of a pod's containers.
 struct State<'a> {
     ready: usize,
     total: usize,
@@ -87,7 +87,7 @@ impl<'a> State<'a> {
         state
     }
 
-    /// Goes through the containers that run before the others; true if the pod is still at them.
+    /// Reads the init containers; true if the pod is still initializing.
     fn read_init_containers(&mut self, pod: &'a Value) -> bool {
         let specs = items(pod, &["spec", "initContainers"]);
         self.total += specs.iter().filter(|spec| is_sidecar(spec)).count();
@@ -115,7 +115,7 @@ impl<'a> State<'a> {
     }
 
     fn read_containers(&mut self, pod: &'a Value) {
-        // Restarts of what ran before no longer count, but for those that still run beside.
+        // Restarts of init containers no longer count, except for those of sidecars.
         let sidecars = items(pod, &["spec", "initContainers"]).iter().filter(|spec| is_sidecar(spec));
         let sidecars: HashSet<Option<&str>> = sidecars.map(|spec| str_at(spec, &["name"])).collect();
         self.restarts = 0;
@@ -138,7 +138,7 @@ impl<'a> State<'a> {
                 self.ready += 1;
             }
         }
-        // One is done and another runs.
+        // One container is done and another one runs.
         if self.reason == "Completed" && has_running {
             self.reason = if condition(pod, "Ready") { "Running" } else { "NotReady" }.to_owned();
         }
@@ -147,7 +147,7 @@ impl<'a> State<'a> {
     fn count_restarts(&mut self, container: &'a Value) {
         self.restarts += cells::number(container, &["restartCount"]);
         let ended = at(container, &["lastState", "terminated", "finishedAt"]).filter(|time| time.is_string());
-        // Times in the one form that is stored order as their texts do.
+        // Stored times all have the same form, so they compare as strings.
         if ended.and_then(Value::as_str) > self.restarted_at.and_then(Value::as_str) {
             self.restarted_at = ended;
         }
@@ -156,7 +156,7 @@ impl<'a> State<'a> {
 
 const GATED: &str = "SchedulingGated";
 
-/// How a container ended, in a word.
+/// The reason why a container ended.
 fn ended(state: &Value) -> String {
     let reason = str_at(state, &["reason"]).unwrap_or_default();
     let (signal, code) = (cells::number(state, &["signal"]), cells::number(state, &["exitCode"]));
@@ -167,7 +167,7 @@ fn ended(state: &Value) -> String {
     }
 }
 
-/// A container that starts before the others and stays.
+/// Whether an init container is a sidecar: it keeps running beside the containers.
 fn is_sidecar(spec: &Value) -> bool {
     str_at(spec, &["restartPolicy"]) == Some("Always")
 }

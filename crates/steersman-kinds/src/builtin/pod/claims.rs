@@ -1,4 +1,4 @@
-//! The rules of the ResourceClaims that a pod has, and of those that its containers use.
+//! Validation of the ResourceClaims of a pod, and of their use by containers.
 
 use crate::builtin::place::Place;
 use crate::builtin::rules;
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Of one pod spec.
-pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the claims of a pod spec.
+pub(super) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for claim in spec.field("resourceClaims").items() {
         let claim_name = claim.field("name");
@@ -39,7 +39,7 @@ pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of the claims that a container uses, whole or one request of them. `names` are those of the pod.
+/// Validates the claims that a container uses, as a whole or one of their requests. `names` are the claims of the pod.
 fn of_container(claims: &Place<'_>, names: &BTreeSet<&str>, faults: &mut Vec<Error>) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for claim in claims.items() {
@@ -48,7 +48,7 @@ fn of_container(claims: &Place<'_>, names: &BTreeSet<&str>, faults: &mut Vec<Err
             faults.push(claim.required(""));
             continue;
         }
-        // Who uses the whole claim uses each of its requests.
+        // Using the whole claim includes each of its requests.
         let overlaps = |(name, part): &&(&str, &str)| {
             *name == claim_name && (part.is_empty() || request.is_empty() || *part == request.text())
         };

@@ -1,4 +1,4 @@
-//! The rules of containers: those that run, those that run first, and those that are added for a look.
+//! Validation of containers, init containers and ephemeral containers.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::volume::Volumes;
@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
 
-/// All containers of a pod spec.
-pub fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>) {
+/// Validates all containers of a pod spec.
+pub(crate) fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>) {
     let (main, init) = (spec.field("containers"), spec.field("initContainers"));
     if main.is_empty() {
         faults.push(main.required(""));
@@ -50,7 +50,7 @@ fn common(container: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>)
     security::validate_container(&container.field("securityContext"), faults);
 }
 
-/// Validates what a resize does to the container. Upstream blames the whole list.
+/// The rules of the resize policy. Upstream reports errors for the whole list.
 fn resize_policy(container: &Place<'_>, pod_restarts: &str, faults: &mut Vec<Error>) {
     let policies = container.field("resizePolicy");
     let mut seen = BTreeSet::new();
@@ -72,7 +72,7 @@ fn resize_policy(container: &Place<'_>, pod_restarts: &str, faults: &mut Vec<Err
     }
 }
 
-/// When a container is restarted by itself, whatever its Pod does.
+/// The rules of when a container restarts independently of its Pod.
 fn restart_rules(container: &Place<'_>, faults: &mut Vec<Error>) {
     const RULES_MAX: usize = 20;
     const VALUES_MAX: usize = 255;
@@ -97,7 +97,8 @@ fn restart_rules(container: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What runs first ends before the others begin, unless it restarts always: then it may have what they have.
+/// An init container ends before the containers start, unless it always restarts: then it may have the same fields as
+/// they.
 fn validate_init(container: &Place<'_>, faults: &mut Vec<Error>) {
     let policy = container.field("restartPolicy");
     if policy.text() == "Always" {

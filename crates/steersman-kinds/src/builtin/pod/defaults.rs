@@ -1,11 +1,11 @@
-//! What a pod, and a template of pods, is where the client did not say.
+//! The defaults of a pod and of a pod template.
 
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{Map, at, object_at};
 
-/// Fills in a pod.
-pub fn pod(pod: &mut Value) {
+/// Sets the defaults of a pod.
+pub(crate) fn pod(pod: &mut Value) {
     if let Some(pod_spec) = object_at(pod, &["spec"]) {
         unless_set(pod_spec, "enableServiceLinks", true);
         let is_on_host_network = pod_spec.get("hostNetwork") == Some(&Value::Bool(true));
@@ -20,15 +20,15 @@ pub fn pod(pod: &mut Value) {
     addresses(pod);
 }
 
-/// Fills in the pod spec at a path, of a pod or of a template.
-pub fn spec(object: &mut Value, path: &[&str]) {
+/// Sets the defaults of the pod spec at a path, of a pod or of a template.
+pub(crate) fn spec(object: &mut Value, path: &[&str]) {
     let Some(spec) = object_at(object, path) else { return };
     unless_set(spec, "dnsPolicy", "ClusterFirst");
     unless_set(spec, "restartPolicy", "Always");
     unless_set(spec, "schedulerName", "default-scheduler");
     unless_set(spec, "securityContext", json!({}));
     unless_set(spec, "terminationGracePeriodSeconds", 30);
-    // The older name of the field follows the newer.
+    // The field has an older name, which is kept equal to the newer one.
     match (spec.get("serviceAccountName").cloned(), spec.get("serviceAccount").cloned()) {
         (Some(name), _) => spec.insert("serviceAccount".to_owned(), name),
         (None, Some(name)) => spec.insert("serviceAccountName".to_owned(), name),
@@ -69,7 +69,7 @@ fn container(container: &mut Map) {
     round_up_resources(container);
 }
 
-/// An image without a tag and without a digest is the latest one.
+/// Whether an image has the tag `latest`, or neither a tag nor a digest.
 fn is_latest(image: &str) -> bool {
     let (name, has_digest) = match image.split_once('@') {
         Some((name, _)) => (name, true),
@@ -100,7 +100,7 @@ fn value_source(source: &mut Value) {
     }
 }
 
-/// What is limited but not asked for is asked for up to the limit. Only a pod itself is filled in so, not a template.
+/// Sets absent requests to the limits. Only for a pod itself, not for a template.
 fn requests_from_limits(container: &mut Map) {
     let Some(resources) = container.get_mut("resources") else { return };
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
@@ -128,7 +128,7 @@ fn round_up_resources(container: &mut Map) {
     }
 }
 
-/// On the network of the host a port is the host's too.
+/// On the host's network a container port is also a host port.
 fn host_ports(container: &mut Map) {
     for port in list(container, "ports") {
         if let Some(number) = port.get("containerPort").cloned() {
@@ -195,8 +195,8 @@ fn downward_item(item: &mut Map) {
     }
 }
 
-/// The address and the list of addresses say the same: the first of the list is the one. `hostIP` and `hostIPs` are not filled in from
-/// each other: `status` refuses those that differ.
+/// Makes `podIP` equal to the first of `podIPs`. `hostIP` and `hostIPs` are not completed from each other: `status`
+/// refuses those that differ.
 fn addresses(pod: &mut Value) {
     let first = at(pod, &["status", "podIPs"]).and_then(|list| list.get(0)?.get("ip")).cloned();
     let single = at(pod, &["status", "podIP"]).cloned();
@@ -225,8 +225,8 @@ fn list<'a>(object: &'a mut Map, name: &str) -> impl Iterator<Item = &'a mut Map
     object.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Gives a field its value where it has none.
-pub fn unless_set(object: &mut Map, name: &str, value: impl Into<Value>) {
+/// Sets a field that is absent or null.
+pub(crate) fn unless_set(object: &mut Map, name: &str, value: impl Into<Value>) {
     let field = object.entry(name).or_insert(Value::Null);
     if field.is_null() {
         *field = value.into();

@@ -1,4 +1,4 @@
-//! The rules of environment variables and of what they are taken from.
+//! Validation of environment variables and of their sources.
 
 use crate::builtin::place::Place;
 use crate::builtin::rules;
@@ -6,8 +6,8 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Of one container.
-pub fn validate(container: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the environment of a container.
+pub(crate) fn validate(container: &Place<'_>, faults: &mut Vec<Error>) {
     for variable in container.field("env").items() {
         rules::required_name(&variable.field("name"), rules::variable_name, faults);
         value_from(&variable, faults);
@@ -58,7 +58,7 @@ fn value_from(variable: &Place<'_>, faults: &mut Vec<Error>) {
     resource_reference(&source.field("resourceFieldRef"), faults);
 }
 
-/// The fields of a pod that a variable can be taken from.
+/// The fields of a pod that can be the source of a variable.
 const ENVIRONMENT_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -70,12 +70,12 @@ const ENVIRONMENT_FIELDS: &[&str] = &[
     "status.podIP",
     "status.podIPs",
 ];
-/// The fields of a pod that a file can be made from.
-pub const FILE_FIELDS: &[&str] =
+/// The fields of a pod that can be projected into a file.
+pub(crate) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// A reference to a field of the pod, or to one label or annotation of it.
-pub fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &mut Vec<Error>) {
+/// Validates a reference to a field of the pod, or to one of its labels or annotations.
+pub(crate) fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &mut Vec<Error>) {
     if reference.is_absent() {
         return;
     }
@@ -99,8 +99,8 @@ pub fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &mut Vec<
     }
 }
 
-/// A reference to a container's resource request or limit.
-pub fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates a reference to a container's resource request or limit.
+pub(crate) fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
     const RESOURCES: [&str; 6] = [
         "limits.cpu",
         "limits.ephemeral-storage",
@@ -122,12 +122,12 @@ pub fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// The ones of some fields that are there.
-pub fn given<'a>(place: &Place<'a>, fields: &[&str]) -> Vec<Place<'a>> {
+/// The fields that are present.
+pub(crate) fn given<'a>(place: &Place<'a>, fields: &[&str]) -> Vec<Place<'a>> {
     fields.iter().map(|field| place.field(field)).filter(Place::is_present).collect()
 }
 
-/// A fault of an object as a whole. The message does not repeat the object.
+/// An error of an object as a whole. The message does not repeat the object.
 fn blank(place: &Place<'_>, detail: &str) -> Error {
     Error::invalid(&place.path, Value::from(""), detail)
 }

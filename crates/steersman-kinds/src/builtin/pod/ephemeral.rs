@@ -1,5 +1,5 @@
-//! Ephemeral containers: added to a pod that runs, for somebody to look around in it, through `/ephemeralcontainers` alone. They
-//! stay as they are until the pod goes.
+//! Ephemeral containers: added to a running pod through `/ephemeralcontainers` only, to inspect it. They cannot be
+//! changed or removed.
 
 use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
@@ -11,7 +11,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, remove_at, set_at, str_at};
 
 const LIST: &str = "ephemeralContainers";
-/// What only containers have on which the pod depends.
+/// The fields that ephemeral containers must not set.
 const NOT_THEIRS: [&str; 9] = [
     "lifecycle",
     "livenessProbe",
@@ -24,16 +24,16 @@ const NOT_THEIRS: [&str; 9] = [
     "startupProbe",
 ];
 
-/// The metadata that a write through a subresource of a pod leaves alone.
-pub const METADATA: [&[&str]; 4] = [
+/// The metadata that a write through a subresource of a pod does not change.
+pub(super) const METADATA: [&[&str]; 4] = [
     &["metadata", "annotations"],
     &["metadata", "finalizers"],
     &["metadata", "labels"],
     &["metadata", "ownerReferences"],
 ];
 
-/// Makes everything but the ephemeral containers what it was before.
-pub fn prepare(new: &mut Value, old: &Value) {
+/// Resets every change except to the ephemeral containers.
+pub(super) fn prepare(new: &mut Value, old: &Value) {
     let added = at(new, &["spec", LIST]).cloned();
     carry(new, old, &["spec"]);
     carry(new, old, &["status"]);
@@ -44,8 +44,8 @@ pub fn prepare(new: &mut Value, old: &Value) {
     };
 }
 
-/// A change through `/ephemeralcontainers`.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a change through `/ephemeralcontainers`.
+pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
         faults.push(Place::root(request.old).forbidden("static pods do not support ephemeral containers"));
         return;
@@ -68,8 +68,8 @@ pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What is particular about the ephemeral containers of a pod spec, beside the rules of all containers.
-pub fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the ephemeral containers of a pod spec, besides the rules of all containers.
+pub(super) fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let names =
         |list: &str| spec.field(list).items().filter_map(|one| str_at(one.value, &["name"])).collect::<Vec<&str>>();
     let others: BTreeSet<&str> = names("containers").into_iter().chain(names("initContainers")).collect();

@@ -1,12 +1,11 @@
-//! The rules of probes and of what is done when a container starts and stops.
+//! Validation of probes and lifecycle hooks.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::environment::given;
 use crate::builtin::rules;
 use steersman_machinery::field::Error;
 
-/// The probes of one container.
-pub fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
+pub(crate) fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.field(name);
         if probe.is_absent() {
@@ -29,8 +28,8 @@ pub fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What one container does when it starts and stops.
-pub fn validate_lifecycle(container: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the lifecycle hooks of one container.
+pub(crate) fn validate_lifecycle(container: &Place<'_>, faults: &mut Vec<Error>) {
     for name in ["postStart", "preStop"] {
         let hook = container.at(&["lifecycle", name]);
         if hook.is_present() {

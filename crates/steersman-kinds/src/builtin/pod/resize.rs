@@ -1,4 +1,4 @@
-//! `/resize`: how much processor time and memory the containers of a pod may use, changed while it runs.
+//! `/resize`: changes the CPU and memory of a running pod's containers.
 
 use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
@@ -14,9 +14,9 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 const RESIZED: [&str; 2] = ["resizePolicy", "resources"];
 const ONLY_THESE: &str = "only cpu and memory resources are mutable";
 
-/// Makes everything but resources and resize policies what it was before. With other containers, or in another order, nothing is
-/// carried over: the rules refuse that.
-pub fn prepare(new: &mut Value, old: &Value) {
+/// Resets every change except to resources and resize policies. If the containers or their order differ, nothing is
+/// reset: validation refuses that.
+pub(super) fn prepare(new: &mut Value, old: &Value) {
     let names = |pod: &Value| LISTS.map(|list| names(pod, list));
     if names(new) != names(old) {
         return;
@@ -34,8 +34,8 @@ pub fn prepare(new: &mut Value, old: &Value) {
     }
 }
 
-/// A change through `/resize`.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a change through `/resize`.
+pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (pod, old) = (Place::root(request.new), Place::root(request.old));
     if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
         return faults.push(pod.forbidden("static pods cannot be resized"));
@@ -122,7 +122,7 @@ fn drop_if_empty(container: &mut Value, path: &[&str]) {
     }
 }
 
-/// A container that asks for nothing, in one form.
+/// The container, without an empty `resources`.
 fn with_resources(container: &Value) -> Value {
     let mut container = container.clone();
     drop_if_empty(&mut container, &["resources"]);

@@ -1,4 +1,5 @@
-//! The rules of where a pod may run: selectors of nodes, tolerations, nearness, spread and gates.
+//! Validation of the scheduling fields of a pod: node selectors, tolerations, affinity, topology spread and scheduling
+//! gates.
 
 use crate::builtin::place::Place;
 use crate::builtin::{rules, selector};
@@ -6,8 +7,8 @@ use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Of one pod spec.
-pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the scheduling fields of a pod spec.
+pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     rules::labels(&spec.field("nodeSelector"), faults);
     tolerations(&spec.field("tolerations"), faults);
     node_affinity(&spec.at(&["affinity", "nodeAffinity"]), faults);
@@ -18,8 +19,8 @@ pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of_if_present(&spec.field("preemptionPolicy"), &["Never", "PreemptLowerPriority"], faults);
 }
 
-/// Of a list of tolerations.
-pub fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates a list of tolerations.
+pub(crate) fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
     for toleration in tolerations.items() {
         let (key, operator) = (toleration.field("key"), toleration.field("operator"));
         let (value, effect) = (toleration.field("value"), toleration.field("effect"));
@@ -59,8 +60,8 @@ fn node_affinity(affinity: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a selector of nodes.
-pub fn node_selector(selector: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates a node selector.
+pub(crate) fn node_selector(selector: &Place<'_>, faults: &mut Vec<Error>) {
     let terms = selector.field("nodeSelectorTerms");
     if terms.is_empty() {
         faults.push(terms.required("must have at least one node selector term"));

@@ -9,8 +9,8 @@ use steersman_machinery::field::Error;
 
 const ID_MAX: i64 = i32::MAX as i64;
 
-/// What is said for the whole pod.
-pub fn validate_pod(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the security context of the pod.
+pub(crate) fn validate_pod(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let context = spec.field("securityContext");
     for field in ["fsGroup", "runAsGroup", "runAsUser"] {
         rules::within(&context.field(field), 0, ID_MAX, faults);
@@ -30,8 +30,8 @@ pub fn validate_pod(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What is said for one container.
-pub fn validate_container(context: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the security context of a container.
+pub(crate) fn validate_container(context: &Place<'_>, faults: &mut Vec<Error>) {
     for field in ["runAsGroup", "runAsUser"] {
         rules::within(&context.field(field), 0, ID_MAX, faults);
     }

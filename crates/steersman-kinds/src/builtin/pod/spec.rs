@@ -1,4 +1,4 @@
-//! The rules of a pod spec, of a pod or of a template.
+//! Validation of a pod spec, in a pod or in a template.
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
@@ -11,8 +11,8 @@ use steersman_machinery::{Value, name};
 
 pub const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 
-/// A new pod.
-pub fn validate_pod(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a new pod.
+pub(crate) fn validate_pod(request: &Request<'_>, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");
     validate(&spec, faults);
     if !spec.field("ephemeralContainers").is_empty() {
@@ -20,9 +20,9 @@ pub fn validate_pod(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A template of pods.
-pub fn validate_template(template: &Place<'_>, faults: &mut Vec<Error>) {
-    // Upstream leaves `metadata` out of these two paths.
+/// Validates a pod template.
+pub(crate) fn validate_template(template: &Place<'_>, faults: &mut Vec<Error>) {
+    // Upstream omits `metadata` from these two paths.
     let at_template = |field: &str| Place { path: template.path.child(field), ..template.at(&["metadata", field]) };
     rules::labels(&at_template("labels"), faults);
     rules::annotations(&at_template("annotations"), faults);
@@ -33,8 +33,8 @@ pub fn validate_template(template: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A pod spec wherever it is.
-pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates a pod spec, wherever it is.
+pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let volumes = volume::validate(&spec.field("volumes"), faults);
     container::validate_all(spec, &volumes, faults);
     rules::one_of(&spec.field("restartPolicy"), &RESTART_POLICIES, faults);
@@ -61,7 +61,7 @@ pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Validates the overhead of the pod as limits, as upstream does.
+/// Validates the overhead of running the pod: upstream validates and reports it as limits.
 fn overhead(overhead: &Place<'_>, faults: &mut Vec<Error>) {
     if !overhead.is_absent() {
         let limits = Value::Object(Map::from_iter([("limits".to_owned(), overhead.value.clone())]));
@@ -137,7 +137,7 @@ fn host_aliases(aliases: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Two ports of one pod cannot be the same port of the host; on its network a port is the host's port itself.
+/// Two ports of one pod cannot use the same host port; on the host's network every container port is a host port.
 fn ports_of_host(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let is_on_host_network = spec.field("hostNetwork").flag();
     let mut taken = BTreeSet::new();

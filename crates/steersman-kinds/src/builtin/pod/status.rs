@@ -1,4 +1,4 @@
-//! The rules of a pod's status.
+//! Validation of a pod's status.
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// A change through `/status`.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a change through `/status`.
+pub(crate) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (status, old) = (Place::root(request.new).field("status"), Place::root(request.old).field("status"));
     let nominated = status.field("nominatedNodeName");
     if !nominated.is_empty() {
@@ -46,7 +46,7 @@ pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What has ended for good does not run again.
+/// A container that has terminated for good must not run again.
 fn stays_ended(new: &Place<'_>, old: &Place<'_>, restart_policy: &str, faults: &mut Vec<Error>) {
     for before in old.items() {
         let terminated = before.at(&["state", "terminated"]);

@@ -1,4 +1,4 @@
-//! What may change in a pod that exists: next to nothing, since it may run already.
+//! Validation of updates of a pod. Few fields may change, since the pod may be running already.
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
@@ -11,8 +11,8 @@ use steersman_machinery::value::{at, set_at};
 
 const ONLY_THESE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// A change through the main endpoint.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a change through the main endpoint.
+pub(crate) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     spec::validate(&new, faults);
     for list in ["containers", "initContainers"] {
@@ -27,7 +27,7 @@ pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     rest(&new, &old, faults);
 }
 
-/// A deadline can be set and brought forward.
+/// A deadline can be set and shortened.
 fn deadline(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     match (new.number(), old.number()) {
         (None, Some(_)) => faults.push(new.invalid("must not update from a positive integer to nil value")),
@@ -38,7 +38,7 @@ fn deadline(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Gates open; none is put up later.
+/// Scheduling gates can be removed, not added.
 fn gates(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     let known: HashSet<&str> = old.items().map(|gate| gate.field("name").text()).collect();
     for gate in new.items().filter(|gate| !known.contains(gate.field("name").text())) {
@@ -49,7 +49,7 @@ fn gates(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Tolerations are added, and the time of one may change; none goes.
+/// Tolerations can be added, and their seconds changed; none can be removed.
 fn tolerations(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     let kept: HashSet<String> = new.items().map(|toleration| timeless(toleration.value)).collect();
     if !old.items().all(|toleration| kept.contains(&timeless(toleration.value))) {
@@ -57,7 +57,7 @@ fn tolerations(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A toleration without its time, as JSON.
+/// A toleration without its seconds, as JSON.
 fn timeless(toleration: &Value) -> String {
     let mut toleration = toleration.clone();
     if let Some(fields) = toleration.as_object_mut() {
@@ -66,7 +66,7 @@ fn timeless(toleration: &Value) -> String {
     toleration.to_string()
 }
 
-/// Everything else must be as it was.
+/// No other field may change.
 fn rest(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     let mut allowed = new.value.clone();
     for (list, images) in [("containers", images(old, "containers")), ("initContainers", images(old, "initContainers"))]
@@ -107,7 +107,7 @@ fn put(object: &mut Value, field: &str, value: Option<&Value>) {
     }
 }
 
-/// How many changed fields are named before it is enough.
+/// The maximum number of changed fields that are named.
 const NAMED_MAX: usize = 10;
 
 /// The paths at which two values differ.

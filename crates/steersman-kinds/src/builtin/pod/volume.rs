@@ -1,4 +1,4 @@
-//! The rules of volumes and of where containers mount them.
+//! Validation of volumes and of their mounts in containers.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::volume_source;
@@ -12,8 +12,8 @@ pub struct Volumes<'a> {
     sources: BTreeMap<&'a str, &'a str>,
 }
 
-/// Checks volumes and gives those that containers can mount.
-pub fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
+/// Validates volumes, and returns those that containers can mount.
+pub(crate) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
     let mut sources = BTreeMap::new();
     for volume in volumes.items() {
         let name = volume.field("name");
@@ -23,7 +23,7 @@ pub fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a>
         if sources.contains_key(name.text()) {
             wrong.push(name.duplicate());
         }
-        // Nothing can be mounted from a volume that is refused.
+        // An invalid volume cannot be mounted.
         if wrong.is_empty() {
             sources.insert(name.text(), source);
         }
@@ -33,8 +33,7 @@ pub fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a>
 }
 
 impl<'a> Volumes<'a> {
-    /// What one container mounts.
-    pub fn validate_mounts(&self, container: &Place<'a>, faults: &mut Vec<Error>) {
+    pub(crate) fn validate_mounts(&self, container: &Place<'a>, faults: &mut Vec<Error>) {
         let (mounts, devices) = (container.field("volumeMounts"), container.field("volumeDevices"));
         let texts = |list: &Place<'a>, field: &str| -> BTreeSet<&'a str> {
             list.items().map(|item| item.field(field).text()).filter(|text| !text.is_empty()).collect()

@@ -1,4 +1,4 @@
-//! The rules of what volumes are made of.
+//! Validation of volume sources.
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::environment::{FILE_FIELDS, field_reference, resource_reference};
@@ -8,7 +8,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 use steersman_machinery::quantity::Quantity;
 
-/// The fields that each kind of source must have; the rules of those that have more are below.
+/// The required fields of each kind of source; sources with more rules are below.
 const REQUIRED: [(&str, &[&str]); 19] = [
     ("awsElasticBlockStore", &["volumeID"]),
     ("azureDisk", &["diskName", "diskURI"]),
@@ -31,7 +31,7 @@ const REQUIRED: [(&str, &[&str]); 19] = [
     ("vsphereVolume", &["volumePath"]),
 ];
 
-/// The kinds of sources in the order in which they are looked for: the first is the one that counts.
+/// The kinds of sources in order of precedence: the first one is used.
 const SOURCES: [&str; 30] = [
     "emptyDir",
     "hostPath",
@@ -64,11 +64,11 @@ const SOURCES: [&str; 30] = [
     "ephemeral",
     "image",
 ];
-/// The same for the parts of a projected volume.
+/// The sources of a projected volume, in order of precedence.
 const PROJECTED: [&str; 6] =
     ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
 
-/// The names of the fields here, those that are known first and in their order.
+/// The names of the fields, the known ones first and in order.
 fn in_order<'a>(place: &Place<'a>, order: &[&str]) -> Vec<&'a str> {
     let fields = place.value.as_object().into_iter().flatten();
     let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
@@ -76,8 +76,8 @@ fn in_order<'a>(place: &Place<'a>, order: &[&str]) -> Vec<&'a str> {
     names
 }
 
-/// Checks the source of a volume and names it.
-pub fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
+/// Validates the source of a volume, and returns its name.
+pub(crate) fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
     let mut sources = in_order(volume, &SOURCES).into_iter().filter(|name| *name != "name");
     let Some(first) = sources.next() else {
         faults.push(volume.required("must specify a volume type"));

@@ -1,4 +1,4 @@
-//! What the writer of a pod should know though it is not refused. Follows kubernetes' `pkg/api/pod/warnings.go`.
+//! Warnings for the writer of a valid pod. Follows kubernetes' `pkg/api/pod/warnings.go`.
 
 use crate::builtin::place::Place;
 use std::collections::{BTreeMap, HashSet};
@@ -8,7 +8,7 @@ use steersman_machinery::quantity::Quantity;
 
 const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-/// Types of volumes that no longer work, with what is said of them.
+/// Types of volumes that no longer work, with the text of the warning.
 const VOLUMES: [(&str, &str); 9] = [
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
@@ -28,7 +28,7 @@ pub fn of_pod(pod: &Value) -> Vec<String> {
     annotations(&pod, &spec, &mut warnings);
     for volume in spec.field("volumes").items() {
         for (kind, why) in VOLUMES.iter().filter(|(kind, _)| volume.field(kind).is_present()) {
-            // Upstream names this one differently than the field.
+            // Upstream spells this one differently than the field.
             let name = if *kind == "storageos" { "storageOS" } else { kind };
             warnings.push(format!("{}: {why}", volume.path.child(name)));
         }
@@ -59,7 +59,7 @@ pub fn of_pod(pod: &Value) -> Vec<String> {
     warnings
 }
 
-/// Annotations in whose place there are fields; those of AppArmor are looked at by admission.
+/// Warns about annotations that have been replaced by fields; admission handles those of AppArmor.
 fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let with_field: HashSet<&str> = lists
@@ -78,7 +78,7 @@ fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Bytes come whole.
+/// Warns about amounts with a fraction of a byte.
 fn fractions(amounts: &Place<'_>, warnings: &mut Vec<String>) {
     for resource in ["memory", "ephemeral-storage"] {
         let amount = amounts.key(resource);
@@ -89,7 +89,7 @@ fn fractions(amounts: &Place<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Variables that are set twice, unless the second is made of the first.
+/// Warns about variables that are set twice, unless the second value refers to the first.
 fn hidden_variables(variables: &Place<'_>, warnings: &mut Vec<String>) {
     let mut known = HashSet::new();
     for variable in variables.items() {

@@ -1,4 +1,4 @@
-//! What an update of a Service keeps: allocated addresses and ports stay, unless the new type has none.
+//! The fields that an update of a Service keeps: allocated addresses and ports stay, unless the new type has none.
 
 use crate::builtin::built_in::carry;
 use crate::builtin::service::{
@@ -9,15 +9,15 @@ use std::collections::{HashMap, HashSet};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, remove_at, set_at, str_at};
 
-/// Completes and cleans a change.
-pub fn prepare(new: &mut Value, old: &Value) {
+/// Completes an update, and drops fields that no longer apply.
+pub(crate) fn prepare(new: &mut Value, old: &Value) {
     join_addresses(new, old);
     keep(new, old);
     drop_what_the_type_has_not(new, old);
 }
 
-/// `clusterIP` and the first of `clusterIPs` are one thing; clients that know only the first are followed.
-pub fn join_addresses(new: &mut Value, old: &Value) {
+/// `clusterIP` and the first of `clusterIPs` are kept equal; a client that knows only `clusterIP` may change it.
+pub(crate) fn join_addresses(new: &mut Value, old: &Value) {
     let one = str_at(new, &["spec", "clusterIP"]).unwrap_or_default().to_owned();
     let one_before = str_at(old, &["spec", "clusterIP"]).unwrap_or_default();
     let many = at(new, &["spec", "clusterIPs"]);
@@ -34,7 +34,7 @@ pub fn join_addresses(new: &mut Value, old: &Value) {
     }
 }
 
-/// What the client left out, and the Service still needs, stays.
+/// Keeps allocated values that the client left out and the Service still needs.
 fn keep(new: &mut Value, old: &Value) {
     if needs_address(old) && needs_address(new) {
         for field in ["clusterIP", "clusterIPs"] {
@@ -65,10 +65,10 @@ fn keep(new: &mut Value, old: &Value) {
     }
 }
 
-/// A field and the Services that have it.
+/// A field, and whether a Service uses it.
 type Only = (&'static str, fn(&Value) -> bool);
 
-/// Removes fields that only the old type has, so that a client can change the type alone.
+/// Removes fields that only the old type uses, so that a client can change only the type.
 fn drop_what_the_type_has_not(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| at(new, &["spec", field]) == at(old, &["spec", field]);
     if needs_address(old) && !needs_address(new) && same(new, "clusterIP") && same(new, "clusterIPs") {

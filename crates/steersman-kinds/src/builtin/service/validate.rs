@@ -1,4 +1,4 @@
-//! The rules of Services.
+//! Validation of Services.
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
@@ -10,8 +10,8 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// A Service, new or changed.
-pub fn service(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a Service, new or changed.
+pub(crate) fn service(request: &Request<'_>, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");
     let kind = spec.field("type");
     let is_headless = spec.field("clusterIP").text() == "None";
@@ -51,8 +51,8 @@ fn external_name(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What a Service that is no mere name says of its addresses and their families.
-pub fn addresses_and_families(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Validates the addresses and families of a Service other than ExternalName.
+pub(crate) fn addresses_and_families(spec: &Place<'_>, faults: &mut Vec<Error>) {
     addresses(spec, faults);
     let families = ["PreferDualStack", "RequireDualStack", "SingleStack"];
     rules::one_of_if_present(&spec.field("ipFamilyPolicy"), &families, faults);
@@ -150,7 +150,7 @@ fn affinity(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Addresses that packets come to from outside; those that never leave a machine or a link cannot be meant.
+/// Validates addresses that receive traffic from outside; loopback, link-local and similar addresses are not allowed.
 fn external_addresses(addresses: &Place<'_>, faults: &mut Vec<Error>) {
     for place in addresses.items() {
         let Ok(address) = place.text().parse::<IpAddr>() else {
@@ -196,7 +196,7 @@ fn balancer(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         faults.push(health.invalid(why));
     }
-    // Upstream writes this field so in its faults.
+    // Upstream's errors spell this field so.
     let ranges = spec.field("loadBalancerSourceRanges");
     let ranges = Place { path: spec.path.child("LoadBalancerSourceRanges"), ..ranges };
     if !ranges.is_empty() && !is_balanced(service) {
@@ -221,8 +221,8 @@ fn balancer(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A change through the main endpoint.
-pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a change through the main endpoint.
+pub(crate) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     let is_named = |spec: &Place<'_>| spec.field("type").text() == "ExternalName";
     let is_headless = |spec: &Place<'_>| spec.field("clusterIP").text() == "None";
@@ -243,7 +243,7 @@ pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     service(request, faults);
 }
 
-/// The first entry stays, and so does the second one unless it is released or added.
+/// The first entry must not change, nor the second one unless it is released or added.
 fn unchanged(new: &Place<'_>, old: &Place<'_>, field: &str, faults: &mut Vec<Error>) {
     let (list, before) = (new.field(field), old.field(field));
     for (index, (one, was)) in list.items().zip(before.items()).enumerate() {
@@ -260,8 +260,8 @@ fn unchanged(new: &Place<'_>, old: &Place<'_>, field: &str, faults: &mut Vec<Err
     }
 }
 
-/// A change through `/status`.
-pub fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
+/// Validates a change through `/status`.
+pub(crate) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     let ingress = Place::root(request.new).at(&["status", "loadBalancer", "ingress"]);
     if !ingress.is_empty() && !is_balanced(request.new) {
         faults.push(ingress.forbidden("may only be used when `spec.type` is LoadBalancer"));

@@ -1,4 +1,4 @@
-//! The kinds that register webhooks and policies for admission.
+//! Tests of the kinds that register webhooks and policies for admission.
 
 use super::*;
 

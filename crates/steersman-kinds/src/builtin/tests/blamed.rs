@@ -1,8 +1,8 @@
-//! The fields that kube-apiserver blames, as `cargo xtask differential` has shown them.
+//! The fields in kube-apiserver's errors, as found by `cargo xtask differential`.
 
 use super::*;
 
-/// The fields that a kind blames in a new object, sorted, each once.
+/// The fields in the errors of a new object, sorted, each once.
 #[track_caller]
 fn blamed(group: &str, kind: &str, body: Value) -> Vec<String> {
     fields(&Subject::of(group, kind).create(body).1)

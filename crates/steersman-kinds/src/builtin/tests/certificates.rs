@@ -1,4 +1,4 @@
-//! Requests for certificates.
+//! Tests of certificate signing requests.
 
 use super::*;
 use crate::user::User;
@@ -40,7 +40,7 @@ fn a_request_must_be_signed_by_its_own_key() {
     let pem = String::from_utf8(STANDARD.decode(forged["spec"]["request"].as_str().unwrap()).unwrap()).unwrap();
     let block = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).next().unwrap().unwrap();
     let mut der = block.contents;
-    // A byte of the public key.
+    // Changes a byte of the public key.
     let middle = der.len() / 2;
     der[middle] ^= 1;
     let text =

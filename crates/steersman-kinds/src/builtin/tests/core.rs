@@ -1,4 +1,4 @@
-//! ConfigMap, Secret, Namespace, Event, Lease, Service.
+//! Tests of ConfigMap, Secret, Namespace, Event, Lease, Service.
 
 use super::*;
 use steersman_machinery::Budget;
@@ -284,7 +284,7 @@ fn addresses_that_other_machines_do_not_reach_are_no_endpoints() {
             |address: &str| json!({"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": address}]}]});
         let fault = format!("subsets[0].addresses[0].ip: Invalid value: \"{address}\": {why}");
         endpoints.refused(of_address(address), &[&*fault]);
-        // One that is there may stay, and no other one like it may come.
+        // An existing invalid address may stay, and no other one may be added.
         let old = of_address(address);
         let (_, faults) =
             endpoints.update(Endpoint::Main, &old, |object| object["metadata"]["labels"] = json!({"a": "b"}));

@@ -1,4 +1,4 @@
-//! The kinds of resource.k8s.io.
+//! Tests of the kinds of resource.k8s.io.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Priority levels and flow schemas.
+//! Tests of priority levels and flow schemas.
 
 use super::*;
 use crate::builtin::flow::bootstrap;

@@ -1,4 +1,4 @@
-//! What loops and nodes write of what they see: the statuses of Jobs, Nodes, and what autoscalers are told.
+//! Tests of statuses that control loops and kubelets write: Jobs, Nodes, and autoscalers.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn job(spec: Value) -> Value {
     job
 }
 
-/// The faults of writing one status after another.
+/// Checks the errors of writing one status after another.
 #[track_caller]
 fn check_job(spec: Value, before: Value, after: Value, want: &[&str]) {
     let jobs = Subject::of("batch", "Job");
@@ -93,7 +93,7 @@ fn what_a_job_has_reached_stays() {
             "status.succeeded: Invalid value: 2: cannot decrease the succeeded counter",
         ],
     );
-    // What is not changed is not looked at, so that a status that is wrong already can be written otherwise.
+    // Unchanged fields are not validated, so that other fields of an invalid status can be written.
     let wrong = json!({"conditions": holds(&["Complete"]), "active": 1});
     let mut noted = wrong.clone();
     noted["failed"] = json!(1);

@@ -1,4 +1,4 @@
-//! Job, CronJob, PodDisruptionBudget, StorageClass, NetworkPolicy, roles and bindings.
+//! Tests of Job, CronJob, PodDisruptionBudget, StorageClass, NetworkPolicy, roles and bindings.
 
 use super::*;
 use steersman_machinery::Budget;

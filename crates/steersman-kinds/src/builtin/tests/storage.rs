@@ -1,4 +1,4 @@
-//! The kinds of storage.k8s.io and node.k8s.io.
+//! Tests of the kinds of storage.k8s.io and node.k8s.io.
 
 use super::*;
 use std::collections::BTreeSet;

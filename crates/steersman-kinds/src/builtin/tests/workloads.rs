@@ -1,4 +1,4 @@
-//! Pod, PodTemplate, Deployment.
+//! Tests of Pod, PodTemplate, Deployment.
 
 use super::*;
 use steersman_machinery::Budget;

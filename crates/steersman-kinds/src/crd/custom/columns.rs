@@ -10,7 +10,7 @@ use steersman_machinery::time as times;
 use steersman_schema::JsonPath;
 use steersman_schema::json_path::Step;
 
-/// What fills the cells behind the name.
+/// The sources of the cells after the name.
 #[derive(Debug)]
 pub struct Columns(Vec<Cell>);
 
@@ -18,13 +18,13 @@ pub struct Columns(Vec<Cell>);
 struct Cell {
     /// The column's type.
     kind: Box<str>,
-    /// Where the value is; a path that cannot be read shows nothing.
+    /// The path of the value; a path that cannot be parsed gives an empty cell.
     path: Option<JsonPath>,
 }
 
 impl Columns {
-    /// The columns a version asks for, or that of the age, and their headers with the name's in front.
-    pub fn new(written: &[Value]) -> (Columns, Vec<Column>) {
+    /// The columns of a version, or the age by default, and the headers with the name first.
+    pub(super) fn new(written: &[Value]) -> (Columns, Vec<Column>) {
         let mut headers = vec![Column {
             name: "Name".into(),
             kind: "string".into(),
@@ -51,8 +51,8 @@ impl Columns {
         (Columns(written.iter().map(cell).collect()), headers)
     }
 
-    /// What of an object the cells are made of: for each path the fields that it begins with.
-    pub fn read(&self) -> Projection {
+    /// The fields that the cells depend on: for each path its leading field names.
+    pub(super) fn read(&self) -> Projection {
         let mut read = Projection::of(&["metadata.name"]);
         for path in self.0.iter().filter_map(|cell| cell.path.as_ref()) {
             let fields = path.steps().iter().map_while(|step| match step {
@@ -64,8 +64,7 @@ impl Columns {
         read
     }
 
-    /// The cells of an object.
-    pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+    pub(super) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let name = object["metadata"].get("name").cloned().unwrap_or_default();
         let others = self.0.iter().map(|cell| {
             let found = cell.path.as_ref().and_then(|path| path.get(object));
@@ -89,7 +88,7 @@ fn header(column: &Value) -> Column {
     }
 }
 
-/// A value as a column of some type shows it; what does not fit shows nothing.
+/// A value as shown in a column of this type; null if it does not match the type.
 fn show(kind: &str, value: &Value, now: Timestamp) -> Value {
     match kind {
         "boolean" => value.as_bool().map_or(Value::Null, Value::from),

@@ -1,4 +1,4 @@
-//! The strategy of custom resources: everything that the schemas of their definition say.
+//! The strategy of custom resources: everything that the schemas of their definition determine.
 
 use crate::catalog::{Resource, Version};
 use crate::converter::Converter;
@@ -19,8 +19,8 @@ use steersman_schema::{Schema, default, prune, validate};
 
 /// The strategy of the objects of one definition.
 ///
-/// Their internal form is that of the version in the path: every version has rules of its own. Objects are converted by
-/// renaming their `apiVersion`, or by a webhook.
+/// Their internal form is that of the version in the path, because every version has its own rules. Objects are
+/// converted by renaming their `apiVersion`, or by a webhook.
 #[derive(Debug)]
 pub struct Objects {
     group: Box<str>,
@@ -28,14 +28,14 @@ pub struct Objects {
     storage: usize,
     /// Whether the definition preserves unknown fields.
     preserves: bool,
-    /// Whether stored objects can be sent unchanged to readers of the storage version: none was stored under an earlier schema,
-    /// or all were rewritten since.
+    /// Whether stored objects can be sent unchanged to readers of the storage version: none was stored under an earlier
+    /// schema, or all have been rewritten since.
     is_pristine: bool,
     /// The webhook that converts between the versions, if the definition has one.
     converter: Option<Arc<dyn Converter>>,
 }
 
-/// One version.
+/// One compiled version.
 #[derive(Debug)]
 pub struct Compiled {
     pub name: Box<str>,
@@ -65,14 +65,14 @@ impl Objects {
         json!(format!("{}/{version}", self.group))
     }
 
-    /// Drops the fields that a version does not have from an object that the server itself has made.
+    /// Drops the fields that a version does not have from an object that the server itself has changed.
     fn prune(&self, schema: &Schema, value: &mut Value) {
         if !self.preserves {
             prune::prune(schema, value);
         }
     }
 
-    /// The faults that the schema finds, with those of the paths of `/scale`.
+    /// The errors of the schema and of the paths of `/scale`.
     fn faults(
         &self,
         version: &Version,
@@ -125,11 +125,11 @@ impl Strategy for Objects {
     }
 
     fn load(&self, resource: &Resource, version: &Version, mut stored: Value) -> Result<Value, budget::Error> {
-        // An object is stored in the storage version of the time when it was last written. If that version is no longer
-        // defined it has no schema, and the requested version's is used.
+        // An object is stored in the version that was the storage version when it was last written. If that version is
+        // no longer defined, it has no schema, and the requested version's is used.
         let written = text(&stored, &["apiVersion"]).rsplit('/').next().unwrap_or_default();
         let is_requested = *written == *version.name;
-        // An object written under the present schema was pruned and defaulted by it then.
+        // An object written under the current schema is already pruned and defaulted.
         let is_current = self.is_pristine && *written == *resource.storage_version().name;
         if let Some(compiled) = self.compiled(written).filter(|_| !is_current) {
             self.prune(&compiled.schema, &mut stored);
@@ -157,8 +157,8 @@ impl Strategy for Objects {
 
     fn prepare_create(&self, version: &Version, value: &mut Value) {
         if version.has_status && value.as_object_mut().is_some_and(|fields| fields.remove("status").is_some()) {
-            // The schema may have a default for the status as a whole, which the object was decoded with.
-            // The object was decoded with it within the request's budget, so adding it again is not refused.
+            // The schema may have a default for the whole status. Decoding has added it within the request's budget, so
+            // adding it again is not refused.
             let _ = default::apply(&version.schema, value, &Budget::default());
         }
         set_at(value, &["metadata", "generation"], json!(1));
@@ -219,8 +219,9 @@ impl Strategy for Objects {
     }
 }
 
-/// Sets the defaults of a version in an object that was written under an earlier schema or in another version. What they add has a
-/// budget of its own, since they may multiply what was stored; what is stored can be read, however large it is.
+/// Sets the defaults of a version in an object that was written under an earlier schema or in another version. The
+/// added defaults have their own budget, since they may multiply the object; the stored object itself is always
+/// accepted, however large it is.
 fn complete(schema: &Schema, object: &mut Value) -> Result<(), budget::Error> {
     default::apply(schema, object, &Budget::default())
 }
@@ -250,7 +251,7 @@ fn copy(new: &mut Value, old: &Value, key: &str) {
     };
 }
 
-/// Everything but the metadata.
+/// All fields except the metadata.
 fn contents(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata")
 }

@@ -1,4 +1,4 @@
-//! What the paths of `/scale` must lead to: checked on every write, whether the schema says so or not.
+//! The types that values at the paths of `/scale` must have: checked on every write, whatever the schema says.
 
 use crate::crd::text;
 use steersman_machinery::value::at;
@@ -13,8 +13,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The paths of a version, if it scales.
-    pub fn of(version: &Value) -> Option<Paths> {
+    /// The paths of a version, if it has a scale subresource.
+    pub(super) fn of(version: &Value) -> Option<Paths> {
         let scale = at(version, &["subresources", "scale"]).filter(|scale| scale.is_object())?;
         let selector = Some(text(scale, &["labelSelectorPath"])).filter(|path| !path.is_empty());
         Some(Paths {
@@ -24,13 +24,13 @@ impl Paths {
         })
     }
 
-    /// The faults of the wanted number.
-    pub fn spec_faults(&self, object: &Value) -> Option<field::Error> {
+    /// The error of the desired number of replicas.
+    pub(super) fn spec_faults(&self, object: &Value) -> Option<field::Error> {
         replicas(object, &self.spec)
     }
 
-    /// The faults of the present number and of what selects the replicas.
-    pub fn status_faults(&self, object: &Value) -> Vec<field::Error> {
+    /// The errors of the current number of replicas and of the selector.
+    pub(super) fn status_faults(&self, object: &Value) -> Vec<field::Error> {
         let selector = self.selector.as_ref().and_then(|path| match find(object, path) {
             Ok(None | Some(Value::String(_))) => None,
             Ok(Some(other)) => Some(misfit(path, Value::from(""), path, other, "string")),
@@ -57,7 +57,8 @@ fn replicas(object: &Value, path: &str) -> Option<field::Error> {
     }
 }
 
-/// What a path leads to, or the fault (but for the value it is to show) of something on the way that is no object.
+/// The value at a path, or an error if a value on the way is not an object. The caller provides the value that the
+/// error shows.
 fn find<'a>(object: &'a Value, path: &'a str) -> Result<Option<&'a Value>, impl FnOnce(Value) -> field::Error> {
     let mut here = object;
     let mut walked = String::new();
@@ -76,7 +77,7 @@ fn find<'a>(object: &'a Value, path: &'a str) -> Result<Option<&'a Value>, impl 
     Ok(Some(here))
 }
 
-/// The fault of a value of another type than is needed there, in the words of Go that clients see.
+/// The error of a value of the wrong type, with Go's message that clients expect.
 fn misfit(path: &str, shown: Value, at: &str, found: &Value, expected: &str) -> field::Error {
     let (value, kind) = match found {
         Value::Null => ("<nil>".to_owned(), "<nil>"),

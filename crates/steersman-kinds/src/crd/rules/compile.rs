@@ -1,4 +1,4 @@
-//! Rules compiled, in a tree with the shape of the schema, reduced to the branches that have some.
+//! Compiled rules, in a tree with the shape of the schema, reduced to the branches that have rules.
 
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -7,22 +7,22 @@ use steersman_machinery::field::{Kind, Path};
 use steersman_schema::json_path::{JsonPath, Step};
 use steersman_schema::schema::{self, List, Schema};
 
-/// The rules of a value and of what is in it.
+/// The rules of a value and of the values in it.
 #[derive(Debug)]
 pub struct Node {
     pub rules: Box<[Compiled]>,
     pub decl: DeclType,
     /// The type, as messages show it.
-    pub type_name: &'static str,
-    /// Of an object or a list, messages do not show the value.
-    pub is_composed: bool,
-    /// By name, sorted.
-    pub properties: Box<[(Box<str>, Node)]>,
-    /// Of the values of a map.
-    pub values: Option<Box<Node>>,
-    pub items: Option<Box<Node>>,
-    /// By which items of the list are matched with their former selves; empty if they are not.
-    pub keys: Box<[Box<str>]>,
+    pub(super) type_name: &'static str,
+    /// Whether it is an object or a list, whose value messages do not show.
+    pub(super) is_composed: bool,
+    /// The properties that have rules, sorted by name.
+    pub(super) properties: Box<[(Box<str>, Node)]>,
+    /// The rules of the values of a map.
+    pub(super) values: Option<Box<Node>>,
+    pub(super) items: Option<Box<Node>>,
+    /// The keys that match items of the list with their old values; empty if items are not matched.
+    pub(super) keys: Box<[Box<str>]>,
 }
 
 /// One rule.
@@ -31,15 +31,15 @@ pub struct Compiled {
     /// The rule, or why it cannot be run.
     pub program: Result<Program, String>,
     /// The messageExpression, or why it cannot be run.
-    pub message_expression: Option<Result<Program, String>>,
-    /// `oldSelf` is in it.
-    pub uses_old: bool,
-    /// `oldSelf` is an optional, and the rule is tried without it too.
-    pub has_optional_old: bool,
-    /// What is wrong, by the rule's `reason`.
-    pub kind: Kind,
-    /// The `fieldPath`, as it is shown.
-    pub field: Option<Box<str>>,
+    pub(super) message_expression: Option<Result<Program, String>>,
+    /// Whether the rule uses `oldSelf`.
+    pub(super) uses_old: bool,
+    /// Whether `oldSelf` is an optional, so that the rule is evaluated without an old value too.
+    pub(super) has_optional_old: bool,
+    /// The type of the validation error, from the rule's `reason`.
+    pub(super) kind: Kind,
+    /// The `fieldPath`, as errors show it.
+    pub(super) field: Option<Box<str>>,
     message: Box<str>,
     /// The rule as written.
     text: Box<str>,
@@ -48,8 +48,8 @@ pub struct Compiled {
 }
 
 impl Node {
-    /// The rules of a schema; none if there are none in it.
-    pub fn compile(schema: &Schema, decl: &DeclType) -> Option<Node> {
+    /// The rules in a schema; none if it has none.
+    pub(super) fn compile(schema: &Schema, decl: &DeclType) -> Option<Node> {
         let mut properties: Vec<(Box<str>, Node)> = Vec::new();
         for (name, property) in schema.properties.iter() {
             let decl = property_decl(decl, name, property);
@@ -87,18 +87,19 @@ impl Node {
     }
 }
 
-/// The declaration of a property. One whose name cannot be written in an expression has rules of its own all the same.
-pub fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
+/// The declaration of a property. A property whose name cannot be written in an expression may still have rules of its
+/// own.
+pub(super) fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
     match escape(name) {
         Some(_) => decl.property(name).map(Cow::Borrowed),
         None => DeclType::from_schema(property, property.embedded_resource).map(Cow::Owned),
     }
 }
 
-/// What the rules of one schema may refer to.
-pub struct Environments {
+/// The environments in which the rules of one schema are compiled.
+pub(super) struct Environments {
     plain: Environment,
-    /// With an `oldSelf` that may be absent.
+    /// An environment with an `oldSelf` that may be absent.
     optional: Environment,
 }
 
@@ -111,8 +112,8 @@ impl Environments {
 }
 
 impl Compiled {
-    /// Compiles a rule as it is written in a schema.
-    pub fn new(rule: &Json, schema: &Schema, environments: &Environments) -> Compiled {
+    /// Compiles a rule as written in a schema.
+    pub(super) fn new(rule: &Json, schema: &Schema, environments: &Environments) -> Compiled {
         let said = |key: &str| rule.get(key).and_then(Json::as_str).unwrap_or_default();
         let has_optional_old = rule.get("optionalOldSelf").and_then(Json::as_bool).unwrap_or_default();
         let environment = if has_optional_old { &environments.optional } else { &environments.plain };
@@ -154,18 +155,18 @@ impl Compiled {
         }
     }
 
-    /// What a client is told, if no expression says it.
-    pub fn message(&self) -> String {
+    /// The message for the client, unless the messageExpression gives one.
+    pub(super) fn message(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.text) } else { self.message.to_string() }
     }
 
-    /// The rule as faults of its evaluation show it.
-    pub fn shown(&self) -> &str {
+    /// The rule as shown by errors of its evaluation.
+    pub(super) fn shown(&self) -> &str {
         if self.message.is_empty() { &self.text } else { &self.message }
     }
 }
 
-/// A `fieldPath` as faults show it: `spec.labels[some key]`.
+/// A `fieldPath` as errors show it: `spec.labels[some key]`.
 fn field(schema: &Schema, written: &str) -> Option<Box<str>> {
     if written.is_empty() {
         return None;

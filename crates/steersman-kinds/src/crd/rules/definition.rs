@@ -1,4 +1,4 @@
-//! What is wrong with the rules of a definition.
+//! Validates the validation rules of a definition.
 
 use crate::crd::rules::compile::{Compiled, Environments, Node, property_decl};
 use crate::crd::rules::evaluate::Pass;
@@ -10,20 +10,20 @@ use steersman_machinery::field::{Error, Path};
 use steersman_schema::Schema;
 use steersman_schema::schema::{List, Type};
 
-/// The most expressions that are named as those that cost too much together.
+/// The maximum number of expressions that the error about the total cost names.
 const DEAREST_MAX: usize = 4;
 
 /// A schema in a definition.
-pub struct Place<'p> {
-    pub path: &'p Path,
-    /// Faults of its keywords: rules of what has such a fault in it are not compiled.
-    pub keywords: &'p [Error],
-    /// The definition had this schema before. What its single rules may cost was judged then.
-    pub is_unchanged: bool,
+pub(in crate::crd) struct Place<'p> {
+    pub(in crate::crd) path: &'p Path,
+    /// The errors of its keywords: the rules of a schema are not compiled if a keyword in it has an error.
+    pub(in crate::crd) keywords: &'p [Error],
+    /// Whether the old definition had the same schema, so that the cost of its single rules was already checked.
+    pub(in crate::crd) is_unchanged: bool,
 }
 
-/// The faults of all rules of a schema that is structural, and whose defaults fit it.
-pub fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
+/// The errors of all rules of a schema that is structural and whose defaults are valid.
+pub(in crate::crd) fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
     if !has_rules(schema) {
         return Vec::new();
     }
@@ -41,8 +41,8 @@ pub fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
     walk.faults
 }
 
-/// The faults that rules find in a default. All defaults of a schema share a budget.
-pub fn judge_default(
+/// The errors that rules report for a default. All defaults of a schema share a budget.
+pub(in crate::crd) fn judge_default(
     schema: &Schema,
     default: &Json,
     path: &Path,
@@ -54,30 +54,30 @@ pub fn judge_default(
     let node = DeclType::from_schema(schema, is_resource).and_then(|decl| Node::compile(schema, &decl));
     if let Some(node) = node {
         let mut pass = Pass::new(Some(path), left, &mut faults);
-        // As if it had been there before: rules about a change are tried too.
+        // The default is also the old value, so that transition rules are evaluated too.
         pass.object(&node, default, Some(default));
         *budget = pass.budget();
     }
     faults
 }
 
-/// A schema on the way.
+/// A schema that is being walked.
 struct Here<'h> {
     path: Cow<'h, Path>,
-    /// What expressions see of it; none if nothing.
+    /// The declaration of its values for expressions; none if they cannot be declared.
     decl: Option<Cow<'h, DeclType>>,
-    /// How often it can be there in an object, where that is bounded.
+    /// The number of its values in an object, where that is bounded.
     times: Option<u64>,
-    /// Around it is a value whose parts have no former selves.
+    /// The path of an ancestor whose parts cannot be matched with their old values, if there is one.
     no_old: Option<&'h Path>,
 }
 
 struct Walk<'w> {
     place: &'w Place<'w>,
     faults: Vec<Error>,
-    /// What all rules may cost together.
+    /// The estimated cost of all rules together.
     total: u64,
-    /// The dearest expressions, the dearest first.
+    /// The most expensive expressions, in descending order.
     dearest: Vec<(u64, Path)>,
 }
 
@@ -115,7 +115,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a keyword is wrong here or further in.
+    /// Whether a keyword here or deeper has an error.
     fn has_keyword_fault(&self, path: &Path) -> bool {
         self.place.keywords.iter().any(|fault| {
             let behind = fault.field.strip_prefix(path.as_str());
@@ -174,13 +174,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Counts what an expression may cost, and refuses it if that is too much.
+    /// Adds the estimated cost of an expression, and reports an error if it is too high.
     fn observe(&mut self, what: &str, cost: u64, path: Path) {
         if let Some(factor) = factor_over(cost, RULE_COST_LIMIT).filter(|_| !self.place.is_unchanged) {
             self.faults.push(Error::forbidden(&path, too_dear(what, &factor)));
         }
         self.total = self.total.saturating_add(cost);
-        // Those that hardly contribute are not named.
+        // Expressions that hardly contribute are not named.
         if SCHEMA_COST_LIMIT / 100 <= cost {
             self.dearest.push((cost, path));
             self.dearest.sort_by(|(a, _), (b, _)| b.cmp(a));
@@ -189,7 +189,7 @@ impl Walk<'_> {
     }
 }
 
-/// How often what is in a value can be there in an object.
+/// How many elements of a value can occur in an object.
 fn times(schema: &Schema, here: &Here<'_>) -> Option<u64> {
     let bounds = schema.bounds.as_deref();
     let each = match schema.value_type() {
@@ -207,7 +207,7 @@ fn too_dear(what: &str, factor: &str) -> String {
     )
 }
 
-/// A fault that shows the rule as a whole, as upstream's type is printed.
+/// An error that shows the whole rule, as upstream prints its type.
 fn whole_rule(path: &Path, written: &Json, why: &str) -> Error {
     let text = |key: &str| quoted(written.get(key).and_then(Json::as_str).unwrap_or_default());
     let other = |key: &str| match written.get(key) {
@@ -227,7 +227,7 @@ fn whole_rule(path: &Path, written: &Json, why: &str) -> Error {
     Error::invalid_without_value(path, format!("{{{fields}}}: {why}"))
 }
 
-/// A text as Go's encoder writes it.
+/// A string as Go's encoder writes it.
 fn quoted(text: &str) -> String {
     let escapes =
         [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];

@@ -1,4 +1,4 @@
-//! Rules tried on an object, within a budget.
+//! Evaluates rules on an object, within a budget.
 
 use crate::crd::rules::compile::{Compiled, Node};
 use std::cell::OnceCell;
@@ -8,16 +8,16 @@ use steersman_machinery::Value as Json;
 use steersman_machinery::field::{Error, Kind, Path};
 use steersman_machinery::value::Map;
 
-/// The longest message that an expression may give.
+/// The maximum length of the message of a messageExpression.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
 /// One walk through an object.
-pub struct Pass<'f, 'a> {
-    /// The field in which the object is; none if it is the whole one.
+pub(super) struct Pass<'f, 'a> {
+    /// The field of the object; none if it is the whole object.
     prefix: Option<&'f Path>,
-    /// The way from there to the value at hand.
+    /// The path from there to the current value.
     way: Vec<Segment<'a>>,
-    /// The cost that is left. `None`: nothing more is tried.
+    /// The remaining cost. `None`: no more rules are evaluated.
     budget: Option<u64>,
     work: u64,
     faults: &'f mut Vec<Error>,
@@ -31,21 +31,21 @@ enum Segment<'a> {
     Key(&'a str),
 }
 
-/// A value with what it was before.
+/// A value with its old value.
 #[derive(Clone, Copy)]
 struct At<'a> {
     value: &'a Json,
-    /// What is matched with it in the old object.
+    /// The matching value in the old object.
     old: Option<&'a Json>,
-    /// The nearest value around it that has an old one, with that: if it has not changed, nothing in it has.
+    /// The nearest ancestor with an old value, and that: if it has not changed, nothing in it has.
     around: Option<(&'a Json, &'a Json)>,
 }
 
 impl<'a> At<'a> {
-    /// Something in this value.
+    /// A part of this value.
     fn inner(self, value: &'a Json, old: Option<&'a Json>) -> At<'a> {
         let around = self.old.map(|old| (self.value, old)).or(self.around);
-        // A null says as much as an absent value.
+        // A null counts as absent.
         At { value, old: old.filter(|old| !old.is_null()), around }
     }
 
@@ -59,8 +59,8 @@ impl<'f, 'a> Pass<'f, 'a> {
         Pass { prefix, way: Vec::new(), budget: Some(budget), work: Meter::object_work(), faults, warnings: Vec::new() }
     }
 
-    /// Tries the rules on an object and on all that is in it.
-    pub fn object(&mut self, node: &'a Node, value: &'a Json, old: Option<&'a Json>) {
+    /// Evaluates the rules on an object and on all parts of it.
+    pub(super) fn object(&mut self, node: &'a Node, value: &'a Json, old: Option<&'a Json>) {
         self.value(node, At { value, old, around: None });
     }
 
@@ -68,13 +68,13 @@ impl<'f, 'a> Pass<'f, 'a> {
         self.warnings
     }
 
-    /// The cost that is left; none if rules were left out for want of it.
-    pub fn budget(&self) -> Option<u64> {
+    /// The remaining cost; none if rules were skipped because it was exhausted.
+    pub(super) fn budget(&self) -> Option<u64> {
         self.budget
     }
 
     fn value(&mut self, node: &'a Node, at: At<'a>) {
-        // Rules about a value that may be null stand beside it.
+        // A null value is not validated.
         if self.budget.is_none() || at.value.is_null() {
             return;
         }
@@ -93,7 +93,7 @@ impl<'f, 'a> Pass<'f, 'a> {
                 self.inside(Segment::Key(name), values, at.inner(value, former(name)));
             }
         }
-        // Whichever is shorter: most fields have no rules.
+        // Iterates over the shorter of the two, because most fields have no rules.
         if node.properties.len() < fields.len() {
             for (name, property) in &node.properties {
                 if let Some(value) = fields.get(&**name) {
@@ -169,7 +169,7 @@ impl<'f, 'a> Pass<'f, 'a> {
                 }
             };
             if !holds {
-                // Upstream evaluates messages with the plain `oldSelf` whatever the rule has.
+                // Upstream evaluates messages with the plain `oldSelf`, whatever the rule says.
                 if plain.is_none() {
                     plain = activation(&own, old.as_ref(), false).ok();
                 }
@@ -178,7 +178,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         }
     }
 
-    /// Evaluates a program within what is left.
+    /// Evaluates a program within the remaining budget.
     fn run(&mut self, program: &'a Program, variables: &mut Activation<'a>) -> Result<Value<'a>, Stopped> {
         let mut meter = Meter::sharing(PER_CALL_LIMIT, self.work);
         let outcome = program.evaluate(variables, &mut meter);
@@ -190,7 +190,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         outcome.map_err(Stopped::Error)
     }
 
-    /// A rule that has no value. False if nothing more is to be tried.
+    /// Reports a rule that could not be evaluated. False if no more rules are to be evaluated.
     fn explain(&mut self, node: &Node, rule: &Compiled, error: &EvalError) -> bool {
         let shown = rule.shown();
         if error.is_budget() {
@@ -208,7 +208,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         true
     }
 
-    /// A rule that does not hold.
+    /// Reports a rule that does not hold.
     fn refuse(&mut self, node: &'a Node, rule: &'a Compiled, at: At<'a>, variables: Option<&mut Activation<'a>>) {
         let here = self.field();
         let path = match (&rule.field, self.is_at_root()) {
@@ -223,7 +223,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         let (fault, is_last) = match said {
             Ok(said) => {
                 let detail = said.unwrap_or_else(|| rule.message());
-                // Neither shows the value.
+                // These kinds do not show the value.
                 let is_shown = !node.is_composed && !matches!(rule.kind, Kind::Forbidden | Kind::Required);
                 let detail = if rule.kind == Kind::Duplicate { String::new() } else { detail };
                 let value = is_shown.then(|| at.value.clone());
@@ -231,7 +231,7 @@ impl<'f, 'a> Pass<'f, 'a> {
             }
             Err(why) => (Error::invalid(&path, node.type_name, why), true),
         };
-        // A default is its own former self, and nothing is forgiven it.
+        // A default is its own old value, and is not ratcheted.
         let is_forgiving = self.prefix.is_none() && !rule.uses_old;
         if is_forgiving && at.is_unchanged() {
             self.warnings.push(fault.to_string());
@@ -243,7 +243,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         }
     }
 
-    /// What a messageExpression gives; none if it is no message. The error is why nothing more is tried.
+    /// The message of a messageExpression; none if it is not valid. The error ends the evaluation of rules.
     fn message(
         &mut self,
         rule: &Compiled,
@@ -266,7 +266,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         }
     }
 
-    // === words ===
+    // === messages ===
 
     fn fail(&mut self, node: &Node, detail: String) {
         let field = self.field();
@@ -282,7 +282,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         self.prefix.is_none() && self.way.is_empty()
     }
 
-    /// The field at hand. The object as a whole has no name; upstream prints the pointer that is not there.
+    /// The path of the current field. The whole object has none; upstream prints the nil pointer.
     fn field(&self) -> Path {
         if self.is_at_root() {
             return Path::new("<nil>");
@@ -299,7 +299,7 @@ impl<'f, 'a> Pass<'f, 'a> {
 const OUT_OF_COST: &str = "running out of cost budget, no further validation rules will be run";
 
 enum Stopped {
-    /// All rules together have cost too much.
+    /// The budget of all rules together is exhausted.
     Budget,
     Error(EvalError),
 }
@@ -319,11 +319,11 @@ fn activation<'a>(
     })
 }
 
-/// The former items of a list, by the keys that tell them apart.
+/// The old items of a list, by their keys.
 struct Former<'a> {
     keys: &'a [Box<str>],
     old: &'a [Json],
-    /// Made when an item has another place than before.
+    /// Built when an item is at another index than before.
     by_keys: OnceCell<HashMap<String, &'a Json>>,
 }
 
@@ -333,7 +333,7 @@ impl<'a> Former<'a> {
         Former { keys, old: old.filter(|_| !keys.is_empty()).unwrap_or_default(), by_keys: OnceCell::new() }
     }
 
-    /// What an item was before; none if it is new, or items are not told apart.
+    /// The old value of an item; none if the item is new, or items have no keys.
     fn of(&self, index: usize, item: &Json) -> Option<&'a Json> {
         let is_same = |other: &Json| self.keys.iter().all(|key| other.get(&**key) == item.get(&**key));
         if let Some(there) = self.old.get(index).filter(|other| is_same(other)) {

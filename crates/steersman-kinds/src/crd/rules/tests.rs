@@ -1,4 +1,4 @@
-//! Rules tried on objects: what holds, what is told, and what an update is forgiven.
+//! Tests of rules: errors, warnings, and ratcheting on updates.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn object(properties: &Value) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-/// The faults and the warnings of an object.
+/// The errors and warnings of an object.
 fn judged(schema: &Value, new: &Value, old: Option<&Value>) -> (Vec<String>, Vec<String>) {
     let mut faults = Vec::new();
     let warnings = rules(schema).judge(new, old, &mut faults);
@@ -147,7 +147,7 @@ fn a_message_of_more_than_five_kilobytes_is_not_shown() {
 
 #[test]
 fn the_work_of_all_rules_of_an_object_is_bounded() {
-    // Each comparison costs little by upstream's figures, because the texts differ late and the costs are estimates of them.
+    // Each comparison costs little by upstream's figures, although the strings differ only at the end.
     let large = vec!["x".repeat(1000); 3000];
     let many: Vec<Value> = (0..400).map(|n| json!({"rule": format!("self.all(a, a == self[0]) || {n} < 0")})).collect();
     let schema =
@@ -157,7 +157,7 @@ fn the_work_of_all_rules_of_an_object_is_bounded() {
     assert!(faults[0].contains("no further validation rules will be run"), "{faults:?}");
 }
 
-/// A schema of every shape, with a rule at each place that is hardly ever true.
+/// A schema of every shape, with a rule at each position that is hardly ever true.
 fn strict() -> Value {
     let text = json!({"type": "string", "x-kubernetes-validations": rule("self == 'good'")});
     let number = json!({"type": "integer", "x-kubernetes-validations": rule("self == 7")});
@@ -199,7 +199,7 @@ fn any_object() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The places at which rules do not hold, found by walking schema and value together and compiling at each place.
+/// The positions at which rules do not hold, found by walking schema and value together and compiling at each position.
 fn naive(schema: &Value, value: &Value, path: &Path, found: &mut Vec<String>) {
     if value.is_null() {
         return;

@@ -1,4 +1,4 @@
-//! The faults of `spec.conversion`, reported under the names that `v1beta1` gives its fields.
+//! Validation of `spec.conversion`, with the field names of `v1beta1` in errors.
 
 use crate::crd::{text, texts};
 use crate::ca_bundle;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use steersman_machinery::value::at;
 use steersman_machinery::{Value, field, name};
 
-/// The ConversionReview versions that the server speaks.
+/// The ConversionReview versions that the server supports.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
 pub fn faults(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<field::Error> {
@@ -45,8 +45,8 @@ pub fn faults(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<fi
     faults
 }
 
-/// The fault of a definition whose webhook has certificates that cannot be used.
-pub fn bundle_fault(definition: &Value) -> Option<field::Error> {
+/// The error of a definition whose webhook has an invalid CA bundle.
+pub(super) fn bundle_fault(definition: &Value) -> Option<field::Error> {
     let config = at(definition, &["spec", "conversion", "webhook", "clientConfig"])?;
     let why = ca_bundle::fault(config)?;
     let path = field::Path::new("spec.conversion.webhookClientConfig.caBundle");

@@ -1,4 +1,4 @@
-//! The faults of single parts of a definition: names, columns, subresources, selectable fields.
+//! Validation of single parts of a definition: names, columns, subresources, selectable fields.
 
 use crate::crd::{flag, text, texts};
 use std::collections::BTreeSet;
@@ -159,13 +159,13 @@ pub fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &field::P
     faults
 }
 
-/// A path is one that starts with a dot and is not beyond measure; what else it says, only its columns show.
+/// A path must start with a dot and must not be too long; other errors only leave the cells of its column empty.
 fn simple_path(json_path: &str, path: &field::Path) -> Option<field::Error> {
     match JsonPath::parse(json_path) {
         Err(error @ (ParseError::NoDot | ParseError::TooLong { .. } | ParseError::TooManySteps)) => {
             Some(field::Error::invalid(path, json_path, error.to_string()))
         }
-        // Inside filters a path may begin with a bracket, here it may not.
+        // Inside filters a path may begin with a bracket; here it may not.
         Ok(_) | Err(ParseError::BadStep { .. } | ParseError::Empty) => {
             (!json_path.starts_with('.')).then(|| field::Error::invalid(path, json_path, ParseError::NoDot.to_string()))
         }

@@ -1,4 +1,4 @@
-//! The steps of `core/server-side-apply.walk`, and what they leave out.
+//! The steps of `core/server-side-apply.walk`, and cases that they leave out.
 
 use crate::managed::tests::{World, check_conflict};
 use crate::managed::{ApplyError, OnConflict};
@@ -7,7 +7,7 @@ use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, set_at};
 
-/// The walk up to its conflict: `one` and `two` share `s`.
+/// The walk up to its conflict: `one` and `two` both own `s`.
 fn shared() -> World {
     let mut world = World::config_map();
     world.apply("one", json!({"metadata": {"labels": {"l": "1"}}, "data": {"k": "v", "s": "shared"}}));
@@ -50,7 +50,7 @@ fn a_conflict_names_manager_and_field() {
     assert_eq!(world.live, before);
 }
 
-/// After `two` took over `k` and the label by force.
+/// The state after `two` took over `k` and the label by force.
 fn forced() -> World {
     let mut world = shared();
     let wish = json!({"metadata": {"labels": {"l": "2"}}, "data": {"k": "other", "s": "shared", "t": "two"}});
@@ -161,7 +161,7 @@ fn the_same_key_twice_is_refused() {
     );
 }
 
-/// The walk's Deployment, `two` having added a variable and a container.
+/// The walk's Deployment, after `two` has added a variable and a container.
 fn sidecar() -> World {
     let mut world = World::deployment();
     world.apply(
@@ -252,7 +252,7 @@ fn kubectl_takes_over_what_it_applied_on_the_client() {
     };
     let mut world = World::config_map();
     world.create("kubectl-client-side-apply", client_side(json!({"a": "1", "b": "2"})));
-    // Both values differ from the live ones, which are as last applied: no conflict for kubectl, one for others.
+    // Both values differ from the live ones, which are as last applied: no conflict for kubectl, but one for others.
     let wish = json!({"data": {"a": "one", "b": "<two>"}});
     check_conflict(
         world.try_apply("other", wish.clone(), OnConflict::Refuse),
@@ -270,7 +270,7 @@ fn kubectl_takes_over_what_it_applied_on_the_client() {
         object["metadata"]["annotations"][annotation],
         "{\"apiVersion\":\"v1\",\"data\":{\"a\":\"one\",\"b\":\"\\u003ctwo\\u003e\"},\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\"}}\n"
     );
-    // What somebody changed since is a conflict for kubectl as well, and only that.
+    // A value that another manager has changed since is a conflict for kubectl as well, and only that.
     world.patch("hand", |object| object["data"]["a"] = json!("by hand"));
     check_conflict(
         world.try_apply("kubectl", json!({"data": {"a": "1", "b": "2"}}), OnConflict::Refuse),
@@ -286,7 +286,7 @@ fn what_nobody_owns_goes_with_the_map_it_is_in_and_not_before() {
     let mut world = World::config_map();
     world.apply("one", json!({"data": {"a": "1"}}));
     world.apply("two", json!({"data": {"b": "2"}}));
-    // Admission set this one: it is in nobody's record.
+    // This field was set by admission: it is in no manager's record.
     set_at(world.live.as_mut().unwrap(), &["data", "z"], json!("admitted"));
     assert_eq!(world.apply("one", json!({}))["data"], json!({"b": "2", "z": "admitted"}));
     assert_eq!(at(&world.apply("two", json!({})), &["data"]), None);

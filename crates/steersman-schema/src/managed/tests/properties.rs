@@ -1,4 +1,4 @@
-//! What holds for all configurations.
+//! Properties that hold for all configurations.
 
 use crate::fields::FieldSet;
 use crate::managed::OnConflict;
@@ -10,7 +10,7 @@ use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::remove_at;
 
-/// A configuration of a Deployment, out of few names so that managers meet.
+/// A configuration of a Deployment, with few names so that managers collide.
 fn wish() -> impl Strategy<Value = Value> {
     let text = || prop_oneof![Just("1"), Just("2")];
     let texts = || btree_map("[a-c]", text(), 0..3);
@@ -35,7 +35,7 @@ fn wish() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Nobody wishes for nothing.
+/// Removes empty values, which no configuration contains.
 fn drop_empty(value: &mut Value) {
     let is_something = |value: &mut Value| {
         drop_empty(value);
@@ -49,7 +49,7 @@ fn drop_empty(value: &mut Value) {
     }
 }
 
-/// The first of each key; without a key, of each value.
+/// The first item of each key; without a key, of each value.
 fn unique(key: &str, items: impl Iterator<Item = Value>) -> Vec<Value> {
     let mut kept: Vec<Value> = Vec::new();
     for item in items {
@@ -61,7 +61,7 @@ fn unique(key: &str, items: impl Iterator<Item = Value>) -> Vec<Value> {
     kept
 }
 
-/// The object without its record's times, which hang on the order of writes.
+/// The object without the times of its record, which depend on the order of writes.
 fn timeless(mut object: Value) -> Value {
     if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
         entries.iter_mut().for_each(|entry| entry["time"] = Value::Null);
@@ -91,7 +91,8 @@ proptest! {
         let object = world.try_apply("me", wish.clone(), OnConflict::Force).unwrap();
         let named = FieldSet::of(world.schema, &world.object(wish));
         let has = FieldSet::of(world.schema, &object);
-        // A list or map that is wished empty is not there if others did not fill it; nothing else may be missing.
+        // An empty list or map in the configuration is absent if no other manager filled it; nothing else may be
+        // missing.
         for path in named.difference(&has).paths() {
             let beneath = has.paths().iter().any(|other| other.0.starts_with(&path.0));
             prop_assert!(beneath, "{} is missing", path);
@@ -157,7 +158,7 @@ proptest! {
         prop_assert!(orphans.is_empty(), "{:?}", orphans.paths());
     }
 
-    // `World::put` compares every record with one that is made anew.
+    // `World::put` compares every record with one that is computed from scratch.
     #[test]
     fn a_record_is_the_same_whether_its_sets_are_read_or_not(wishes in vec(("[a-c]", wish()), 1..6)) {
         let mut world = World::deployment();
@@ -171,7 +172,7 @@ proptest! {
                 }
                 None => drop(world.create(&manager, wish)),
             }
-            // Most updates change one thing.
+            // Most updates change one field.
             world.patch(&manager, |object| object["spec"]["minReadySeconds"] = json!(manager.len()));
             world.patch(&manager, |object| object["spec"]["paused"] = json!(manager == "a"));
         }

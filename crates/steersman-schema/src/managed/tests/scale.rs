@@ -1,4 +1,4 @@
-//! Ownership through `/scale`.
+//! Tests of ownership through `/scale`.
 
 use crate::managed::tests::World;
 use crate::managed::{ApplyError, OnConflict, Writer, scale};

@@ -1,4 +1,4 @@
-//! Creates, updates and patches.
+//! Tests of creates, updates and patches.
 
 use crate::managed::keep_times;
 use crate::managed::tests::World;
@@ -185,7 +185,7 @@ fn who_changes_what_is_his_own_gets_a_new_time_and_his_place_in_the_order() {
         two Update apps/v1 {"f:metadata":{"f:labels":{".":{},"f:a":{}}}}
         one Update apps/v1 {"f:spec":{"f:replicas":{}}}"#]]);
     assert_eq!(object["metadata"]["managedFields"][1]["time"], "2026-01-01T00:00:03Z");
-    // What another owns is taken from him, and what goes is nobody's.
+    // Changing a field of another manager takes its ownership, and a removed field has no owner.
     world.patch("two", |object| object["spec"]["replicas"] = json!(3));
     world.patch("two", |object| {
         remove_at(object, &["metadata", "labels", "a"]);

@@ -1,4 +1,4 @@
-//! Records in other versions than the request's.
+//! Tests of records in other versions than the request's.
 
 use crate::managed::tests::{World, check_conflict, record};
 use crate::managed::{Kind, OnConflict, OneVersion, Versions, Writer, on_apply, on_update};
@@ -8,7 +8,7 @@ use serde_json::json;
 use steersman_machinery::value::{at, remove_at, set_at};
 use steersman_machinery::{GroupVersionKind, Value};
 
-/// In `v2` of the kind `spec.size` is called `spec.amount`.
+/// A kind whose `spec.size` is called `spec.amount` in `v2`.
 struct Renamed {
     v2: Schema,
 }
@@ -58,18 +58,18 @@ fn owners_keep_the_version_they_wrote_in() {
             ---
             FieldManagerConflict .spec.amount conflict with "two""#]],
     );
-    // Applying nothing in the other version takes away what was applied in the first.
+    // Applying nothing in the other version removes the fields that were applied in the first.
     let nothing = world.object(json!({}));
     let object = on_apply(&kind, &writer("two"), Some(&stored), &nothing, OnConflict::Refuse).unwrap();
     assert_eq!(at(&object, &["spec"]), None);
     assert_eq!(object["apiVersion"], "g.example/v1");
-    // A version nobody serves any more leaves no trace.
+    // Records in a version that is no longer served are dropped.
     let gone = Kind { versions: &OneVersion, ..kind };
     let object = on_apply(&gone, &writer("one"), Some(&stored), &applied_v1, OnConflict::Refuse).unwrap();
     assert_eq!(record(&object), r#"one Apply g.example/v1 {"f:spec":{"f:size":{}}}"#);
 }
 
-/// A kind whose conversion is out of order.
+/// A kind whose conversion fails.
 struct Broken;
 
 impl Versions for Broken {
@@ -99,7 +99,7 @@ fn an_object_that_does_not_convert_keeps_its_record() {
     assert_eq!(error.to_string(), "failed to compare objects: the conversion webhook does not answer");
 }
 
-/// The kind seen from `v2`.
+/// The kind for requests in `v2`.
 struct OnlyV1<'a>(&'a Schema, &'a Renamed);
 
 impl Versions for OnlyV1<'_> {

@@ -1,4 +1,4 @@
-//! Finds what may be about a resource by its plural.
+//! Finds the configurations that may match a resource by its plural.
 
 use crate::admission::action::Action;
 use crate::admission::matching::rule::Operations;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 /// Configurations by the plurals of the resources that their rules name.
 ///
-/// A lookup is one hash and allocates nothing; without any configuration it is a comparison. Equivalent resources of two groups
-/// have the same plural, so they are found together.
+/// A lookup is one hash and allocates nothing; without any configuration it is a comparison. Equivalent resources of
+/// two groups have the same plural, so they are found together.
 #[derive(Debug)]
 pub(crate) struct Index<T> {
     by_plural: HashMap<Box<str>, Found<T>>,
-    /// What is about every resource: where no other configuration names the plural.
+    /// The configurations that match every resource; used where no other configuration names the plural.
     others: Found<T>,
 }
 
 #[derive(Debug)]
 struct Found<T> {
-    /// What some of the entries are about.
+    /// The operations that any of the entries matches.
     operations: Operations,
-    /// In the order in which they were given.
+    /// The entries, in the order in which they were given.
     entries: Vec<Arc<T>>,
 }
 
@@ -41,7 +41,7 @@ impl<T> Default for Index<T> {
 impl<T> Found<T> {
     fn push(&mut self, entry: &Arc<T>, operations: Operations) {
         self.operations = self.operations.with(operations);
-        // The rules of one configuration come one after the other.
+        // The rules of one configuration are inserted one after the other.
         if !self.entries.last().is_some_and(|last| Arc::ptr_eq(last, entry)) {
             self.entries.push(entry.clone());
         }
@@ -55,7 +55,7 @@ impl<T> Clone for Found<T> {
 }
 
 impl<T> Index<T> {
-    /// An index of configurations, which are found in this order.
+    /// An index of configurations, which keeps their order.
     pub(crate) fn new(entries: Vec<Arc<T>>, criteria: impl Fn(&T) -> &Criteria) -> Index<T> {
         let mut index = Index::default();
         for entry in &entries {
@@ -72,7 +72,7 @@ impl<T> Index<T> {
                     self.insert_for_all(entry, rule.operations);
                     continue;
                 };
-                // What is about every resource and came before comes first here too.
+                // Earlier configurations that match every resource come first here too.
                 let found = self.by_plural.entry(plural.into()).or_insert_with(|| self.others.clone());
                 found.push(entry, rule.operations);
             }
@@ -84,7 +84,7 @@ impl<T> Index<T> {
         self.by_plural.values_mut().for_each(|found| found.push(entry, operations));
     }
 
-    /// What may be about such writes, in order.
+    /// The configurations that may match such writes, in order.
     pub(crate) fn find(&self, action: Action, attributes: &ResourceAttributes<'_>) -> &[Arc<T>] {
         let found = match self.by_plural.is_empty() {
             true => &self.others,

@@ -7,7 +7,7 @@ use steersman_machinery::value::str_at;
 
 const ANY: &str = "*";
 
-/// A rule, as it is compared with writes.
+/// A compiled rule.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) operations: Operations,
@@ -15,7 +15,7 @@ pub(super) struct Rule {
     versions: Names,
     resources: Vec<Named>,
     scope: Scope,
-    /// Of objects; empty: whatever the name.
+    /// The names of objects to which the rule is limited; empty: all names.
     names: Vec<Box<str>>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Rule {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Operations(u8);
 
-/// What names are meant.
+/// The names that a rule matches.
 #[derive(Debug)]
 enum Names {
     Any,
@@ -92,7 +92,7 @@ impl Names {
 }
 
 impl Named {
-    /// The plural that it is about; `None` for every plural.
+    /// The plural that it matches; `None` for every plural.
     pub(super) fn plural(&self) -> Option<&str> {
         (*self.plural != *ANY).then_some(&self.plural)
     }
@@ -138,12 +138,12 @@ impl Rule {
         &self.resources
     }
 
-    /// Whether the rule is about a write, as one of this group, version and plural.
+    /// Whether the rule matches a write, with this group, version and plural as its resource.
     pub(super) fn is_about(&self, subject: &Subject<'_>, group: &str, version: &str, plural: &str) -> bool {
         self.groups.has(group) && self.versions.has(version) && self.may_be_about(subject, plural)
     }
 
-    /// Whether the rule is about a write, but for the group and the version of its resource.
+    /// Whether the rule matches a write, except for the group and the version of its resource.
     pub(super) fn may_be_about(&self, subject: &Subject<'_>, plural: &str) -> bool {
         let attributes = &subject.attributes;
         let is_cluster_wide = attributes.namespace.is_none() || attributes.is_about("", "namespaces");

@@ -1,4 +1,4 @@
-//! What rules and selectors are about.
+//! Tests of rules and selectors.
 
 use crate::admission::matching::{Criteria, Index};
 use crate::admission::plugin::{Action, Phase, Review};
@@ -51,7 +51,7 @@ async fn state() -> State {
     state
 }
 
-/// The version that is wanted of what a policy is about, as `group/version`.
+/// The version in which a policy gets the object, as `group/version`.
 async fn found(criteria: &Criteria, write: &Write) -> Result<Option<String>, String> {
     let state = state().await;
     let catalog = state.catalog();
@@ -103,7 +103,7 @@ async fn an_equivalent_version_is_found_unless_the_match_is_exact() {
     let v2 = |policy: &str| criteria(policy, "autoscaling", "v2", "horizontalpodautoscalers");
     assert_eq!(found(&v2("Equivalent"), &scaler).await, Ok(Some("autoscaling/v2".to_owned())));
     assert_eq!(found(&v2("Exact"), &scaler).await, Ok(None));
-    // Events of two groups are the same objects.
+    // The events of both groups are the same objects.
     let event = Write { group: "", plural: "events", ..POD };
     let of_group = criteria("Equivalent", "events.k8s.io", "v1", "events");
     assert_eq!(found(&of_group, &event).await, Ok(Some("events.k8s.io/v1".to_owned())));
@@ -145,10 +145,10 @@ async fn selectors_look_at_namespaces_and_at_both_objects() {
     let blue = Criteria::of_resources(Some(&in_team("blue")));
     assert!(found(&red, &POD).await.unwrap().is_some());
     assert!(found(&blue, &POD).await.unwrap().is_none());
-    // What is in no namespace is never left out.
+    // Cluster-scoped objects are always selected.
     let node = Write { plural: "nodes", namespace: None, ..POD };
     assert!(found(&blue, &node).await.unwrap().is_some());
-    // A Namespace counts as it is written; as it is stored when it is deleted.
+    // A Namespace is matched with its new labels; when it is deleted, with its stored ones.
     let labels = Some(json!({"metadata": {"name": "a", "labels": {"team": "blue"}}}));
     let namespace = Write { plural: "namespaces", new: labels, ..POD };
     assert!(found(&blue, &namespace).await.unwrap().is_some());

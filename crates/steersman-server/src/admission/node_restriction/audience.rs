@@ -1,4 +1,5 @@
-//! Whom the tokens are for that a node gets for its pods: whom the pod's volumes name, and whom a role lets the node ask for.
+//! The audiences of tokens that a node may request for its pods: those in the pod's volumes, and those that a role
+//! allows.
 
 use crate::admission::node_restriction::Refusal;
 use crate::admission::plugin::{Review, find};
@@ -8,7 +9,7 @@ use crate::status::Failure;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 
-/// The verb on an audience that allows a node to ask for its tokens.
+/// The verb on an audience that allows a node to request tokens for it.
 const VERB: &str = "request-serviceaccounts-token-audience";
 
 pub(super) async fn check(review: &Review<'_, '_>, pod: &Value, asked: &[&str]) -> Result<(), Refusal> {

@@ -1,10 +1,10 @@
-//! The labels that a node may not give to itself: with them it would get pods that are meant for others.
+//! The labels that a node may not set on itself, because they would attract pods that are meant for other nodes.
 
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::value::at;
 
-/// Labels of Kubernetes that the agent of a node sets.
+/// The Kubernetes labels that a kubelet sets.
 const OF_AGENT: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -18,12 +18,12 @@ const OF_AGENT: [&str; 11] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
 ];
-/// What the prefix of any label of the agent is, or ends with.
+/// The prefixes of further labels that kubelets may set; subdomains are included.
 const DOMAINS_OF_AGENT: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 const DOMAIN_OF_ADMINISTRATOR: &str = "node-restriction.kubernetes.io";
 const DOMAINS: [&str; 2] = ["k8s.io", "kubernetes.io"];
 
-/// The labels that differ from the old ones and are not the node's to change, in the order of the alphabet.
+/// The changed labels that the node may not change, in alphabetical order.
 pub(super) fn refused<'a>(new: &'a Value, old: Option<&'a Value>) -> Vec<&'a str> {
     let labels = |object: &'a Value| at(object, &["metadata", "labels"]).and_then(Value::as_object);
     let (new, old) = (labels(new), old.and_then(labels));

@@ -1,4 +1,4 @@
-//! The checks of the baseline: nothing that is known to lead out of a pod.
+//! The checks of the baseline level, which prevents known privilege escalations.
 
 use crate::admission::pod_security::Finding;
 use crate::admission::pod_security::subject::{Subject, containers_text, name, plural, quoted, security, setters};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
-/// What containers may do that ask for nothing.
+/// The capabilities that containers have by default, which may be added.
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -22,7 +22,7 @@ const CAPABILITIES: [&str; 13] = [
     "SETUID",
     "SYS_CHROOT",
 ];
-/// The sysctls that concern the pod alone, each with the version from which on it is allowed.
+/// The sysctls that affect only the pod, each with the first version that allows it.
 const SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),
@@ -130,7 +130,7 @@ pub(super) fn hosts_of_handlers(subject: &Subject<'_>) -> Option<Finding> {
         hosts.extend(asked.iter().copied());
         !asked.is_empty()
     });
-    // Here they are told in order of their names.
+    // These are reported in alphabetical order.
     let containers: Vec<&str> = containers.into_iter().collect::<BTreeSet<&str>>().into_iter().collect();
     let hosts: Vec<&str> = hosts.into_iter().collect();
     found(&containers, "probe or lifecycle host", |text| {
@@ -214,7 +214,7 @@ pub(super) fn seccomp(subject: &Subject<'_>) -> Option<Finding> {
     Some(Finding { reason: "seccompProfile".to_owned(), detail })
 }
 
-/// Before there was a field for it.
+/// The check of annotations, for versions without the field.
 pub(super) fn seccomp_annotations(subject: &Subject<'_>) -> Option<Finding> {
     let names: BTreeSet<&str> = subject.containers().map(name).collect();
     let is_own = |key: &str| {
@@ -261,7 +261,7 @@ pub(super) fn found(containers: &[&str], reason: &str, detail: impl FnOnce(Strin
     (!containers.is_empty()).then(finding)
 }
 
-/// The verb for so many containers.
+/// The verb for this number of containers.
 fn uses(containers: &[&str]) -> &'static str {
     if containers.len() == 1 { "uses" } else { "use" }
 }

@@ -1,20 +1,20 @@
-//! The checks of each level, as the versions of Kubernetes have them.
+//! The checks of each level, by version of Kubernetes.
 
 use crate::admission::pod_security::Finding;
 use crate::admission::pod_security::policy::{Level, LevelVersion, Version};
 use crate::admission::pod_security::subject::Subject;
 use crate::admission::pod_security::{baseline, restricted};
 
-/// What a check says of a pod; `None`: it is allowed.
+/// The finding of a check for a pod; `None`: the pod is allowed.
 type Evaluate = fn(&Subject<'_>) -> Option<Finding>;
 
 /// One check of one level.
 struct Check {
     name: &'static str,
     level: Level,
-    /// From which minor version on the check is done in which way.
+    /// The implementations of the check, each with the first minor version that uses it.
     versions: &'static [(u32, Evaluate)],
-    /// The check of the baseline that this one makes superfluous.
+    /// The baseline check that this one makes superfluous.
     replaces: &'static str,
 }
 
@@ -26,7 +26,7 @@ const fn of_restricted(name: &'static str, versions: &'static [(u32, Evaluate)],
     Check { name, level: Level::Restricted, versions, replaces }
 }
 
-/// In the order in which findings are told: by level and name.
+/// In the order in which findings are reported: by level and name.
 static CHECKS: [Check; 19] = [
     of_baseline("appArmorProfile", &[(0, baseline::app_armor)]),
     of_baseline("capabilities_baseline", &[(0, baseline::capabilities)]),
@@ -80,12 +80,12 @@ static CHECKS: [Check; 19] = [
     ),
 ];
 
-/// A pod of Windows need not say what only Linux has.
+/// A pod for Windows need not set fields that apply only to Linux.
 fn unless_of_windows(subject: &Subject<'_>, evaluate: Evaluate) -> Option<Finding> {
     if subject.is_of_windows() { None } else { evaluate(subject) }
 }
 
-/// Root in a pod with users of its own is nobody on the host.
+/// In a pod with its own user namespace, root is an unprivileged user on the host.
 fn unless_own_users(subject: &Subject<'_>, evaluate: Evaluate) -> Option<Finding> {
     if subject.has_own_users() { None } else { evaluate(subject) }
 }
@@ -97,7 +97,7 @@ impl Check {
     }
 }
 
-/// What a level forbids of a pod.
+/// The findings of a level for a pod.
 pub(super) fn evaluate(level: &LevelVersion, subject: &Subject<'_>) -> Vec<Finding> {
     let done = |check: &&Check| check.level <= level.level && check.at(level.version).is_some();
     let replaced: Vec<&str> = CHECKS.iter().filter(done).map(|check| check.replaces).collect();

@@ -1,13 +1,13 @@
-//! The levels that the labels of a namespace ask for.
+//! The Pod Security Standards that the labels of a namespace select.
 
 use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 
-/// What the labels begin with.
+/// The prefix of the labels.
 pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// A level of security; each forbids what the one before it does, and more.
+/// A level of the Pod Security Standards; each level is stricter than the one before it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Level {
     Privileged,
@@ -15,21 +15,21 @@ pub(super) enum Level {
     Restricted,
 }
 
-/// A level as a version of Kubernetes defined it.
+/// A level as defined by a version of Kubernetes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct LevelVersion {
     pub(super) level: Level,
     pub(super) version: Version,
 }
 
-/// A version of Kubernetes, by its second number.
+/// A version of Kubernetes, by its minor version.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Version {
     Minor(u32),
     Latest,
 }
 
-/// What a namespace asks for.
+/// The levels of a namespace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Policy {
     pub(super) audit: LevelVersion,
@@ -38,7 +38,8 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Reads the labels of a namespace. With faults too there is a policy: who enforces something unreadable gets the strictest.
+    /// Reads the labels of a namespace. Invalid labels still give a policy: an invalid enforce level becomes the
+    /// strictest level.
     pub(super) fn read<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> (Policy, Vec<Error>) {
         const ANYTHING: LevelVersion = LevelVersion { level: Level::Privileged, version: Version::Latest };
         let mut policy = Policy { audit: ANYTHING, enforce: ANYTHING, warn: ANYTHING };
@@ -76,7 +77,7 @@ impl Policy {
             is_enforced |= mode == "enforce" && level.is_some();
             is_warn_level_said |= mode == "warn";
         }
-        // Who is held to a level is warned of it, for the sake of templates.
+        // Warnings are given at the enforced level too, so that pod templates get them.
         if !is_warn_level_said && is_enforced && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
             if !is_warn_version_said {
@@ -86,7 +87,7 @@ impl Policy {
         (policy, faults)
     }
 
-    /// Whether nothing is asked for.
+    /// Whether nothing is restricted.
     pub(super) fn is_privileged(&self) -> bool {
         [self.audit, self.enforce, self.warn].iter().all(|one| one.level == Level::Privileged)
     }

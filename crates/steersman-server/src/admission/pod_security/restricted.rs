@@ -1,4 +1,4 @@
-//! The further checks of the restricted level: what a pod must give up.
+//! The additional checks of the restricted level.
 
 use crate::admission::pod_security::Finding;
 use crate::admission::pod_security::baseline::{found, is_seccomp_allowed};
@@ -6,7 +6,7 @@ use crate::admission::pod_security::subject::{Subject, containers_text, name, pl
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 
-/// The types of volumes that reach nothing but the cluster's own objects.
+/// The allowed types of volumes, which only use the cluster's own objects.
 const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
@@ -18,7 +18,7 @@ const VOLUMES: [&str; 9] = [
     "projected",
     "secret",
 ];
-/// The other types.
+/// The forbidden types of volumes.
 const OTHER_VOLUMES: [&str; 21] = [
     "awsElasticBlockStore",
     "azureDisk",

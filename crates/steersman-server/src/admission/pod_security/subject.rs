@@ -1,4 +1,4 @@
-//! What is held against a level: a pod, or the template of one.
+//! The subject of the checks: a pod, or a pod template.
 
 use crate::operation::ResourceAttributes;
 use steersman_machinery::Value;
@@ -10,7 +10,7 @@ pub(super) struct Subject<'a> {
     pub(super) spec: &'a Value,
 }
 
-/// Where the kinds that make pods have their template.
+/// The path of the pod template in kinds that create pods.
 pub(super) fn template_path(attributes: &ResourceAttributes<'_>) -> Option<&'static [&'static str]> {
     match (attributes.group, attributes.resource) {
         ("", "podtemplates") => Some(&["template"]),
@@ -23,20 +23,20 @@ pub(super) fn template_path(attributes: &ResourceAttributes<'_>) -> Option<&'sta
 }
 
 impl<'a> Subject<'a> {
-    /// What is at a path of an object, if it has a spec.
+    /// The pod or template at a path of an object, if it has a spec.
     pub(super) fn of(object: &'a Value, path: &[&str]) -> Option<Subject<'a>> {
         let template = at(object, path)?;
         Some(Subject { metadata: template.get("metadata").unwrap_or(&Value::Null), spec: template.get("spec")? })
     }
 
-    /// Every container: first those that run first, last those that were added for a look.
+    /// Every container: init containers, containers, ephemeral containers.
     pub(super) fn containers(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
         let spec = self.spec;
         let lists = ["initContainers", "containers", "ephemeralContainers"];
         lists.into_iter().filter_map(|list| spec.get(list)?.as_array()).flatten()
     }
 
-    /// The names of the containers of which something is true.
+    /// The names of the containers for which the predicate is true.
     pub(super) fn containers_that(&self, mut is_so: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|container| is_so(container)).map(name).collect()
     }
@@ -56,7 +56,7 @@ impl<'a> Subject<'a> {
         security(self.spec, path)
     }
 
-    /// Whether users of the pod are others than those of the host.
+    /// Whether the pod has its own user namespace.
     pub(super) fn has_own_users(&self) -> bool {
         self.spec.get("hostUsers") == Some(&Value::Bool(false))
     }
@@ -80,7 +80,7 @@ pub(super) fn containers_text(names: &[&str]) -> String {
     format!("{} {}", plural("container", names.len()), quoted(names))
 }
 
-/// A noun for so many.
+/// A noun, in the plural unless `number` is one.
 pub(super) fn plural(noun: &str, number: usize) -> String {
     if number == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
@@ -90,7 +90,7 @@ pub(super) fn quoted<T: std::borrow::Borrow<str>>(texts: &[T]) -> String {
     quoted.join(", ")
 }
 
-/// Who sets something: `pod and containers "a", "b"`; `None` if nobody does.
+/// The list of who sets a field: `pod and containers "a", "b"`; `None` if nobody does.
 pub(super) fn setters(is_set_by_pod: bool, containers: &[&str]) -> Option<String> {
     let pod = is_set_by_pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| containers_text(containers));

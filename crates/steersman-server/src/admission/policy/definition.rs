@@ -1,4 +1,4 @@
-//! What policies of both kinds have in common, and their bindings, read from their stored form.
+//! The common parts of policies of both kinds, and their bindings, read from their stored form.
 
 use crate::admission::condition::Conditions;
 use crate::admission::matching::Criteria;
@@ -11,13 +11,13 @@ use steersman_machinery::{GroupVersion, Value};
 
 /// A policy of one of the two kinds.
 pub(in crate::admission) trait Policy: fmt::Debug + Send + Sync + Sized + 'static {
-    /// Reads and compiles it. What does not compile fails when it is evaluated.
+    /// Reads and compiles a policy. An expression that does not compile fails when it is evaluated.
     fn read(policy: &Value) -> Self;
 
     fn definition(&self) -> &Definition;
 }
 
-/// What policies of both kinds have.
+/// The common parts of policies of both kinds.
 #[derive(Debug)]
 pub(in crate::admission) struct Definition {
     pub(in crate::admission) name: Box<str>,
@@ -37,7 +37,7 @@ pub(in crate::admission) struct ParamKind {
     pub(in crate::admission) kind: Box<str>,
 }
 
-/// Puts a policy in force.
+/// A binding of a policy.
 #[derive(Debug)]
 pub(in crate::admission) struct Binding {
     pub(in crate::admission) name: Box<str>,
@@ -45,11 +45,11 @@ pub(in crate::admission) struct Binding {
     pub(in crate::admission) criteria: Criteria,
     pub(in crate::admission) params: Option<ParamRef>,
     pub(in crate::admission) actions: Actions,
-    /// The actions as they were written, for the audit log.
+    /// The actions as written, for the audit log.
     pub(in crate::admission) action_names: Value,
 }
 
-/// What a validating policy does about a write that does not hold.
+/// The actions of a validating policy on a write that violates it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(in crate::admission) struct Actions {
     pub(in crate::admission) audit: bool,
@@ -57,7 +57,7 @@ pub(in crate::admission) struct Actions {
     pub(in crate::admission) warn: bool,
 }
 
-/// Which parameters a binding gives.
+/// The parameters that a binding selects.
 #[derive(Debug)]
 pub(in crate::admission) struct ParamRef {
     pub(in crate::admission) which: Which,
@@ -69,12 +69,12 @@ pub(in crate::admission) struct ParamRef {
 #[derive(Debug)]
 pub(in crate::admission) enum Which {
     Named(Box<str>),
-    /// `None` if the selector cannot be read.
+    /// `None` if the selector cannot be parsed.
     Selected(Option<Labels>),
 }
 
 impl Definition {
-    /// Reads what is common of a policy; its variables are in the compiler then, for the expressions that may name them.
+    /// Reads the common parts of a policy. The returned compiler has its variables, for the expressions that use them.
     pub(in crate::admission) fn read(
         policy: &Value,
         mut compiler: impl FnMut(bool) -> Compiler,
@@ -88,7 +88,7 @@ impl Definition {
         });
         let mut compiler = compiler(param_kind.is_some());
         for variable in spec.get("variables").and_then(Value::as_array).into_iter().flatten() {
-            // One that does not compile was refused; an expression that names it fails.
+            // A variable that does not compile was refused at its write; an expression that uses it fails.
             let _fault = compiler.add(&text(variable, "name"), &text(variable, "expression"));
         }
         let names = Names { params: param_kind.is_some(), authorizer: true };

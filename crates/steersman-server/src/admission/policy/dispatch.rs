@@ -1,4 +1,5 @@
-//! Which policies and bindings are about a write, with which parameters, in which version of its objects.
+//! Finds the policies and bindings that match a write, with their parameters and the versions in which they expect the
+//! objects.
 //!
 //! Follows apiserver's `admission/plugin/policy/generic/policy_dispatcher.go`.
 
@@ -13,14 +14,14 @@ use crate::status::Failure;
 use std::sync::Arc;
 use steersman_machinery::Value;
 
-/// The cost of evaluating a policy on a small object, in bytes of objects that are read in the same time.
+/// The cost of evaluating a policy on a small object, as the number of bytes of objects that are read in the same time.
 pub(in crate::admission) const EVALUATION_BYTES: usize = 1024;
 
-/// What is to be done about a write, in the order of the policies' names and then of the bindings' names.
+/// The steps for a write, sorted by the policies' names and then by the bindings' names.
 #[derive(Debug)]
 pub(in crate::admission) struct Dispatch<'i, P> {
     pub(in crate::admission) steps: Vec<Step<'i, P>>,
-    /// The versions in which objects are wanted.
+    /// The versions in which objects are expected.
     pub(in crate::admission) targets: Vec<Served>,
 }
 
@@ -35,17 +36,17 @@ pub(in crate::admission) enum Step<'i, P> {
     },
 }
 
-/// One evaluation for each of the parameters.
+/// The evaluations of a policy for a binding, one for each parameter.
 #[derive(Debug)]
 pub(in crate::admission) struct Invocation<'i, P> {
     pub(in crate::admission) policy: &'i P,
     pub(in crate::admission) binding: &'i Binding,
     pub(in crate::admission) params: Vec<Value>,
-    /// The position of the version that is wanted.
+    /// The index of the expected version in the targets.
     pub(in crate::admission) target: usize,
 }
 
-/// Finds what is about a write.
+/// Finds the policies and bindings that match a write.
 pub(in crate::admission) async fn find<'i, P: Policy>(
     state: &State,
     index: &'i Index<Bound<P>>,
@@ -98,7 +99,7 @@ pub(in crate::admission) async fn find<'i, P: Policy>(
 }
 
 impl<P> Dispatch<'_, P> {
-    /// How often policies are to be evaluated.
+    /// The number of evaluations.
     pub(in crate::admission) fn n_evaluations(&self) -> usize {
         let of_step = |step: &Step<'_, P>| match step {
             Step::Invoke(invocation) => invocation.params.len(),

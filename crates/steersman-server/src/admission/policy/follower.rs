@@ -1,4 +1,4 @@
-//! Puts the policies and bindings of the store in force, each of the four resources in a task of its own.
+//! Keeps the index of policies and bindings up to date with the store, with a task for each of the four resources.
 
 use crate::admission::policy::definition::Policy;
 use crate::admission::policy::registered::{Part, Registered};
@@ -10,13 +10,15 @@ use steersman_storage::{Event, Kind, ReadError, Store};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// One of the resources. When it is dropped, even by a panic, writers that wait for their policy fail instead of waiting for ever.
+/// One of the resources. When it is dropped, even by a panic, writers that wait for their policy fail instead of
+/// waiting forever.
 struct Resource {
     policies: Arc<Policies>,
     part: Part,
 }
 
-/// Puts the policies and bindings of the store in force, and starts the tasks that keep doing so until the server stops.
+/// Indexes the policies and bindings of the store, and starts the tasks that keep the index up to date until the server
+/// stops.
 ///
 /// # Errors
 /// When the store cannot be read.

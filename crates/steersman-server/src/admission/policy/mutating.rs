@@ -1,6 +1,6 @@
-//! A MutatingAdmissionPolicy as it is evaluated: what each of its mutations writes.
+//! The evaluation of the mutations of a MutatingAdmissionPolicy.
 //!
-//! Knows no plugin and no state: `mutating_policy` applies what they write.
+//! Independent of plugins and state: `mutating_policy` applies the results.
 
 use crate::admission::condition::Inputs;
 use crate::admission::policy::definition::{Definition, Policy};
@@ -10,7 +10,7 @@ use steersman_cel::{Activation, OBJECT_BUDGET};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
-/// A policy as it is evaluated.
+/// A compiled policy.
 #[derive(Debug)]
 pub(in crate::admission) struct Mutating {
     definition: Definition,
@@ -49,7 +49,7 @@ impl Policy for Mutating {
 }
 
 impl Mutating {
-    /// What a mutation writes.
+    /// Evaluates a mutation to its patch.
     pub(in crate::admission) fn evaluate(
         &self,
         mutation: &Mutation,

@@ -1,4 +1,4 @@
-//! The parameters of a policy, as a binding names them.
+//! The parameters that a binding selects for a policy.
 
 use crate::admission::policy::definition::{Binding, Definition, ParamKind, ParamRef, Which};
 use steersman_kinds::catalog::{ResourceScope, Served};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use steersman_machinery::{Object, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// The resource of a kind of parameters.
+/// The resource of the parameters' kind.
 ///
 /// # Errors
-/// When nothing of that kind is served.
+/// When no resource of that kind is served.
 pub(in crate::admission) fn resource(state: &State, kind: &ParamKind) -> Result<Served, String> {
     let catalog = state.catalog();
     let served = catalog.resources(&kind.version.group, &kind.version.version);
@@ -19,12 +19,12 @@ pub(in crate::admission) fn resource(state: &State, kind: &ParamKind) -> Result<
     found.cloned().ok_or_else(|| format!("failed to find resource referenced by paramKind: '{kind}'"))
 }
 
-/// The parameters that a binding gives to a policy for a write in a namespace; null if there are none to be given.
+/// The parameters that a binding gives to a policy for a write in a namespace; null if the policy has none.
 ///
-/// What was written before the request counts: it is read from the store, and not from a cache that may be behind.
+/// They are read from the store, because a cache may lag behind writes that were made before the request.
 ///
 /// # Errors
-/// In upstream's words.
+/// With upstream's message.
 pub(in crate::admission) async fn collect(
     state: &State,
     definition: &Definition,

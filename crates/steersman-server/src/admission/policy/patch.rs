@@ -1,4 +1,4 @@
-//! What a mutation writes, and what it makes of an object.
+//! The patch that a mutation returns, and its application to an object.
 
 use crate::admission::subject::Subject;
 use steersman_kinds::catalog::Served;
@@ -9,33 +9,33 @@ use steersman_schema::decode::Body;
 use steersman_schema::json_patch::{self, Cause};
 use steersman_schema::{Definitions, Schema, mutation};
 
-/// In which form a mutation is written.
+/// The form of a mutation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::admission) enum Kind {
     ApplyConfiguration,
     JsonPatch,
 }
 
-/// What a mutation has written.
+/// The patch that a mutation returns.
 #[derive(Debug)]
 pub(in crate::admission) enum Patch {
     ApplyConfiguration(Value),
     JsonPatch(json_patch::Patch),
 }
 
-/// What became of an object.
+/// The result of a patch.
 #[derive(Debug)]
 pub(in crate::admission) enum Patched {
-    /// Decoded and defaulted.
+    /// The changed object, decoded and defaulted.
     Changed(Value),
     Same,
 }
 
 impl Patch {
-    /// Takes what an expression gives.
+    /// Reads the value of an expression.
     ///
     /// # Errors
-    /// When that is no patch.
+    /// When it is not a patch.
     pub(in crate::admission) fn read(kind: Kind, value: &Cel<'_>) -> Result<Patch, String> {
         match kind {
             Kind::ApplyConfiguration => {
@@ -53,10 +53,10 @@ impl Patch {
         }
     }
 
-    /// What it makes of an object in a version.
+    /// Applies the patch to an object in a version.
     ///
     /// # Errors
-    /// In upstream's words.
+    /// With upstream's message.
     pub(in crate::admission) fn apply(
         self,
         subject: &Subject<'_>,
@@ -82,7 +82,7 @@ impl Patch {
             }
             Patch::JsonPatch(patch) => match patch.apply(object, budget) {
                 Ok(patched) => patched,
-                // The rest of the patch is for objects that pass the test.
+                // A test that fails is no error: the patch does not apply to this object.
                 Err(json_patch::Error::Operation { cause: Cause::TestFailed, .. }) => return Ok(Patched::Same),
                 Err(error) => return Err(format!("JSON Patch: {}", told(&error, object))),
             },
@@ -90,7 +90,7 @@ impl Patch {
         if patched == *object {
             return Ok(Patched::Same);
         }
-        // Custom resources are stored with what these say, so nothing behind this would notice.
+        // Custom resources are stored with these fields, so no later check would find the change.
         for key in ["apiVersion", "kind"] {
             if patched.get(key) != object.get(key) {
                 return Err(format!("error applying patch: {key} was changed: that is not possible"));
@@ -108,7 +108,7 @@ impl Patch {
     }
 }
 
-/// Why a patch does not apply, in the words of upstream's library where it has some for it.
+/// Why a patch does not apply, in the words of upstream's library where it has a message.
 fn told(error: &json_patch::Error, object: &Value) -> String {
     let json_patch::Error::Operation { operation, path, cause: Cause::Missing { path: missing }, .. } = error else {
         return error.to_string();

@@ -1,4 +1,4 @@
-//! The policies of one kind with their bindings, and how far their changes are in force.
+//! The policies of one kind with their bindings, and the progress of following their changes.
 
 use crate::admission::action::Action;
 use crate::admission::matching::Index;
@@ -20,7 +20,7 @@ pub(in crate::admission) enum Part {
     ValidatingPolicies,
 }
 
-/// A policy with the bindings that name it, one at least.
+/// A policy with the bindings that refer to it, at least one.
 #[derive(Debug)]
 pub(in crate::admission) struct Bound<P> {
     pub(in crate::admission) policy: Arc<P>,
@@ -87,12 +87,12 @@ impl<P> Default for Registered<P> {
 }
 
 impl<P: Policy> Registered<P> {
-    /// What is in force now.
+    /// The policies in effect.
     pub(in crate::admission) fn index(&self) -> Arc<Index<Bound<P>>> {
         self.index.load_full()
     }
 
-    /// Whether something in force may be about a write. Allocates nothing.
+    /// Whether a policy in effect may match a write. Allocates nothing.
     pub(in crate::admission) fn may_concern(&self, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         !self.index.load().find(action, attributes).is_empty()
     }
@@ -109,13 +109,13 @@ impl<P: Policy> Registered<P> {
         }
     }
 
-    /// The change that a deletion is.
+    /// The change for a deleted object.
     pub(in crate::admission) fn deletion(part: Part, object: &Object) -> Change<P> {
         let name = (*object.key.name).into();
         if part.is_binding() { Change::Binding(name, None) } else { Change::Policy(name, None) }
     }
 
-    /// Puts changes in force; before that forgets everything of a resource, if that is given.
+    /// Applies changes; if `forgotten` is given, first removes all objects of that resource.
     pub(in crate::admission) fn change(&self, forgotten: Option<Part>, changes: Vec<Change<P>>) {
         let mut parts = self.parts.lock();
         match forgotten.map(Part::is_binding) {
@@ -134,7 +134,7 @@ impl<P: Policy> Registered<P> {
         self.index.store(Arc::new(parts.index()));
     }
 
-    /// How far one of the two resources has been followed.
+    /// The progress of following one of the two resources.
     pub(in crate::admission) fn progress(&self, part: Part) -> &Progress {
         if part.is_binding() { &self.bindings } else { &self.policies }
     }

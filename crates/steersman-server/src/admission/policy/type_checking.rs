@@ -1,6 +1,6 @@
-//! Whether the expressions of a validating policy fit the kinds that it is about: what `status.typeChecking` says.
+//! Type-checks the expressions of a validating policy against the kinds that it matches, for `status.typeChecking`.
 //!
-//! Admission does not depend on it: there an object may be anything. Follows apiserver's
+//! Admission does not depend on the result: there an object is dynamically typed. Follows apiserver's
 //! `admission/plugin/policy/validating/typechecking.go`.
 
 use steersman_kinds::catalog::{Catalog, Served};
@@ -12,18 +12,18 @@ use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupVersion, Value};
 use steersman_schema::Definitions;
 
-/// The most kinds that a rule is checked against.
+/// The maximum number of kinds that a rule is checked against.
 const KINDS_MAX: usize = 10;
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// The kind that an object may be of.
+/// A kind that the object may have.
 struct Kind {
-    /// As warnings name it.
+    /// The name in warnings.
     name: String,
     decl: DeclType,
 }
 
-/// The `expressionWarnings` of a policy: for each expression that fits some kind not what does not fit.
+/// The `expressionWarnings` of a policy: the errors of each expression that fails for some kind.
 pub(crate) fn warnings(catalog: &Catalog, policy: &Value) -> Vec<Value> {
     let kinds = kinds(catalog, policy);
     let params = params(catalog, policy);
@@ -55,13 +55,13 @@ fn compiler(kind: &Kind, params: Option<&DeclType>, policy: &Value) -> Compiler 
     let mut compiler = Compiler::checking(&kind.decl, params);
     for variable in at(policy, &["spec", "variables"]).and_then(Value::as_array).into_iter().flatten() {
         let text = |key| str_at(variable, &[key]).unwrap_or_default();
-        // What is wrong with a variable is told of the expressions that use it.
+        // The error of a variable is reported with the expressions that use it.
         let _fault = compiler.add(text("name"), text("expression"));
     }
     compiler
 }
 
-/// The kinds that the rules of a policy name. Rules with wildcards name none.
+/// The kinds that the rules of a policy name. Rules with wildcards name no kind.
 fn kinds(catalog: &Catalog, policy: &Value) -> Vec<Kind> {
     let mut found = BTreeMap::new();
     let rules = at(policy, &["spec", "matchConstraints", "resourceRules"]).and_then(Value::as_array);
@@ -85,7 +85,7 @@ fn kinds(catalog: &Catalog, policy: &Value) -> Vec<Kind> {
                     let kind = served.kind();
                     found.entry((kind.group, kind.version, kind.kind)).or_insert_with(|| decl(served));
                     count += 1;
-                    // As upstream, whatever other rules say.
+                    // As upstream, this ends the search, whatever other rules name.
                     if count == KINDS_MAX {
                         return named(found);
                     }
@@ -109,7 +109,7 @@ fn params(catalog: &Catalog, policy: &Value) -> Option<DeclType> {
     served.find(|served| *served.resource.kind == *wanted).map(decl)
 }
 
-/// What is declared of the objects of a resource.
+/// The declaration of the objects of a resource.
 fn decl(served: &Served) -> DeclType {
     let decl = DeclType::of_kind(&served.version().schema);
     if !served.resource.is_custom() {

@@ -1,6 +1,7 @@
-//! A ValidatingAdmissionPolicy as it is evaluated: what it says of a write with one parameter.
+//! The evaluation of a ValidatingAdmissionPolicy for a write with one parameter.
 //!
-//! Knows no plugin and no state: `validating_policy` evaluates policies and does what their bindings want.
+//! Independent of plugins and state: `validating_policy` evaluates policies and carries out the actions of their
+//! bindings.
 
 use crate::admission::condition::{Inputs, Matched};
 use crate::admission::policy::definition::{Definition, Policy};
@@ -10,10 +11,10 @@ use steersman_cel::{Activation, OBJECT_BUDGET, Value as Cel};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
-/// The most bytes of a message that an expression makes.
+/// The maximum length of the message of a messageExpression.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
-/// A policy as it is evaluated.
+/// A compiled policy.
 #[derive(Debug)]
 pub(in crate::admission) struct Validating {
     definition: Definition,
@@ -24,7 +25,7 @@ pub(in crate::admission) struct Validating {
 #[derive(Debug)]
 struct Validation {
     expression: Expression,
-    /// Trimmed.
+    /// The message, trimmed.
     message: Box<str>,
     said: Option<Expression>,
     reason: Box<str>,
@@ -36,21 +37,22 @@ struct Annotation {
     value: Expression,
 }
 
-/// What a policy says of a write with one parameter.
+/// The result of a policy for a write with one parameter.
 #[derive(Debug, Default)]
 pub(in crate::admission) struct Judgement {
     pub(in crate::admission) failures: Vec<Failed>,
-    /// Key and value.
+    /// The annotations: key and value.
     pub(in crate::admission) annotations: Vec<(Box<str>, String)>,
-    /// Annotations that could not be made. They deny whatever the actions of the binding are.
+    /// The errors of annotations that could not be evaluated. They deny the write, whatever the actions of the binding
+    /// are.
     pub(in crate::admission) broken_annotations: Vec<String>,
     pub(in crate::admission) is_out_of_budget: bool,
 }
 
-/// A validation that does not hold, or cannot be evaluated.
+/// A validation that does not hold or cannot be evaluated.
 #[derive(Debug)]
 pub(in crate::admission) struct Failed {
-    /// Its position in the policy.
+    /// The index in the policy.
     pub(in crate::admission) index: usize,
     pub(in crate::admission) message: String,
     pub(in crate::admission) reason: Box<str>,
@@ -95,7 +97,7 @@ impl Validation {
 }
 
 impl Validating {
-    /// What the policy says of a write with a parameter.
+    /// Evaluates the policy for a write with a parameter.
     pub(in crate::admission) async fn judge(&self, inputs: &Inputs<'_>, params: &Value) -> Judgement {
         match self.definition.conditions.judge(inputs, params, self.definition.names).await {
             Matched::Yes => {}
@@ -116,7 +118,7 @@ impl Validating {
         }
     }
 
-    /// Nothing more can be said of the write than this.
+    /// The result when evaluation must end: only this error, unless failures are ignored.
     fn failed(&self, why: String) -> Judgement {
         match self.definition.ignores_failures {
             true => Judgement::default(),
@@ -150,7 +152,7 @@ impl Validating {
         Ok(())
     }
 
-    /// What is said of a validation that does not hold.
+    /// The message of a validation that does not hold.
     fn message(
         &self,
         validation: &Validation,
@@ -159,7 +161,7 @@ impl Validating {
         budget: &mut Budget<'_>,
     ) -> Result<String, String> {
         if let Some(said) = &validation.said {
-            // An expression that makes a message knows no authorizer, and neither do the variables that it uses.
+            // A messageExpression has no authorizer, and neither have the variables that it uses.
             let names = Names { authorizer: false, ..self.definition.names };
             let seen = inputs.with(params, names);
             let mut activation = Activation::of(&seen).with_composed(&self.definition.variables);

@@ -1,4 +1,4 @@
-//! One webhook and one write: whether the write is one of its, the call, and what comes of it.
+//! One webhook and one write: matching, the call, and its result.
 
 use crate::admission::condition::{Inputs, Matched, Names};
 use crate::admission::questions::Questions;
@@ -17,7 +17,7 @@ use http::StatusCode;
 use steersman_machinery::{Value, name};
 use tokio::time::Instant;
 
-/// A write as a webhook wants to see it.
+/// A write in the form that a webhook expects.
 #[derive(Debug)]
 pub(super) struct Concern<'a> {
     /// The version of its objects.
@@ -25,19 +25,19 @@ pub(super) struct Concern<'a> {
     pub(super) objects: Objects<'a>,
 }
 
-/// Why a webhook does not let a write pass.
+/// Why a webhook prevents a write.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// It could not be called, or its answer does not count.
+    /// The webhook could not be called, or its answer is invalid.
     Call { why: String, code: u16 },
-    /// The server cannot do what it should.
+    /// The server itself failed.
     Internal(Failure),
 }
 
-/// Whether a webhook is to be asked about a write.
+/// Matches a write with the criteria and conditions of a webhook; none if the webhook is not called.
 ///
 /// # Errors
-/// When that cannot be told: a namespace does not exist, a condition cannot be evaluated.
+/// When a namespace does not exist, or a condition cannot be evaluated.
 pub(super) async fn concern<'a>(
     state: &State,
     kind: Kind,
@@ -66,7 +66,7 @@ pub(super) async fn concern<'a>(
 /// Calls a webhook.
 ///
 /// # Errors
-/// When it cannot be asked. A refusal is an answer.
+/// When it cannot be called. A refusal is an answer, not an error.
 pub(super) async fn call(
     state: &State,
     kind: Kind,
@@ -102,7 +102,7 @@ pub(super) async fn call(
     response.map_err(|error| failed(error.to_string(), unavailable))
 }
 
-/// Counts a call.
+/// Counts a call in the metrics.
 pub(super) fn count(
     state: &State,
     kind: Kind,
@@ -122,7 +122,7 @@ pub(super) fn count(
     state.metrics.webhooks.called(&call, outcome, begun.elapsed());
 }
 
-/// The answer for a client whose write fails because of a webhook.
+/// The error for a client whose write fails because of a webhook.
 pub(super) fn failure(hook: &Hook, error: CallError) -> Failure {
     match error {
         CallError::Call { why, .. } => Failure::internal(calling(hook, &why)),
@@ -130,12 +130,12 @@ pub(super) fn failure(hook: &Hook, error: CallError) -> Failure {
     }
 }
 
-/// What failed, in upstream's words.
+/// The message of a failed call, in upstream's words.
 pub(super) fn calling(hook: &Hook, why: &str) -> String {
     format!("failed calling webhook {:?}: {why}", hook.name)
 }
 
-/// Hands on what a webhook says to the client and to the audit log.
+/// Passes the warnings and audit annotations of a webhook on to the client and the audit log.
 pub(super) fn note(operation: &mut Operation<'_>, hook: &Hook, response: &mut Response) {
     std::mem::take(&mut response.warnings).into_iter().for_each(|warning| operation.warn(warning));
     for (key, value) in std::mem::take(&mut response.audit_annotations) {
@@ -147,7 +147,7 @@ pub(super) fn note(operation: &mut Operation<'_>, hook: &Hook, response: &mut Re
     }
 }
 
-/// The answer when the time of the request is over: another webhook has used it up.
+/// Fails when the request has timed out because of earlier webhooks.
 pub(super) fn check_time(operation: &Operation<'_>) -> Result<(), Failure> {
     match operation.deadline {
         Some(deadline) if deadline <= Instant::now() => {

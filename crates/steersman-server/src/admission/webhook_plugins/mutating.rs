@@ -1,5 +1,6 @@
-//! The plugin MutatingAdmissionWebhook: calls one webhook after the other, in the order of the names of their configurations. Each
-//! sees the object as those before it have left it. Follows apiserver's `webhook/mutating/dispatcher.go`.
+//! The plugin MutatingAdmissionWebhook: calls one webhook after the other, in the order of the names of their
+//! configurations. Each gets the object as changed by the webhooks before it. Follows apiserver's
+//! `webhook/mutating/dispatcher.go`.
 
 use crate::admission::matching;
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(in crate::admission) struct Mutating;
 
-/// What a webhook has answered, and what comes of it.
+/// The answer of a webhook, and the result of its patch.
 struct Called {
     response: Response,
     patched: Option<Patched>,
@@ -68,7 +69,7 @@ async fn mutate(review: &mut Review<'_, '_>, mut new: Option<&mut Value>) -> Res
     Ok(())
 }
 
-/// Asks one webhook, if the write is one of its. Returns the object if it has changed it.
+/// Calls one webhook, if it matches the write. Returns the object if the webhook has changed it.
 async fn ask(review: &mut Review<'_, '_>, entry: &Entry, new: Option<&Value>) -> Result<Option<Value>, Failure> {
     let (state, hook, operation) = (review.state, &*entry.hook, review.action.as_str());
     let subject = review.subject(Phase::Mutate, new).await?;
@@ -123,7 +124,7 @@ async fn ask(review: &mut Review<'_, '_>, entry: &Entry, new: Option<&Value>) ->
     }
 }
 
-/// A call as the audit log names it.
+/// A call in the audit log.
 struct Round<'a> {
     entry: &'a Entry,
     is_second: bool,
@@ -134,7 +135,7 @@ impl Round<'_> {
         format!("round_{}_index_{}", u8::from(self.is_second), self.entry.position)
     }
 
-    /// That the webhook was asked, and whether it has changed the object.
+    /// Adds the annotation that the webhook was called, and whether it changed the object.
     fn annotate(&self, review: &mut Review<'_, '_>, is_changed: bool) {
         let key = format!("mutation.webhook.admission.k8s.io/{}", self.place());
         let hook = &self.entry.hook;

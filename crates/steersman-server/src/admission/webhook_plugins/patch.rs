@@ -1,5 +1,5 @@
-//! What a mutating webhook makes of an object: its JSON patch is applied to the object as it was sent, and the result is read like
-//! one that a client sends.
+//! Applies the JSON patch of a mutating webhook to the object that was sent, and decodes the result like an object that
+//! a client sends.
 
 use crate::admission::subject::{self, Subject};
 use crate::admission::webhooks::hook::Hook;
@@ -12,20 +12,20 @@ use steersman_schema::decode::{self, Body};
 use steersman_schema::json_patch::{self, Patch};
 use steersman_schema::{Definitions, managed};
 
-/// Where the record of who owns which field is.
+/// The path of the managed fields.
 const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 
 /// An object after a patch.
 #[derive(Debug)]
 pub(super) struct Patched {
-    /// In the version of the request.
+    /// The object, in the version of the request.
     pub(super) object: Value,
-    /// Whether it is another object than before. One that only has other defaults is the same.
+    /// Whether the object has changed. Differences only in defaults do not count.
     pub(super) is_changed: bool,
     pub(super) warning: Option<String>,
 }
 
-/// Applies a patch to an object in the version that a webhook wants. `None` if there is nothing in the patch.
+/// Applies a patch to an object in the version that a webhook expects. `None` if the patch is empty.
 pub(super) async fn apply(
     hook: &Hook,
     subject: &Subject<'_>,
@@ -45,7 +45,7 @@ pub(super) async fn apply(
         return Err(wrong("attempted to modify the object, which is not supported for this operation".to_owned()));
     };
     let patched = patch.apply(before, budget).map_err(|error| match error {
-        // The request was given up: that is no fault of the webhook.
+        // The request was canceled, which is not the webhook's error.
         json_patch::Error::Budget(error @ budget::Error::Interrupted) => Failure::of_budget(&error),
         error => wrong(format!("sent a patch that cannot be applied: {error}")),
     })?;
@@ -64,13 +64,13 @@ pub(super) async fn apply(
     Ok(Some(Patched { object, is_changed, warning }))
 }
 
-/// Whether what is written is an object of the resource itself, and not what a subresource takes.
+/// Whether the object is of the resource's own kind, and not of a subresource's.
 fn is_of_own_kind(subject: &Subject<'_>) -> bool {
     !subject.is_of_other_kind() && !subject.is_of_scale()
 }
 
-/// Reads an object like one that a client sends. Fields that its kind does not have are dropped. The owners of fields stay as they
-/// were if they are not readable any more; then a warning says so.
+/// Decodes an object like one that a client sends. Fields that its kind does not have are dropped. Invalid managed
+/// fields are replaced by the previous ones, with a warning.
 fn read(
     subject: &Subject<'_>,
     target: &Served,
@@ -78,7 +78,7 @@ fn read(
     mut patched: Value,
 ) -> Result<(Value, Option<String>), String> {
     let owners_before = at(before, &MANAGED_FIELDS);
-    // What the server has written itself need not be read again, and it may be half of the object.
+    // Managed fields that the server has written itself need not be checked again, and they may be half of the object.
     let is_same = at(&patched, &MANAGED_FIELDS) == owners_before;
     let mut warning = None;
     if !is_same && let Err(error) = managed::check(&patched) {

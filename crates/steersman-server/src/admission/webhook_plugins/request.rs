@@ -25,7 +25,7 @@ struct Request<'a> {
     old_object: Option<&'a Value>,
 }
 
-/// The JSON of a review of a write, with the objects in the version that the webhook wants.
+/// The JSON of a review of a write, with the objects in the version that the webhook expects.
 pub(super) fn encode(
     version: ReviewVersion,
     uid: &str,

@@ -1,5 +1,5 @@
-//! The AdmissionReview that a webhook answers, judged as upstream judges it (`admission/plugin/webhook/request`), whose words these
-//! are.
+//! Validates the AdmissionReview that a webhook answers, with upstream's checks and messages
+//! (`admission/plugin/webhook/request`).
 
 use crate::admission::webhooks::hook::ReviewVersion;
 use crate::admission::webhooks::registered::Kind;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use steersman_machinery::status::{Details, Status};
 
-/// The codes that a refusal may have. Those below are 400, as upstream has it; those above are no codes of HTTP.
+/// The status codes that a refusal may have. Lower ones become 400, as upstream; higher ones are not HTTP codes.
 const CODES: std::ops::RangeInclusive<i64> = 400..=599;
 
 #[derive(Deserialize)]
@@ -39,7 +39,7 @@ struct Answer {
     warnings: Option<Vec<String>>,
 }
 
-/// Why a webhook refuses: a Status of which nothing need be there.
+/// The Status of a refusal, in which every field is optional.
 #[derive(Debug, Default, Deserialize)]
 struct Refusal {
     #[serde(default)]
@@ -52,10 +52,10 @@ struct Refusal {
     code: Option<i64>,
 }
 
-/// What a webhook answers.
+/// The answer of a webhook.
 #[derive(Debug)]
 pub(super) struct Response {
-    /// The answer for the client if it refuses the write.
+    /// The error for the client if the webhook refuses the write.
     pub(super) refusal: Option<Failure>,
     /// A JSON patch.
     pub(super) patch: Option<Vec<u8>>,
@@ -63,21 +63,21 @@ pub(super) struct Response {
     pub(super) warnings: Vec<String>,
 }
 
-/// Why an answer does not count.
+/// Why an answer is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ResponseError {
-    /// It says what it must not, or leaves out what it must say.
+    /// A field has an invalid value, or is missing.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
-    /// The patch is of a type that does not exist.
+    /// The type of the patch is unknown.
     #[error("unsupported patch type {0:?}")]
     PatchType(String),
-    /// It is no review at all.
+    /// The answer is not an AdmissionReview.
     #[error("failed to call webhook: the answer is no AdmissionReview: {0}")]
     Unreadable(String),
 }
 
-/// Reads the answer of a webhook to the review with this uid.
+/// Parses the answer of a webhook to the review with this uid.
 pub(super) fn read(
     kind: Kind,
     version: ReviewVersion,
@@ -88,7 +88,7 @@ pub(super) fn read(
     let review: Review = serde_json::from_slice(json).map_err(|error| ResponseError::Unreadable(error.to_string()))?;
     let invalid = |why: String| Err(ResponseError::Invalid(why));
     let Some(answer) = review.response else { return invalid("webhook response was absent".to_owned()) };
-    // The older version leaves these to the webhook.
+    // The older version does not check these.
     if version == ReviewVersion::V1 {
         if answer.uid != uid {
             return invalid(format!("expected response.uid={uid:?}, got {:?}", answer.uid));
@@ -143,7 +143,7 @@ fn patch(kind: Kind, version: ReviewVersion, answer: &Answer) -> Result<Option<V
     patch.map(decode).transpose()
 }
 
-/// The answer for a client whose write a webhook refuses (`admission/plugin/webhook/errors`).
+/// The error for a client whose write a webhook refuses (`admission/plugin/webhook/errors`).
 fn refusal(webhook: &str, refusal: Refusal) -> Failure {
     let Refusal { message, reason, details, code } = refusal;
     let said = |text: Option<String>| text.filter(|text| !text.is_empty());

@@ -1,6 +1,6 @@
-//! The plugin ValidatingAdmissionWebhook: calls all webhooks that are about a write at once, and waits for all. Of several refusals
-//! the first counts, in the order of the names of their configurations. Follows apiserver's `webhook/validating/dispatcher.go`, where
-//! the one that comes first counts.
+//! The plugin ValidatingAdmissionWebhook: calls all webhooks that match a write at once, and waits for all. Of several
+//! refusals the first is returned, in the order of the names of their configurations. Follows apiserver's
+//! `webhook/validating/dispatcher.go`, where the refusal that arrives first is returned.
 
 use crate::admission::matching;
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
@@ -59,7 +59,7 @@ async fn validate(review: &mut Review<'_, '_>, new: Option<&Value>) -> Result<()
             Err(CallError::Call { why, .. }) if hook.is_ignored_on_failure => {
                 let why = call::calling(hook, &why);
                 tracing::warn!(webhook = %hook.name, why, "a webhook failed, and the write goes on without it");
-                // As upstream, the place among those that were called.
+                // As upstream, the index among the webhooks that were called.
                 let key = format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{position}");
                 review.operation.annotate(key, &*hook.name);
             }
@@ -72,7 +72,7 @@ async fn validate(review: &mut Review<'_, '_>, new: Option<&Value>) -> Result<()
     }
 }
 
-/// What the webhooks say that are about the write, in order.
+/// The answers of the webhooks that match the write, in order.
 async fn ask<'h>(
     review: &Review<'_, '_>,
     found: &'h [Arc<Entry>],

@@ -7,29 +7,29 @@ use std::time::Duration;
 use steersman_machinery::Value;
 use steersman_machinery::value::str_at;
 
-/// How long a webhook may take that does not say.
+/// The timeout of a webhook that does not specify one.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One webhook of a configuration.
 #[derive(Debug)]
 pub(crate) struct Hook {
-    /// Of the configuration.
+    /// The name of the configuration.
     pub(crate) configuration: Box<str>,
     pub(crate) name: Box<str>,
-    /// Unique among all of its kind.
+    /// Unique among all webhooks of the same kind.
     pub(crate) id: String,
     pub(crate) criteria: Criteria,
     pub(crate) conditions: Conditions,
     pub(crate) timeout: Duration,
-    /// `failurePolicy: Ignore`: a write goes on without it if it cannot be called.
+    /// `failurePolicy: Ignore`: the write continues if the webhook cannot be called.
     pub(crate) is_ignored_on_failure: bool,
-    /// It may do more than answer, and cannot tell a dry run.
+    /// The webhook may have side effects even in a dry run.
     pub(crate) has_side_effects: bool,
     /// `reinvocationPolicy: IfNeeded`.
     pub(crate) is_reinvoked: bool,
-    /// What it takes; `None`: nothing that the server knows.
+    /// The version of AdmissionReview that is sent; `None` if the webhook accepts none that the server supports.
     pub(crate) review: Option<ReviewVersion>,
-    /// Where it is, or why that is unknown.
+    /// The client configuration, or why it is invalid.
     pub(crate) client: Result<ClientConfig, String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum ReviewVersion {
 }
 
 impl Hook {
-    /// Those of a configuration, in its order.
+    /// The webhooks of a configuration, in order.
     pub(crate) fn read(configuration: &str, object: &Value) -> Vec<Hook> {
         let webhooks = object.get("webhooks").and_then(Value::as_array).into_iter().flatten();
         let read = |(position, webhook)| Hook::read_one(configuration, position, webhook);
@@ -53,7 +53,7 @@ impl Hook {
         let name = text("name");
         let seconds = webhook.get("timeoutSeconds").and_then(Value::as_u64);
         let reviews = webhook.get("admissionReviewVersions").and_then(Value::as_array).into_iter().flatten();
-        // The first that is known, in the order in which the webhook prefers them.
+        // The first supported version, in the webhook's order of preference.
         let review = reviews.filter_map(Value::as_str).find_map(ReviewVersion::parse);
         Hook {
             configuration: configuration.into(),

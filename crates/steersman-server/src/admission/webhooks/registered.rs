@@ -1,5 +1,5 @@
-//! The webhooks in force: read from the store when the server starts, and changed with it by a task for each of the two kinds of
-//! configurations. A configuration is compiled once for each of its changes.
+//! The registered webhooks: read from the store when the server starts, and kept up to date by a task for each of the
+//! two kinds of configurations. A configuration is compiled once for each of its changes.
 
 use crate::admission::matching::{Criteria, Index};
 use crate::admission::webhooks::Webhooks;
@@ -26,18 +26,18 @@ pub(crate) enum Kind {
 /// All webhooks of one kind.
 #[derive(Default)]
 pub(crate) struct Registered {
-    /// What a write looks up.
+    /// The webhooks for lookups by writes.
     index: ArcSwap<Index<Entry>>,
-    /// By the name of their configuration, which is the order in which they are called.
+    /// The webhooks by the name of their configuration, which is the order of the calls.
     hooks: Mutex<BTreeMap<Box<str>, Vec<Arc<Hook>>>>,
     progress: Progress,
 }
 
-/// A webhook and its place.
+/// A webhook and its position.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) hook: Arc<Hook>,
-    /// Among all of its kind.
+    /// The position among all webhooks of its kind.
     pub(crate) position: usize,
 }
 
@@ -47,7 +47,7 @@ struct Part {
     kind: Kind,
 }
 
-/// Puts the webhooks of the store in force, and starts the tasks that keep doing so until the server stops.
+/// Registers the webhooks of the store, and starts the tasks that keep them up to date until the server stops.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -79,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// The word of metrics.
+    /// The name in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Kind::Mutating => "admit",

@@ -1,4 +1,4 @@
-//! As much of DER as keys need: sequences, integers, strings. Everything else about a key is ring's.
+//! The parts of DER that keys need: sequences, integers, strings. ring handles everything else about keys.
 
 /// The tag of an INTEGER.
 pub(super) const INTEGER: u8 = 0x02;
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         self.next().filter(|(found, _)| *found == tag).map(|(_, contents)| contents)
     }
 
-    /// The next element, an INTEGER of no sign, without leading zeros.
+    /// The next element, an unsigned INTEGER, without leading zeros.
     pub(super) fn unsigned(&mut self) -> Option<&'a [u8]> {
         let bytes = self.take(INTEGER)?;
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// An element of these contents.
+/// An element with these contents.
 pub(super) fn element(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     let len: usize = contents.iter().map(|part| part.len()).sum();
     let mut bytes = vec![tag];
@@ -75,9 +75,9 @@ pub(super) fn element(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// An INTEGER of no sign.
+/// An unsigned INTEGER.
 pub(super) fn unsigned(bytes: &[u8]) -> Vec<u8> {
-    // A leading bit would be the sign.
+    // The first bit is the sign, so a zero byte is prepended if it is set.
     let sign: &[u8] = if bytes.first().is_none_or(|first| *first >= 0x80) { &[0] } else { &[] };
     element(INTEGER, &[sign, bytes])
 }

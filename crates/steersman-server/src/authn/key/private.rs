@@ -1,4 +1,4 @@
-//! Private keys: made, read from PEM files, signing.
+//! Private keys: generated, parsed from PEM files, and used to sign.
 
 use crate::authn::key::der::{self, Reader};
 use crate::authn::key::public::{Numbers, P256, P384};
@@ -11,10 +11,9 @@ use rsa::pkcs8::EncodePrivateKey as _;
 use std::fmt;
 use x509_parser::pem::Pem;
 
-/// The size of the RSA keys that are made here.
+/// The size of generated RSA keys.
 const RSA_BITS: usize = 2048;
 
-/// A key that signs.
 pub struct SigningKey {
     pair: Pair,
     public: PublicKey,
@@ -26,10 +25,10 @@ enum Pair {
 }
 
 impl SigningKey {
-    /// A new key for an algorithm, ES256 or RS256, and its PEM. An RSA key takes some hundred milliseconds.
+    /// Generates a key for ES256 or RS256, with its PEM. An RSA key takes some hundred milliseconds.
     ///
     /// # Errors
-    /// When the system gives no random numbers, or the algorithm is another.
+    /// When the system provides no random numbers, or for another algorithm.
     pub fn generate(algorithm: Algorithm) -> Result<(SigningKey, String), KeyError> {
         let der = match algorithm {
             Algorithm::Es256 => {
@@ -39,8 +38,8 @@ impl SigningKey {
                     .to_vec()
             }
             Algorithm::Rs256 => {
-                // ring makes no RSA keys. The crate rsa leaks time where it signs and decrypts (RUSTSEC-2023-0071), so it makes the
-                // key and does nothing else with it.
+                // ring generates no RSA keys. The crate rsa has a timing side channel when it signs and decrypts
+                // (RUSTSEC-2023-0071), so it only generates the key.
                 let key =
                     rsa::RsaPrivateKey::new(&mut rsa::rand_core::OsRng, RSA_BITS).map_err(|_| KeyError::Random)?;
                 key.to_pkcs8_der().map_err(|error| unusable("PRIVATE KEY", error))?.as_bytes().to_vec()
@@ -51,10 +50,10 @@ impl SigningKey {
         Ok((SigningKey::read(&pem)?, pem))
     }
 
-    /// The key of a PEM file.
+    /// Parses the key of a PEM file.
     ///
     /// # Errors
-    /// When there is none or more than one, or it cannot be used.
+    /// When there is none or more than one, or it is unusable.
     pub fn read(pem: &str) -> Result<SigningKey, KeyError> {
         match blocks(pem)?.as_slice() {
             [block] => SigningKey::of_block(block),
@@ -70,7 +69,7 @@ impl SigningKey {
             "RSA PRIVATE KEY" => SigningKey::of_rsa(RsaKeyPair::from_der(der).map_err(refused)?),
             "EC PRIVATE KEY" => of_sec1(der).ok_or_else(|| unusable(label, "want a key on P-256 or P-384")),
             "PRIVATE KEY" => {
-                // Each of them refuses the keys of the others.
+                // Each parser refuses the keys of the others.
                 if let Ok(pair) = RsaKeyPair::from_pkcs8(der) {
                     return SigningKey::of_rsa(pair);
                 }
@@ -97,17 +96,16 @@ impl SigningKey {
         Some(SigningKey { public: PublicKey::of_issuer(numbers), pair: Pair::Ec(Box::new(pair)) })
     }
 
-    /// The other half of it.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
-    /// How it signs.
+    /// The signing algorithm.
     pub(crate) fn algorithm(&self) -> Algorithm {
         self.public.algorithm()
     }
 
-    /// The signature of a text, in the form that tokens have it. `None` if the system gives no random numbers.
+    /// The signature of a text, in the form of tokens. `None` if the system provides no random numbers.
     pub(crate) fn sign(&self, text: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -127,7 +125,6 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// The signing algorithm of a curve.
 fn signing(curve: &[u8]) -> Option<&'static signature::EcdsaSigningAlgorithm> {
     match curve {
         P256 => Some(&signature::ECDSA_P256_SHA256_FIXED_SIGNING),
@@ -136,7 +133,7 @@ fn signing(curve: &[u8]) -> Option<&'static signature::EcdsaSigningAlgorithm> {
     }
 }
 
-/// An `ECPrivateKey` that names its curve, as openssl writes them.
+/// An `ECPrivateKey` that names its curve, as written by openssl.
 fn of_sec1(der: &[u8]) -> Option<SigningKey> {
     let mut curve = None;
     let (private, public) = sec1(der, &mut curve)?;
@@ -159,7 +156,7 @@ fn of_pkcs8_ec(der: &[u8]) -> Option<SigningKey> {
     SigningKey::of_ec(curve, pair)
 }
 
-/// The private and the public half of an `ECPrivateKey`, and its curve if it is named.
+/// The private and the public key in an `ECPrivateKey`, and its curve if it is named.
 fn sec1<'a>(der: &'a [u8], curve: &mut Option<&'a [u8]>) -> Option<(&'a [u8], &'a [u8])> {
     const CURVE: u8 = 0xa0;
     const PUBLIC: u8 = 0xa1;

@@ -1,4 +1,4 @@
-//! Public keys: read from PEM files and key sets, published in key sets, verifying signatures.
+//! Public keys: parsed from PEM files and key sets, published in key sets, and used to verify signatures.
 
 use crate::authn::key::der::{self, Reader};
 use crate::authn::key::{Algorithm, KeyError, SigningKey, blocks, unusable};
@@ -16,12 +16,12 @@ const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 pub(super) const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 pub(super) const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 
-/// A key that verifies.
+/// A key that verifies signatures.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PublicKey {
     id: String,
     numbers: Numbers,
-    /// The only algorithm it is for; `None`: any of its kind.
+    /// The only algorithm of the key; `None`: any that its type supports.
     only: Option<Algorithm>,
 }
 
@@ -37,17 +37,17 @@ pub(super) enum Numbers {
 }
 
 impl PublicKey {
-    /// The key of a service account issuer: good for one algorithm, and named by the digest of its DER as upstream names it.
+    /// The key of a service account issuer: it has one algorithm, and its id is the digest of its DER, as upstream.
     pub(super) fn of_issuer(numbers: Numbers) -> PublicKey {
         let id = URL_SAFE_NO_PAD.encode(Sha256::digest(numbers.to_spki()));
         let only = Some(numbers.default_algorithm());
         PublicKey { id, numbers, only }
     }
 
-    /// The keys of a PEM file: public ones, the public halves of private ones, and those of certificates.
+    /// The keys of a PEM file: public keys, the public parts of private keys, and the keys of certificates.
     ///
     /// # Errors
-    /// When there is none, or one that cannot be used.
+    /// When there is none, or one is unusable.
     pub fn read_all(pem: &str) -> Result<Vec<PublicKey>, KeyError> {
         let mut keys = Vec::new();
         for block in blocks(pem)? {
@@ -71,7 +71,7 @@ impl PublicKey {
         Ok(keys)
     }
 
-    /// A key of a key set. `None` for one that is not for signatures, or of a kind that is not known here.
+    /// A key of a key set. `None` if it is not for signatures, or of an unknown type.
     pub(crate) fn from_jwk(jwk: &Value) -> Option<PublicKey> {
         let text = |key: &str| jwk.get(key).and_then(Value::as_str);
         let bytes = |key: &str| URL_SAFE_NO_PAD.decode(text(key)?.trim_end_matches('=')).ok();
@@ -95,7 +95,7 @@ impl PublicKey {
         Some(PublicKey { id: text("kid").unwrap_or_default().to_owned(), numbers, only })
     }
 
-    /// The key as key sets publish it.
+    /// The key as published in key sets.
     pub(crate) fn to_jwk(&self) -> Value {
         let base64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let alg = self.only.unwrap_or(self.numbers.default_algorithm()).as_str();
@@ -112,17 +112,17 @@ impl PublicKey {
         }
     }
 
-    /// By which a token says that it was signed with this key.
+    /// The id by which tokens name the key.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// The algorithm that the key is for.
+    /// The algorithm of the key.
     pub(crate) fn algorithm(&self) -> Algorithm {
         self.only.unwrap_or(self.numbers.default_algorithm())
     }
 
-    /// Whether a signature is one of this text, by an algorithm that the key is for.
+    /// Whether a signature of this text is valid, by an algorithm that the key allows.
     pub(crate) fn verifies(&self, algorithm: Algorithm, text: &[u8], signature: &[u8]) -> bool {
         if self.only.is_some_and(|only| only != algorithm) {
             return false;
@@ -147,7 +147,7 @@ impl PublicKey {
 // === impl Numbers ===
 
 impl Numbers {
-    /// The numbers of a `SubjectPublicKeyInfo`.
+    /// The key in a `SubjectPublicKeyInfo`.
     fn of_spki(der: &[u8]) -> Option<Numbers> {
         let mut info = Reader::new(Reader::new(der).take(der::SEQUENCE)?);
         let mut algorithm = Reader::new(info.take(der::SEQUENCE)?);
@@ -158,15 +158,15 @@ impl Numbers {
         }
     }
 
-    /// The numbers of an `RSAPublicKey`.
+    /// The key in an `RSAPublicKey`.
     pub(super) fn of_rsa(der: &[u8]) -> Option<Numbers> {
         let mut key = Reader::new(Reader::new(der).take(der::SEQUENCE)?);
         let (n, e) = (key.unsigned()?.to_vec(), key.unsigned()?.to_vec());
-        // What ring verifies with.
+        // The sizes with which ring verifies.
         (2048..=8192).contains(&(n.len() * 8)).then_some(Numbers::Rsa { n, e })
     }
 
-    /// A point on the curve of this object identifier.
+    /// A point on the curve with this object identifier.
     pub(super) fn of_point(curve: &[u8], point: &[u8]) -> Option<Numbers> {
         match (curve, point.len(), point.first()) {
             (P256, 65, Some(4)) => Some(Numbers::P256(point.to_vec())),

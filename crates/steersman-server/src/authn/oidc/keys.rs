@@ -1,4 +1,4 @@
-//! The keys of an issuer: fetched in the background, at intervals, and when a token names one that is not known.
+//! The keys of an issuer: fetched in the background, at intervals, and when a token names an unknown key.
 
 use crate::authn::jws::Jws;
 use crate::authn::key::PublicKey;
@@ -12,17 +12,17 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How old the keys become before they are fetched again.
+/// The age at which the keys are fetched again.
 const INTERVAL: Duration = Duration::from_secs(600);
-/// Between two fetches for tokens of a key that is not known, so that nobody makes the server a nuisance to the issuer.
+/// The minimum time between two fetches for tokens with an unknown key, so that such tokens cannot make the server
+/// flood the issuer.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long one fetch may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a request waits for keys.
+/// The maximum time for which a request waits for keys.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long after a failed fetch another begins; each further pause is twice as long, up to [`INTERVAL`].
+/// The pause after a failed fetch; each further pause is twice as long, up to [`INTERVAL`].
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The most keys of an issuer.
+/// The maximum number of keys of an issuer.
 const KEYS_MAX: usize = 256;
 
 /// The keys of an issuer.
@@ -33,21 +33,21 @@ pub(super) struct Keys {
     discovery_url: String,
     ca: Vec<u8>,
     current: watch::Sender<Arc<KeySet>>,
-    /// Notified when a token names a key that is not known.
+    /// Notified when a token names an unknown key.
     wanted: Notify,
 }
 
-/// The keys as they were fetched.
+/// The fetched keys.
 #[derive(Debug, Default)]
 pub(super) struct KeySet {
     pub(super) keys: Vec<PublicKey>,
-    /// Another one whenever the keys are others.
+    /// Changes whenever the keys change.
     pub(super) version: u64,
-    /// When they were fetched last.
+    /// The time of the last fetch.
     fetched: Option<Instant>,
 }
 
-/// The part of OIDC's discovery document that is needed.
+/// The required part of the OIDC discovery document.
 #[derive(Deserialize)]
 struct Discovery {
     issuer: String,
@@ -59,7 +59,7 @@ struct Jwks {
     keys: Vec<Value>,
 }
 
-/// Why the keys are not known.
+/// Why the keys could not be fetched.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
     #[error(transparent)]
@@ -92,13 +92,13 @@ impl Keys {
         self.current.borrow().clone()
     }
 
-    /// Whether fetching the keys might bring the one that signed a token.
+    /// Whether a fetch might return the unknown key that signed a token.
     pub(super) fn may_have_changed(&self, jws: &Jws<'_>, known: &KeySet) -> bool {
         let is_known = jws.key_id().is_some_and(|id| known.keys.iter().any(|key| key.id() == id));
         !is_known && known.fetched.is_none_or(|fetched| fetched.elapsed() >= PAUSE)
     }
 
-    /// The keys after the next fetch, or after [`WAIT_MAX`] those of now.
+    /// The keys after the next fetch, or the current ones after [`WAIT_MAX`].
     pub(super) async fn newer(&self, than: &Arc<KeySet>) -> Arc<KeySet> {
         let mut changes = self.current.subscribe();
         self.wanted.notify_one();
@@ -109,10 +109,10 @@ impl Keys {
         }
     }
 
-    /// Fetches the keys, again and again, until the server stops.
+    /// Fetches the keys repeatedly, until the server stops.
     pub(super) async fn run(self: Arc<Keys>, stopping: CancellationToken) {
         let mut retry = RETRY_INTERVAL;
-        // No arm has a state: whatever is cancelled is begun anew.
+        // Every arm is cancel-safe: it keeps no state, and starts again from the beginning.
         while let Some(fetched) = stopping.run_until_cancelled(self.fetch()).await {
             let pause = match fetched {
                 Ok(keys) => {
@@ -132,7 +132,7 @@ impl Keys {
             tokio::select! {
                 () = stopping.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
-                // While nothing was fetched yet, the pause is short and tokens would only shorten it to nothing.
+                // Before the first successful fetch the pause is short, and tokens must not shorten it further.
                 () = self.wanted.notified(), if is_known => {}
             }
         }
@@ -164,7 +164,7 @@ impl Keys {
         Ok(jwks.keys.iter().take(KEYS_MAX).filter_map(PublicKey::from_jwk).collect())
     }
 
-    /// Puts keys in place as if they had been fetched.
+    /// Sets the keys as if they had been fetched.
     #[cfg(test)]
     pub(super) fn set(&self, keys: Vec<PublicKey>) {
         self.put(keys);

@@ -1,9 +1,10 @@
-//! What a service account's token says: of an account, until when, to whom, and bound to what.
+//! The claims of service account tokens: the account, the expiration, the audiences, and the objects that the token is
+//! bound to.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// The claims of a token that was asked for.
+/// The claims of a token from a TokenRequest.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Claims {
     #[serde(default, deserialize_with = "one_or_many")]
@@ -24,7 +25,7 @@ pub(crate) struct Claims {
     pub(crate) sub: String,
 }
 
-/// The claims that only Kubernetes has.
+/// The claims that are specific to Kubernetes.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Kubernetes {
     #[serde(default)]
@@ -37,12 +38,12 @@ pub(crate) struct Kubernetes {
     pub(crate) secret: Option<Bound>,
     #[serde(default)]
     pub(crate) serviceaccount: Bound,
-    /// From when on the use of the token is noted, since its kubelet should have fetched another by then.
+    /// The time after which uses of the token are noted, since its kubelet should have replaced it by then.
     #[serde(default, deserialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub(crate) warnafter: Option<i64>,
 }
 
-/// An object that the token is good with.
+/// An object to which the token is bound.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Bound {
     #[serde(default)]
@@ -51,7 +52,7 @@ pub(crate) struct Bound {
     pub(crate) uid: String,
 }
 
-/// The claims of a token in a Secret, which has no end.
+/// The claims of a token in a Secret, which does not expire.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct LegacyClaims {
     #[serde(default)]
@@ -68,25 +69,25 @@ pub(crate) struct LegacyClaims {
     pub(crate) sub: String,
 }
 
-/// The issuer of a token, before anything else of it is looked at.
+/// The issuer of a token, read before its other claims.
 #[derive(Deserialize)]
 pub(crate) struct Issuer {
     #[serde(default)]
     pub(crate) iss: String,
 }
 
-/// The name that an account acts under.
+/// The user name of an account.
 pub(crate) fn username(namespace: &str, account: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
 }
 
-/// The groups that every account of a namespace is in.
+/// The groups of every account of a namespace.
 pub(crate) fn groups(namespace: &str) -> [String; 2] {
     ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
 impl Kubernetes {
-    /// What a server makes known of the token beside its user, for extra fields.
+    /// The extra fields of the token's user.
     pub(crate) fn extra(&self, token_id: &str) -> BTreeMap<String, Vec<String>> {
         let mut extra = BTreeMap::new();
         let mut add = |key: &str, value: String| {
@@ -98,7 +99,7 @@ impl Kubernetes {
         for (kind, bound) in [("pod", &self.pod), ("node", &self.node)] {
             let Some(Bound { name, uid }) = bound else { continue };
             add(&format!("{kind}-name"), name.clone());
-            // The node of a pod may have been unknown when the token was issued.
+            // A pod's node may have been unknown when the token was issued.
             if !uid.is_empty() {
                 add(&format!("{kind}-uid"), uid.clone());
             }
@@ -107,7 +108,7 @@ impl Kubernetes {
     }
 }
 
-/// Audiences: a text, or a list of them.
+/// Audiences: a string, or a list of strings.
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

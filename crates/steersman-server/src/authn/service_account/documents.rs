@@ -1,4 +1,4 @@
-//! What others need to verify the tokens of this server: OIDC's discovery document and the set of keys.
+//! The documents with which others verify the tokens of this server: the OIDC discovery document and the key set.
 
 use crate::authn::service_account::ServiceAccounts;
 use crate::authn::service_account::keyring::SignError;
@@ -6,17 +6,17 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Where the discovery document is.
+/// The path of the discovery document.
 pub(crate) const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
-/// Where the keys are.
+/// The path of the key set.
 pub(crate) const JWKS_PATH: &str = "/openid/v1/jwks";
 
 impl ServiceAccounts {
-    /// OIDC's discovery document; `address` is the host and port under which clients reach the server. `None` where the issuer
-    /// is no URL, so that nobody could find the document.
+    /// The OIDC discovery document; `address` is the host and port under which clients reach the server. `None` where
+    /// the issuer is not a URL, so that no client could find the document.
     ///
     /// # Errors
-    /// When the first key has to be made and cannot be.
+    /// When the first key has to be generated, and that fails.
     pub(crate) async fn configuration(&self, address: &str, now: Timestamp) -> Result<Option<Value>, SignError> {
         let Some(issuer) = self.options.issuers.first().filter(|issuer| issuer.starts_with("https://")) else {
             return Ok(None);
@@ -34,17 +34,17 @@ impl ServiceAccounts {
         })))
     }
 
-    /// The keys by which tokens are verified.
+    /// The keys that verify tokens.
     ///
     /// # Errors
-    /// When the first key has to be made and cannot be.
+    /// When the first key has to be generated, and that fails.
     pub(crate) async fn jwks(&self, now: Timestamp) -> Result<Value, SignError> {
         self.make_first_key(now).await?;
         let keys: Vec<Value> = self.options.keys.verifying().iter().map(|key| key.to_jwk()).collect();
         Ok(json!({"keys": keys}))
     }
 
-    /// Makes the key that signs if there is none yet: what is published is to be true of the tokens to come.
+    /// Generates the signing key if there is none yet, because the documents must be valid for later tokens.
     async fn make_first_key(&self, now: Timestamp) -> Result<(), SignError> {
         match self.options.keys.can_sign() {
             true => self.options.keys.signing_key(Some(now), now).await.map(|_| ()),

@@ -1,10 +1,10 @@
-//! The keys of service account tokens: the one that signs now, and those that signed tokens which are still good.
+//! The keys of service account tokens: the one that signs now, and those whose tokens are still valid.
 //!
-//! Either given by whoever runs the server, and then they stay as they are; or made here: the first when the first token is
-//! asked for (an RSA key takes some hundred milliseconds, and most servers in tests issue no token), another one every
-//! [`ROTATE_AFTER`]. A new key is published for [`PUBLISH_BEFORE`] before it signs, because others may cache the key set for as
-//! long. An old key verifies until the last token that it signed is over: each key records until when that may be, and the record
-//! is kept before the token is handed out.
+//! The keys are either given to the server, and then never change, or generated here: the first when the first token is
+//! requested (an RSA key takes some hundred milliseconds, and most servers in tests issue no token), another one every
+//! [`ROTATE_AFTER`]. A new key is published for [`PUBLISH_BEFORE`] before it signs, because clients may cache the key
+//! set for that long. An old key verifies until the last token that it signed has expired: each key records when that
+//! may be, and the record is stored before the token is returned.
 
 use crate::authn::jws;
 use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
@@ -15,53 +15,53 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// How old a key becomes before another takes its place.
+/// The age at which a key is replaced by a new one.
 const ROTATE_AFTER: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// How long a new key is published before it signs.
+/// The time for which a new key is published before it signs.
 const PUBLISH_BEFORE: SignedDuration = SignedDuration::from_hours(1);
-/// How long after it was made a key may be needed, unless a token lives longer: it signs for [`ROTATE_AFTER`], and tokens of pods
-/// live for a year at most.
+/// The time for which a key may be needed after its creation, unless a token lives longer: it signs for
+/// [`ROTATE_AFTER`], and tokens of pods are valid for a year at most.
 const NEEDED_FOR: SignedDuration = SignedDuration::from_hours((90 + 366 + 1) * 24);
-/// A token is taken for so long after its end.
+/// The time after its expiration for which a token may still be accepted.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(2);
 
 /// The keys of service account tokens.
 #[derive(Debug)]
 pub struct Keyring {
     keys: ArcSwap<Keys>,
-    /// How keys are made; `None` if all of them were given.
+    /// Generates keys; `None` if all of them were given.
     maker: Option<Maker>,
-    /// Held while a key is made or recorded anew, so that there is one at a time.
+    /// Held while a key is generated or its record changed, so that only one change happens at a time.
     changing: tokio::sync::Mutex<()>,
 }
 
-/// Where keys that were made are kept beyond the life of the process. Called on a thread that may block.
+/// Stores generated keys beyond the life of the process. Called on a thread that may block.
 pub trait Keeper: fmt::Debug + Send + Sync {
-    /// Keeps a key, in place of an older record of it. Returns when it would survive a crash.
+    /// Stores a key, in place of an older record of it. Returns when the record would survive a crash.
     ///
     /// # Errors
-    /// When it cannot be kept: no token is signed with it then.
+    /// When it cannot be stored: then no token is signed with it.
     fn save(&self, key: &StoredKey) -> io::Result<()>;
 
     /// Removes a key that is no longer needed.
     ///
     /// # Errors
-    /// When it cannot be removed. It is tried again.
+    /// When it cannot be removed. Removal is retried later.
     fn remove(&self, key: &StoredKey) -> io::Result<()>;
 }
 
-/// A key as it is kept.
+/// A key with its record, as a keeper stores it.
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredKey {
-    /// When it was made. No two keys of a keyring are of the same second.
+    /// The time of creation. It differs by at least a second between the keys of a keyring.
     pub created: Timestamp,
-    /// When the last token that it may have signed ends; `None`: never.
+    /// The expiration of the last token that it may have signed; `None`: never.
     pub needed_until: Option<Timestamp>,
-    /// The key itself.
+    /// The private key.
     pub pem: String,
 }
 
-/// Why a stored key cannot be read.
+/// Why a stored key cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredKeyError {
     #[error("its line {line} is not `{name}: TIME`")]
@@ -78,11 +78,11 @@ struct Maker {
 
 #[derive(Clone, Debug, Default)]
 struct Keys {
-    /// Given, and preferred to those that were made.
+    /// The given signing key, which is preferred to generated ones.
     signing: Option<Arc<SigningKey>>,
-    /// Given.
+    /// The given keys that only verify.
     trusted: Vec<PublicKey>,
-    /// The oldest first.
+    /// The generated keys, the oldest first.
     made: Vec<Made>,
 }
 
@@ -110,17 +110,17 @@ pub(crate) enum SignError {
 // === impl Keyring ===
 
 impl Keyring {
-    /// Keys that were given: one that signs, if any, and others that verify.
+    /// A keyring of given keys: one that signs, if any, and others that verify.
     pub fn given(signing: Option<SigningKey>, trusted: Vec<PublicKey>) -> Keyring {
         let keys = Keys { signing: signing.map(Arc::new), trusted, made: Vec::new() };
         Keyring { keys: ArcSwap::from_pointee(keys), maker: None, changing: tokio::sync::Mutex::default() }
     }
 
-    /// Keys that are made here, beside some that were given and verify. `stored` are those made before; without a keeper, new ones
-    /// live as long as the process.
+    /// A keyring that generates keys, besides given ones that verify. `stored` are the keys generated before; without a
+    /// keeper, new ones live as long as the process.
     ///
     /// # Errors
-    /// When one of those stored cannot be used.
+    /// When a stored key cannot be used.
     pub fn made(
         algorithm: Algorithm,
         stored: Vec<StoredKey>,
@@ -137,7 +137,7 @@ impl Keyring {
         Ok(Keyring { keys: ArcSwap::from_pointee(keys), maker, changing: tokio::sync::Mutex::default() })
     }
 
-    /// A P-256 key that is made when it is needed and lives as long as the process.
+    /// A keyring with a P-256 key that is generated at first use and lives as long as the process.
     pub fn in_memory() -> Keyring {
         let maker = Some(Maker { algorithm: Algorithm::Es256, keeper: None });
         Keyring { keys: ArcSwap::default(), maker, changing: tokio::sync::Mutex::default() }
@@ -148,7 +148,7 @@ impl Keyring {
         self.maker.is_some() || self.keys.load().signing.is_some()
     }
 
-    /// The keys that verify, those first that sign.
+    /// The keys that verify, beginning with those that sign.
     pub(crate) fn verifying(&self) -> Vec<PublicKey> {
         let keys = self.keys.load();
         let mut all: Vec<PublicKey> = Vec::new();
@@ -168,10 +168,10 @@ impl Keyring {
         token.is_signed_by(signing.map(|key| key.public()).chain(&keys.trusted))
     }
 
-    /// A token of these claims that ends at a time, or never.
+    /// Signs a token with these claims that expires at `until`, or never.
     ///
     /// # Errors
-    /// When there is no key, and none can be made or kept.
+    /// When there is no key, and none can be generated or stored.
     pub(crate) async fn sign(
         &self,
         claims: &impl Serialize,
@@ -182,7 +182,7 @@ impl Keyring {
         jws::sign(&key, claims).ok_or(SignError::Random)
     }
 
-    /// The key that signs. If there is none yet, it is made.
+    /// The key that signs; it is generated if there is none yet.
     pub(crate) async fn signing_key(
         &self,
         until: Option<Timestamp>,
@@ -194,7 +194,7 @@ impl Keyring {
         let maker = self.maker.as_ref().ok_or(SignError::NoKey)?;
         let _changing = self.changing.lock().await;
         let keys = self.keys.load_full();
-        // Another request may have made it in the meantime.
+        // Another request may have generated it in the meantime.
         if let Some(key) = keys.ready(until, now) {
             return Ok(key);
         }
@@ -217,10 +217,11 @@ impl Keyring {
         Ok(changed.key)
     }
 
-    /// Makes another key if the newest is old, and drops those whose tokens are over. Does nothing while there is no key.
+    /// Generates another key if the newest is old, and drops keys whose tokens have expired. Does nothing while there
+    /// is no key.
     ///
     /// # Errors
-    /// When a key cannot be made, kept or removed.
+    /// When a key cannot be generated, stored or removed.
     pub(crate) async fn rotate(&self, now: Timestamp) -> Result<(), SignError> {
         let Some(maker) = &self.maker else { return Ok(()) };
         let _changing = self.changing.lock().await;
@@ -250,7 +251,7 @@ impl Keyring {
 // === impl Keys ===
 
 impl Keys {
-    /// The key that signs, if its record covers a token that ends then.
+    /// The key that signs, if its record covers a token that expires at `until`.
     fn ready(&self, until: Option<Timestamp>, now: Timestamp) -> Option<Arc<SigningKey>> {
         if let Some(key) = &self.signing {
             return Some(key.clone());
@@ -264,7 +265,7 @@ impl Keys {
         is_covered.then(|| made.key.clone())
     }
 
-    /// The newest that has been published for long enough, else the oldest.
+    /// The newest key that has been published for long enough, or else the oldest.
     fn signing_at(&self, now: Timestamp) -> Option<usize> {
         let is_published = |made: &Made| made.stored.created + PUBLISH_BEFORE <= now;
         self.made.iter().rposition(is_published).or(if self.made.is_empty() { None } else { Some(0) })
@@ -307,7 +308,7 @@ impl StoredKey {
         format!("created: {}\nneeded-until: {until}\n{}", self.created, self.pem)
     }
 
-    /// Reads such a text.
+    /// Parses the text of such a file.
     ///
     /// # Errors
     /// When a line is missing, or the key cannot be used.

@@ -1,8 +1,9 @@
-//! Tokens in Secrets, which have no end of their own: whether the Secret still holds one, whether it is marked as invalid, and when it
-//! was last used.
+//! Tokens in Secrets, which do not expire: checks whether the Secret still holds the token, whether it is marked as
+//! invalid, and records its last use.
 //!
-//! The control loop `legacy-serviceaccount-token-cleaner` marks and deletes what nobody uses, by the label that is made here. A use is
-//! noted while the request is authenticated, and `crate::legacy_uses` writes the label afterwards, once a day for each Secret.
+//! The control loop `legacy-serviceaccount-token-cleaner` marks and deletes unused tokens by the label that is written
+//! here. A use is noted while the request is authenticated, and `crate::legacy_uses` writes the label afterwards, once
+//! a day for each Secret.
 //!
 //! Follows kubernetes' `pkg/serviceaccount/legacy.go`.
 
@@ -21,15 +22,15 @@ use steersman_machinery::{Object, ObjectKey, Revision, Value};
 use steersman_storage::Store;
 use tokio::sync::Notify;
 
-/// The label that says on which day a token was last used.
+/// The label with the day on which a token was last used.
 pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-/// The label of a Secret whose token is not taken any more.
+/// The label of a Secret whose token is no longer valid.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 const WARNING: &str = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.";
-/// The most Secrets whose use waits to be recorded. A use beyond them is not noted: the next one is.
+/// The maximum number of Secrets whose use waits to be recorded. A use beyond them is dropped: a later one is recorded.
 const PENDING_MAX: usize = 4096;
 
-/// A token from a Secret, with a good signature.
+/// A token from a Secret, with a valid signature.
 #[derive(Debug)]
 pub(super) struct Token<'a> {
     pub(super) claims: &'a LegacyClaims,
@@ -37,7 +38,7 @@ pub(super) struct Token<'a> {
     pub(super) seen: &'a Seen,
 }
 
-/// The Secret and the account of a token as they were last read, so that neither is parsed more than once for each of its versions.
+/// The Secret and the account of a token as last read, so that each is parsed only once per revision.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<Option<Read>>);
 
@@ -45,7 +46,7 @@ pub(super) struct Seen(Mutex<Option<Read>>);
 struct Read {
     secret: Revision,
     account: Revision,
-    /// The account lists the Secret, as those that older versions made by themselves.
+    /// Whether the account lists the Secret, like those that older versions of Kubernetes created automatically.
     is_listed: bool,
 }
 
@@ -64,10 +65,10 @@ pub(crate) struct Use {
     pub(crate) day: Date,
 }
 
-/// Checks that a token is still the one in its Secret, and notes that it is used.
+/// Checks that a token is still the one in its Secret, and notes its use.
 ///
 /// # Errors
-/// With the reason why it is not good.
+/// With the reason why it is not valid.
 pub(super) fn check(
     store: &Store,
     token: &Token<'_>,
@@ -83,7 +84,7 @@ pub(super) fn check(
     let is_listed = token.is_listed(&secret, &live_account)?;
     if secret.label(INVALID_SINCE).is_some_and(|since| !since.is_empty()) {
         notes.annotate("authentication.k8s.io/legacy-token-invalidated", format!("{name}/{namespace}"));
-        // A refused use is recorded too, so that the Secret is not deleted while somebody still presents its token.
+        // A refused use is recorded too, so that the Secret is not deleted while its token is still used.
         uses.note(&secret, now);
         return Err(format!(
             "the token in secret {namespace}/{name} for service account {namespace}/{account} has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to temporarily allow use of this token"
@@ -99,10 +100,10 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Checks what a token says.
+/// Checks the claims of a token.
 ///
 /// # Errors
-/// With what is missing or does not go together.
+/// With the claim that is missing or does not match the others.
 pub(super) fn check_form(claims: &LegacyClaims) -> Result<(), String> {
     let LegacyClaims { iss: _, namespace, secret, account, account_uid, sub } = claims;
     let parts = [
@@ -142,11 +143,11 @@ impl Token<'_> {
 // === impl Uses ===
 
 impl Uses {
-    /// Notes that the token of a Secret is used, unless the Secret says so already.
+    /// Notes a use of a Secret's token, unless it is already recorded in the Secret.
     fn note(&self, secret: &Object, now: Timestamp) {
         let day = Offset::UTC.to_datetime(now).date();
         let is_said = |day: Date| secret.label(LAST_USED) == Some(&*day.to_string());
-        // Another server may have recorded it, whose clock is ahead.
+        // Another server, whose clock is ahead, may have recorded it.
         if is_said(day) || day.tomorrow().is_ok_and(is_said) {
             return;
         }

@@ -1,6 +1,6 @@
-//! Whether the objects that a token is bound to are still there: the same ones, not others under their names.
+//! Checks that the objects that a token is bound to still exist, with the same uids.
 //!
-//! Looked up in the store's cache; the caller has waited until that is as new as the request.
+//! They are read from the store's cache; the caller has waited until that is as new as the request.
 
 use crate::authn::service_account::LEEWAY_SECONDS;
 use crate::authn::service_account::claims::{Bound, Claims};
@@ -12,10 +12,10 @@ use steersman_storage::Store;
 
 pub(super) const INVALIDATED: &str = "service account token has been invalidated";
 
-/// Checks the times of a token and what it is bound to.
+/// Checks the times of a token and the objects that it is bound to.
 ///
 /// # Errors
-/// With the reason why it is not good.
+/// With the reason why it is not valid.
 pub(super) fn check(store: &Store, claims: &Claims, now: Timestamp) -> Result<(), String> {
     let second = now.as_second();
     if claims.exp.is_none_or(|end| end < second - LEEWAY_SECONDS) {
@@ -42,7 +42,7 @@ pub(super) fn check(store: &Store, claims: &Claims, now: Timestamp) -> Result<()
     if let Some(pod) = &of.pod {
         check_bound(find(store, "pods", &namespaced(&pod.name)), "pod", "service account pod", pod, now)?;
     }
-    // With a pod, the node is only mentioned: it is the pod that the token is bound to.
+    // With a pod, the node is only informational: the token is bound to the pod.
     if let (Some(node), None) = (&of.node, &of.pod) {
         check_bound(find(store, "nodes", &ObjectKey::cluster(&*node.name)), "node", "service account node", node, now)?;
     }
@@ -52,7 +52,7 @@ pub(super) fn check(store: &Store, claims: &Claims, now: Timestamp) -> Result<()
 /// The account of a token.
 ///
 /// # Errors
-/// When it is gone, or is another one by now.
+/// When it is deleted, or has been replaced by another one.
 pub(super) fn check_account(
     store: &Store,
     namespace: &str,
@@ -87,7 +87,8 @@ fn check_bound(
     Err(format!("{kind} UID ({live}) does not match {claim} ref claim ({})", bound.uid))
 }
 
-/// Whether an object has been under deletion for longer than clocks differ. A pod that ends goes on using its token.
+/// Whether an object has been in deletion for longer than the allowed clock difference. A terminating pod still uses
+/// its token.
 fn is_over(object: &Object, now: Timestamp) -> bool {
     let deletion = object.meta().deletion_timestamp();
     let since = deletion.and_then(times::parse);

@@ -1,4 +1,4 @@
-//! Keeps the graph of nodes up with the store: a task for each resource that it is made from.
+//! Updates the graph of nodes from the store, with a task for each resource that it contains.
 
 use crate::authz::node::Nodes;
 use crate::authz::node::graph::{Graph, Kind};
@@ -9,7 +9,7 @@ use steersman_storage::{Event, Kind as EventKind, ReadError, Store};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What the graph is made from.
+/// The resources in the graph.
 const FOLLOWED: [(Kind, &str, &str); 4] = [
     (Kind::Attachment, "storage.k8s.io", "volumeattachments"),
     (Kind::Pod, "", "pods"),
@@ -17,14 +17,14 @@ const FOLLOWED: [(Kind, &str, &str); 4] = [
     (Kind::Volume, "", "persistentvolumes"),
 ];
 
-/// What the graph has of one resource.
+/// The part of the graph for one resource.
 struct Part {
     nodes: Arc<Nodes>,
     kind: Kind,
     resource: GroupResource,
 }
 
-/// Makes the graph of what is in the store, and starts the tasks that keep it up until the server stops.
+/// Builds the graph from the store, and starts the tasks that update it until the server stops.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -76,7 +76,7 @@ impl Part {
         parsed.inspect_err(unreadable).ok()
     }
 
-    /// Puts an object into the graph, or takes it out if it is no more.
+    /// Adds or replaces an object in the graph, or removes it if it is deleted.
     fn put(&self, graph: &mut Graph, object: &Object, parsed: Option<Value>) {
         let name: &str = &object.key.name;
         match (self.kind, parsed) {

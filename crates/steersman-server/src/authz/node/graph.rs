@@ -1,6 +1,7 @@
-//! What belongs to which node: the pods that are bound to it, what those refer to, and from there the volumes of their claims.
+//! The objects that belong to each node: the pods that are bound to it, the objects to which those refer, and the
+//! volumes of their claims.
 //!
-//! A decision takes a few look-ups: how many pods of a node refer to an object is counted as pods come and go.
+//! A decision takes a few lookups: the number of pods of a node that refer to an object is counted as pods come and go.
 
 use crate::pod_references::{self, Referred};
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{ObjectKey, Value};
 
-/// What can belong to a node.
+/// The kinds of objects that can belong to a node.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Kind {
     Attachment,
@@ -29,10 +30,10 @@ type Vertex = (Kind, Box<str>, Box<str>);
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pods: HashMap<ObjectKey, Pod>,
-    /// How many pods of each node refer to an object. Every count is that of `pods`, and none is zero.
+    /// The number of pods of each node that refer to an object. Every count matches `pods`, and none is zero.
     users: HashMap<Vertex, HashMap<Arc<str>, usize>>,
     volumes: HashMap<Box<str>, Volume>,
-    /// The volumes that need a secret: those of `volumes`.
+    /// The volumes that need a secret; they match `volumes`.
     volumes_of_secrets: HashMap<Vertex, Vec<Box<str>>>,
     /// The node of each attachment and each slice that has one.
     direct: HashMap<(Kind, Box<str>), Box<str>>,
@@ -50,7 +51,7 @@ struct Volume {
     secrets: Vec<Vertex>,
 }
 
-/// Where a volume names a secret, and where the secret's namespace. Those of the claim count where that is absent.
+/// The paths in a volume of a secret's name and namespace. Without a namespace, that of the claim is used.
 const SECRETS_OF_VOLUMES: [(&[&str], &[&str]); 11] = [
     (&["azureFile", "secretName"], &["azureFile", "secretNamespace"]),
     (&["cephfs", "secretRef", "name"], &["cephfs", "secretRef", "namespace"]),
@@ -92,13 +93,13 @@ impl Graph {
         self.users.get(vertex).is_some_and(|nodes| nodes.contains_key(node))
     }
 
-    /// Adds or replaces a pod. One without a node belongs to none.
+    /// Adds or replaces a pod. A pod without a node belongs to none.
     pub(super) fn set_pod(&mut self, key: ObjectKey, pod: &Value) {
         self.remove_pod(&key);
         let Some(node) = str_at(pod, &["spec", "nodeName"]).filter(|node| !node.is_empty()) else { return };
         let node: Arc<str> = node.into();
         let namespace: Box<str> = key.namespace.as_deref().unwrap_or_default().into();
-        // A node makes such a pod known itself, and would choose what it can read.
+        // The references of a mirror pod do not count: its node creates it, and could choose what it may read.
         let referred = if pod_references::is_mirror(pod) { Default::default() } else { pod_references::of(pod) };
         let references = referred.into_iter().map(|(kind, name)| (kind.into(), namespace.clone(), name.into()));
         let references: Vec<Vertex> = references.collect();
@@ -124,7 +125,7 @@ impl Graph {
         }
     }
 
-    /// Adds or replaces a volume. One that is bound to no claim belongs to no node.
+    /// Adds or replaces a volume. A volume that is bound to no claim belongs to no node.
     pub(super) fn set_volume(&mut self, name: &str, volume: &Value) {
         self.remove_volume(name);
         let claim = |key| str_at(volume, &["spec", "claimRef", key]).unwrap_or_default();
@@ -158,7 +159,7 @@ impl Graph {
         }
     }
 
-    /// Says which node an attachment or a slice is of.
+    /// Sets the node of an attachment or a slice.
     pub(super) fn set_direct(&mut self, kind: Kind, name: &str, object: &Value) {
         match str_at(object, &["spec", "nodeName"]).filter(|node| !node.is_empty()) {
             Some(node) => self.direct.insert((kind, name.into()), node.into()),
@@ -170,7 +171,7 @@ impl Graph {
         self.direct.remove(&(kind, name.into()));
     }
 
-    /// Forgets all objects of a kind that the graph is made from.
+    /// Removes all objects of a kind.
     pub(super) fn clear(&mut self, kind: Kind) {
         match kind {
             Kind::Pod => {

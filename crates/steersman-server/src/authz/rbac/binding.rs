@@ -5,15 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use steersman_machinery::{Object, ObjectKey};
 
-/// The role that a binding names.
+/// The role to which a binding refers.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum RoleRef {
     ClusterRole(Arc<str>),
-    /// Of the binding's namespace.
+    /// A role in the binding's namespace.
     Role(Arc<str>),
 }
 
-/// A binding.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Binding {
     pub(super) key: ObjectKey,
@@ -21,7 +20,7 @@ pub(super) struct Binding {
     pub(super) subjects: Vec<Subject>,
 }
 
-/// Whom a binding is for.
+/// A subject of a binding.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Subject {
     Group(String),
@@ -33,7 +32,7 @@ pub(super) enum Subject {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
     pub(super) binding: Arc<Binding>,
-    /// The subject's place in the binding.
+    /// The index of the subject in the binding.
     pub(super) subject: usize,
 }
 
@@ -62,7 +61,7 @@ struct StoredSubject {
 // === impl RoleRef ===
 
 impl RoleRef {
-    /// A reference by the kind and the name of the role. Other kinds than the two are refused when a binding is written.
+    /// A reference by the kind and the name of the role. Other kinds are refused when a binding is written.
     pub(crate) fn new(kind: &str, name: &str) -> Option<RoleRef> {
         match kind {
             "ClusterRole" => Some(RoleRef::ClusterRole(name.into())),
@@ -84,7 +83,7 @@ impl RoleRef {
         }
     }
 
-    /// What a refusal says when the role does not exist.
+    /// The error when the role does not exist.
     pub(crate) fn not_found(&self) -> String {
         format!("{}.rbac.authorization.k8s.io {:?} not found", self.kind().to_ascii_lowercase(), self.name())
     }
@@ -93,7 +92,7 @@ impl RoleRef {
 // === impl Binding ===
 
 impl Binding {
-    /// Reads a stored binding. Subjects of unknown kinds are left out: nobody is one of them.
+    /// Reads a stored binding. Subjects of unknown kinds are skipped: they match no user.
     pub(super) fn read(object: &Object) -> Result<Binding, serde_json::Error> {
         let Stored { role_ref, subjects } = serde_json::from_slice(object.json())?;
         let role = RoleRef::new(&role_ref.kind, &role_ref.name);
@@ -106,7 +105,7 @@ impl Binding {
                 "Group" => Some(Subject::Group(name)),
                 "User" => Some(Subject::User(name)),
                 "ServiceAccount" => {
-                    // A RoleBinding may leave out the namespace if it is its own.
+                    // A RoleBinding may omit the namespace of a subject in its own namespace.
                     let given = namespace.filter(|namespace| !namespace.is_empty());
                     let namespace = given.or_else(|| object.key.namespace.as_deref().map(str::to_owned))?;
                     Some(Subject::ServiceAccount { namespace, name })
@@ -121,7 +120,7 @@ impl Binding {
 // === impl Grant ===
 
 impl Grant {
-    /// Tells bindings apart while they are in the index.
+    /// Identifies the binding while it is in the index.
     pub(super) fn binding_address(&self) -> usize {
         Arc::as_ptr(&self.binding).addr()
     }

@@ -1,22 +1,22 @@
-//! Whether rules contain others, and what is missing: for whoever grants must have what he grants.
+//! Compares rules, and finds those that are missing: a user who grants permissions must have them.
 //!
-//! Follows component-helpers' `auth/rbac/validation`: a rule is taken apart into one group, resource, name and verb each, and
-//! every part must be contained in a single rule of the owner.
+//! Follows component-helpers' `auth/rbac/validation`: a rule is split into parts of one group, resource, name and verb,
+//! and a single rule of the owner must contain each part.
 
 use crate::authz::rbac::rule::{Rule, has, has_or_all, is_path_below};
 use std::collections::HashMap;
 
-/// The most parts that rules may have together. Kubernetes' largest role, `admin`, has about a thousand.
+/// The maximum number of parts of all rules together. Kubernetes' largest role, `admin`, has about a thousand.
 const PARTS_MAX: usize = 10_000;
 
-/// The rules have too many parts to be compared with those that their writer has.
+/// The rules have too many parts to be compared with the rules of the writer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the rules combine more than {PARTS_MAX} groups, resources, names and verbs: write them with *, or as several roles"
 )]
 pub(crate) struct TooMany;
 
-/// The parts of rules that an owner's rules do not contain.
+/// The parts of the wanted rules that the owner's rules do not contain.
 ///
 /// # Errors
 /// When there are too many parts.
@@ -35,7 +35,6 @@ fn n_parts(rule: &Rule) -> usize {
     of_resources.saturating_add(rule.non_resource_urls.len().saturating_mul(rule.verbs.len()))
 }
 
-/// A rule taken apart.
 fn parts(rule: &Rule) -> Vec<Rule> {
     let one = |text: &String| vec![text.clone()];
     let mut parts = Vec::new();
@@ -76,7 +75,7 @@ fn contains_resource(own: &[String], resource: &str) -> bool {
         || resource.split_once('/').is_some_and(|(_, subresource)| has(own, &format!("*/{subresource}")))
 }
 
-/// Puts parts together that differ by their verb only.
+/// Combines parts that differ only by their verb.
 pub(crate) fn compacted(parts: Vec<Rule>) -> Vec<Rule> {
     let mut compacted: Vec<Rule> = Vec::new();
     let mut places: HashMap<Rule, usize> = HashMap::new();

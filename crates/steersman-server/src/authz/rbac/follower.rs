@@ -1,4 +1,4 @@
-//! Puts the roles and bindings of the store in force, each of the four resources in a task of its own.
+//! Keeps the index of roles and bindings up to date with the store, with a task for each of the four resources.
 
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::index::Entry;
@@ -10,13 +10,15 @@ use steersman_storage::{Event, Kind, ReadError, Store};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// One of the resources. When it is dropped, even by a panic, writers that wait for their role fail instead of waiting for ever.
+/// One of the resources. When it is dropped, even by a panic, writers that wait for their role fail instead of waiting
+/// forever.
 struct Part {
     rbac: Arc<Rbac>,
     resource: Resource,
 }
 
-/// Puts the roles and bindings of the store in force, and starts the tasks that keep doing so until the server stops.
+/// Indexes the roles and bindings of the store, and starts the tasks that keep the index up to date until the server
+/// stops.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -67,7 +69,7 @@ impl Followed for Part {
 }
 
 impl Part {
-    /// What an object says; nothing while it waits for initializers.
+    /// The entry of an object; none while it waits for initializers.
     fn read(&self, object: &Arc<Object>) -> Option<Entry> {
         if object.meta().is_uninitialized() { None } else { Entry::read(self.resource, object) }
     }

@@ -1,7 +1,7 @@
 //! Roles by name, and bindings by subject.
 //!
-//! A subject's bindings are grouped by the role that they name, so that a role is looked at once however many bindings give it
-//! to the same subject.
+//! The bindings of a subject are grouped by role, so that a role is checked once even if several bindings grant it to
+//! the same subject.
 
 use crate::authz::rbac::binding::{Binding, Grant, RoleRef, Subject};
 use crate::authz::rbac::resource::Resource;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use steersman_machinery::selector::Labels;
 use steersman_machinery::{Object, ObjectKey, Value};
 
-/// What is in force. Keys come from users, so the maps' hashers resist collisions.
+/// The roles and bindings in effect. Keys come from users, so the maps' hashers resist collisions.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// All bindings, by key.
@@ -23,7 +23,7 @@ pub(super) struct Index {
     cluster_roles: HashMap<Box<str>, ClusterRole>,
     /// The subjects of ClusterRoleBindings.
     cluster: Subjects,
-    /// None of them is empty.
+    /// Namespaces with roles or bindings; none is empty.
     namespaces: HashMap<Box<str>, Namespace>,
 }
 
@@ -34,7 +34,7 @@ struct Namespace {
     subjects: Subjects,
 }
 
-/// What each subject has.
+/// The roles granted to each subject.
 #[derive(Debug, Default)]
 struct Subjects {
     groups: HashMap<Box<str>, Grants>,
@@ -42,18 +42,18 @@ struct Subjects {
     users: HashMap<Box<str>, Grants>,
 }
 
-/// For each role the bindings that give it, in the order of their names. None of the lists is empty.
+/// For each role the bindings that grant it, sorted by name. None of the lists is empty.
 type Grants = BTreeMap<RoleRef, Vec<Grant>>;
 
 #[derive(Debug)]
 pub(super) struct ClusterRole {
     rules: Arc<[Rule]>,
     object: Arc<Object>,
-    /// Selects the roles whose rules it gathers; `None` if it is not an aggregated role.
+    /// Selects the roles whose rules are aggregated; `None` if it is not an aggregated role.
     gathers: Option<Vec<Labels>>,
 }
 
-/// An object as the index has it. It is read before the index is locked.
+/// An object as stored in the index. It is parsed before the index is locked.
 #[derive(Debug)]
 pub(super) enum Entry {
     Binding(Arc<Binding>),
@@ -61,10 +61,10 @@ pub(super) enum Entry {
     Role(Arc<[Rule]>),
 }
 
-/// A role that a user has.
+/// A role granted to a user.
 pub(super) struct Held<'a> {
     pub(super) role: &'a RoleRef,
-    /// The bindings that give it, at least one.
+    /// The bindings that grant it, at least one.
     pub(super) grants: &'a [Grant],
     /// `None` if the role does not exist.
     pub(super) rules: Option<&'a [Rule]>,
@@ -80,7 +80,7 @@ struct Stored {
 }
 
 impl Entry {
-    /// Reads a stored object. One that cannot be read grants nothing.
+    /// Parses a stored object. One that cannot be parsed grants nothing.
     pub(super) fn read(resource: Resource, object: &Arc<Object>) -> Option<Entry> {
         let read = match resource {
             Resource::ClusterRoleBindings | Resource::RoleBindings => {
@@ -113,7 +113,7 @@ impl Stored {
 }
 
 impl ClusterRole {
-    /// Whether it gathers the rules of another role; of itself it never does.
+    /// Whether it aggregates the rules of the other role; it never aggregates its own.
     fn is_gathering(&self, other: &ClusterRole) -> bool {
         let selectors = self.gathers.as_deref().unwrap_or_default();
         self.object.key != other.object.key
@@ -122,7 +122,7 @@ impl ClusterRole {
 }
 
 impl Index {
-    /// Calls `each` with every role that a user has in a namespace, those of ClusterRoleBindings first, until it breaks.
+    /// Calls `each` with every role of a user in a namespace, those of ClusterRoleBindings first, until it breaks.
     pub(super) fn visit<'a, B>(
         &'a self,
         user: &User,
@@ -149,14 +149,15 @@ impl Index {
         }
     }
 
-    /// The rules of a role, named from a namespace or from the cluster.
+    /// The rules of a role, referred to from a namespace or from the cluster.
     pub(super) fn rules(&self, role: &RoleRef, namespace: Option<&str>) -> Option<Arc<[Rule]>> {
         self.find(role, namespace.and_then(|namespace| self.namespaces.get(namespace))).cloned()
     }
 
     // === aggregation ===
 
-    /// In the order of their names, but each after those whose rules it gathers, unless they gather each other's.
+    /// The names of the aggregated roles in the order of aggregation: sorted, but each after the roles that it
+    /// aggregates, except in cycles.
     pub(super) fn aggregated(&self) -> Vec<Box<str>> {
         let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.gathers.is_some());
         let mut left: Vec<(&Box<str>, &ClusterRole)> = aggregated.collect();
@@ -176,8 +177,9 @@ impl Index {
         names
     }
 
-    /// The rules of all selected roles, without repetitions: selector by selector, and for each in the order of the roles'
-    /// names, as kube-controller-manager writes them. `None` if the role has these rules already, or is not aggregated.
+    /// The rules of all selected roles, without duplicates: selector by selector, and for each in the order of the
+    /// roles' names, as kube-controller-manager writes them. `None` if the role already has these rules, or is not
+    /// aggregated.
     pub(super) fn gathered(&self, cluster_role: &str) -> Option<Vec<Rule>> {
         let aggregated = self.cluster_roles.get(cluster_role)?;
         let mut gathered: Vec<Rule> = Vec::new();
@@ -199,7 +201,7 @@ impl Index {
 
     // === changes ===
 
-    /// Puts an object in force, in place of what its key stood for before.
+    /// Adds an object, in place of the previous one with its key.
     pub(super) fn insert(&mut self, resource: Resource, key: &ObjectKey, entry: Entry) {
         self.remove(resource, key);
         let name = key.name.clone();
@@ -223,7 +225,7 @@ impl Index {
         for (at, subject) in binding.subjects.iter().enumerate() {
             let grants = subjects.of(subject).entry(binding.role.clone()).or_default();
             let place = grants.binary_search_by(|grant| grant.binding.key.name.cmp(&binding.key.name));
-            // A subject that is named twice has the binding already.
+            // A subject that a binding names twice has the binding already.
             if let Err(place) = place {
                 grants.insert(place, Grant { binding: binding.clone(), subject: at });
             }
@@ -231,7 +233,7 @@ impl Index {
         self.bindings.insert(binding.key.clone(), binding);
     }
 
-    /// Takes what a key stands for out of force.
+    /// Removes the object with this key.
     pub(super) fn remove(&mut self, resource: Resource, key: &ObjectKey) {
         match (resource, &key.namespace) {
             (Resource::ClusterRoles, _) => {
@@ -264,7 +266,7 @@ impl Index {
         }
     }
 
-    /// Takes everything of a resource out of force.
+    /// Removes all objects of a resource.
     pub(super) fn clear(&mut self, resource: Resource) {
         match resource {
             Resource::ClusterRoles => self.cluster_roles.clear(),
@@ -289,7 +291,7 @@ impl Namespace {
 }
 
 impl Subjects {
-    /// What a subject has, to be changed.
+    /// The grants of a subject, for changing them.
     fn of(&mut self, subject: &Subject) -> &mut Grants {
         let (map, name) = self.place(subject);
         map.entry(name).or_default()
@@ -332,7 +334,7 @@ mod tests {
     /// A namespace, or the cluster.
     type Scope = Option<&'static str>;
 
-    /// A role or a binding that is written or deleted, in a world of two namespaces and two names of everything.
+    /// A role or a binding that is written or deleted, among two namespaces and two names of each kind.
     #[derive(Clone, Debug)]
     struct Change {
         scope: Scope,
@@ -342,7 +344,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum What {
-        /// What the subject is given; `None` deletes the binding.
+        /// The role and the subject of the binding; `None` deletes it.
         Binding(Option<(&'static str, &'static str, Subject)>),
         /// The verb that the role allows on pods; `None` deletes the role.
         Role(Option<&'static str>),
@@ -384,7 +386,7 @@ mod tests {
         }
     }
 
-    /// The object as it is stored; `None` if it is deleted.
+    /// The stored object; `None` if it is deleted.
     fn object(change: &Change) -> Option<Arc<Object>> {
         let json = match &change.what {
             What::Role(verb) => {
@@ -401,7 +403,7 @@ mod tests {
                     Subject::User(name) => json!({"kind": "User", "name": name}),
                 };
                 let role = json!({"kind": kind, "name": role});
-                // Twice, as nothing forbids.
+                // A subject may be listed twice.
                 json!({"metadata": {"name": change.name}, "roleRef": role, "subjects": [subject, subject]})
             }
         };
@@ -416,7 +418,7 @@ mod tests {
         users.map(|(name, groups)| User::authenticated(*name, groups.iter().map(|group| (*group).to_owned()))).collect()
     }
 
-    /// What is there, looked through from one end to the other.
+    /// Whether a user is allowed, by a linear search over all objects.
     fn is_allowed(world: &BTreeMap<(bool, Scope, &str), Change>, user: &User, scope: Scope, verb: &str) -> bool {
         world.values().any(|change| {
             let What::Binding(Some((kind, role, subject))) = &change.what else { return false };
@@ -505,7 +507,8 @@ mod tests {
         role("admin", "", "admin");
         role("edit", "admin", "edit");
         role("view", "edit", "view");
-        // Two that gather each other's have no right order, and one that would gather its own gathers nothing.
+        // Two roles that aggregate each other's rules have no right order, and a role that would aggregate its own
+        // aggregates nothing.
         role("left", "left", "right");
         role("right", "right", "left");
         role("self", "self", "self");

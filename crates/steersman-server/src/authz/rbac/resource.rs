@@ -5,7 +5,7 @@ use steersman_machinery::GroupResource;
 /// The group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// One of the four.
+/// One of the four resources.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Resource {
     ClusterRoleBindings,

@@ -1,10 +1,10 @@
-//! A rule of a role, and which requests it allows.
+//! A rule of a role, and the requests that it allows.
 
 use crate::operation::{Attributes, ResourceAttributes};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
-/// Verbs that are allowed on resources or on paths. It has either resources or paths.
+/// Verbs that are allowed on resources or on paths. A rule has either resources or paths.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Rule {
@@ -12,7 +12,7 @@ pub(crate) struct Rule {
     pub(crate) api_groups: Vec<String>,
     #[serde(default, deserialize_with = "list", rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub(crate) non_resource_urls: Vec<String>,
-    /// Empty: whatever the name.
+    /// The names to which the rule is limited; empty: all names.
     #[serde(default, deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub(crate) resource_names: Vec<String>,
     #[serde(default, deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
@@ -26,30 +26,30 @@ fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Er
     Option::<Vec<String>>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Whether a list contains a word.
+/// Whether a list contains a string.
 pub(super) fn has(list: &[String], word: &str) -> bool {
     list.iter().any(|one| one == word)
 }
 
-/// Whether a list contains a word, or `*` for all words.
+/// Whether a list contains a string, or `*` for all strings.
 pub(super) fn has_or_all(list: &[String], word: &str) -> bool {
     list.iter().any(|one| one == "*" || one == word)
 }
 
-/// Whether the path of a rule stands for a path. `*` at its end stands for the rest.
+/// Whether the path of a rule matches a path. `*` at its end matches the rest.
 pub(super) fn is_path_below(rule: &str, path: &str) -> bool {
     rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
 }
 
 impl Rule {
-    /// Whether it allows what a request asks.
+    /// Whether the rule allows a request.
     pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
         match attributes {
             Attributes::NonResource { verb, path } => {
                 has_or_all(&self.verbs, verb) && self.non_resource_urls.iter().any(|url| is_path_below(url, path))
             }
             Attributes::Resource(asked) => {
-                // The group first: it rules out most rules of a large role.
+                // The group first: it excludes most rules of a large role.
                 has_or_all(&self.api_groups, asked.group)
                     && has_or_all(&self.verbs, asked.verb)
                     && self.resources.iter().any(|resource| stands_for(resource, asked))
@@ -59,7 +59,7 @@ impl Rule {
     }
 }
 
-/// Whether the resource of a rule is the one that is asked for: `*`, `pods`, `pods/log` or `*/log`.
+/// Whether the resource of a rule matches the requested one: `*`, `pods`, `pods/log` or `*/log`.
 fn stands_for(rule: &str, asked: &ResourceAttributes<'_>) -> bool {
     if rule == "*" {
         return true;
@@ -71,7 +71,7 @@ fn stands_for(rule: &str, asked: &ResourceAttributes<'_>) -> bool {
     rest == "*" || rest == asked.resource
 }
 
-/// As a refusal shows it: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
+/// The form in denials: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
@@ -87,7 +87,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A list of texts as Go's `%q` prints it.
+/// A list of strings as Go's `%q` prints it.
 pub(crate) fn quoted(list: &[String]) -> String {
     let texts: Vec<String> = list.iter().map(|text| format!("{text:?}")).collect();
     format!("[{}]", texts.join(" "))

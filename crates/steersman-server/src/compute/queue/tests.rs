@@ -11,7 +11,7 @@ fn queue(slots: usize) -> Queue<u64> {
     Queue::new(Bounds { slots, bytes_max: 100, bytes_of_user_max: 60, waiting_max: 6, waiting_of_user_max: 4 })
 }
 
-/// A request that waits, and those that have a slot after it.
+/// Adds a request that waits. Returns its id, and the requests that have a slot now.
 fn enter(queue: &mut Queue<u64>, user: &str, bytes: usize) -> (u64, Vec<u64>) {
     let id = queue.enter(user, bytes).unwrap();
     (id, queue.wait(id, id))
@@ -92,14 +92,14 @@ fn a_request_that_is_given_up_gives_back_what_it_has() {
     assert!(queue.users.is_empty() && queue.turns.is_empty() && queue.jobs.is_empty());
 }
 
-/// Random requests: no bound is ever exceeded, nobody is forgotten, and in the end nothing is left.
+/// Random requests never exceed a bound, none is forgotten, and in the end none is left.
 #[test]
 fn random_requests_keep_the_bounds_and_all_get_a_slot_at_last() {
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);
         let slots = random.random_range(1..4);
         let mut queue = queue(slots);
-        // The requests by their state, each with how often it still wants a slot.
+        // The requests by their state, each with the number of slots that it still needs.
         let mut running: BTreeMap<u64, u32> = BTreeMap::new();
         let mut waiting: BTreeMap<u64, u32> = BTreeMap::new();
         let mut away: BTreeMap<u64, u32> = BTreeMap::new();
@@ -123,7 +123,7 @@ fn random_requests_keep_the_bounds_and_all_get_a_slot_at_last() {
                     }
                     None => continue,
                 },
-                // One in ten of those that wait gives up.
+                // One in ten of the waiting requests gives up.
                 2 if random.random_range(0..10) == 0 => match pick(&waiting, &mut random) {
                     Some(id) => {
                         waiting.remove(&id);
@@ -140,7 +140,7 @@ fn random_requests_keep_the_bounds_and_all_get_a_slot_at_last() {
                         }
                     },
                     None => {
-                        // With nothing running, what waits is kept by what is away alone.
+                        // Nothing runs, so requests can wait only because others that are away hold memory.
                         assert!(waiting.is_empty() || !away.is_empty(), "seed {seed}: {queue:?}");
                         continue;
                     }

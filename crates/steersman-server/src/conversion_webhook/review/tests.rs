@@ -1,4 +1,4 @@
-//! Reviews as they are sent, and answers that are none.
+//! Tests of the reviews that are sent, and of invalid answers.
 
 use super::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `pods/binding`: gives a pod its node, once. Follows kubernetes' `pkg/registry/core/pod/storage`.
+//! `pods/binding`: assigns a node to a pod, once. Follows kubernetes' `pkg/registry/core/pod/storage`.
 
 use crate::endpoint::connect::Reply;
 use crate::endpoint::context::Context;
@@ -16,7 +16,7 @@ pub(super) fn bind<'a>(cx: &'a mut Context<'_>, binding: Value) -> BoxFuture<'a,
         let name = cx.operation.name();
         let faults = faults(&binding);
         if !faults.is_empty() {
-            // Upstream answers 500 here, though it is the client's to mend.
+            // Upstream answers 500 here, although it is the client's error.
             return Err(Failure::invalid(&GroupKind::new("", "Binding"), name, &faults));
         }
         let now = seconds(cx.operation.now);
@@ -33,7 +33,7 @@ fn pods() -> GroupResource {
     GroupResource::new("", "pods")
 }
 
-/// The uid and the version that the binding supposes must be those of the pod.
+/// Checks that the uid and the version in the binding's preconditions are those of the pod.
 fn check_preconditions(resource: &GroupResource, name: &str, pod: &Value, binding: &Value) -> Result<(), Failure> {
     let (uid, found) = (registry::text(binding, "uid"), registry::text(pod, "uid"));
     if !uid.is_empty() && uid != found {
@@ -47,7 +47,7 @@ fn check_preconditions(resource: &GroupResource, name: &str, pod: &Value, bindin
     Ok(())
 }
 
-/// Gives a pod its node and what else the binding says; or says why not.
+/// Sets the pod's node and the other fields of the binding; fails with a message.
 fn assign(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
     let name = str_at(pod, &["metadata", "name"]).unwrap_or_default();
     if at(pod, &["metadata", "deletionTimestamp"]).is_some() {
@@ -68,7 +68,7 @@ fn assign(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
             kept.extend(given.clone());
         }
     }
-    // It was only meant for that node, and says nothing any more.
+    // The nomination was only meant for that node, and has no meaning any more.
     remove_at(pod, &["status", "nominatedNodeName"]);
     set_scheduled(pod, now);
     Ok(())

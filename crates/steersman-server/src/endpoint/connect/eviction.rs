@@ -1,4 +1,5 @@
-//! `pods/eviction`: deletes a pod if its disruption budget allows. Follows kubernetes' `pkg/registry/core/pod/storage/eviction.go`.
+//! `pods/eviction`: deletes a pod if its disruption budget allows it. Follows kubernetes'
+//! `pkg/registry/core/pod/storage/eviction.go`.
 
 use steersman_kinds::builtin;
 use steersman_kinds::catalog::{Served, Verb};
@@ -18,11 +19,12 @@ use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Revision, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// The most pods in `disruptedPods` of a budget. Beyond that, evictions are refused until its controller has removed some.
+/// The most pods in a budget's `disruptedPods`. Beyond that, evictions are refused until its controller has removed
+/// some.
 const DISRUPTED_MAX: usize = 2000;
-/// How often a pod that does not count is judged, if it changes before it can be deleted. As often as upstream.
+/// The most attempts to delete a pod that its budget does not count, if it keeps changing. The same as upstream.
 const ATTEMPTS_MAX: usize = 20;
-/// The Retry-After of a budget that its controller has not processed yet.
+/// The Retry-After for a budget that its controller has not processed yet.
 const RETRY_SECONDS: u32 = 10;
 
 /// The verdict on the eviction of a pod.
@@ -30,11 +32,11 @@ const RETRY_SECONDS: u32 = 10;
 enum Judged {
     /// Its budget allows it, or it has none.
     Granted,
-    /// It may be deleted as it was seen. If it changes first, it is judged again: it may count by then.
+    /// It may be deleted at the judged version. If it changes first, it is judged again: it may count by then.
     NotCounted,
-    /// It has ended or is ending, so that deleting it disrupts nothing.
+    /// It has ended or is ending, so its deletion disrupts nothing.
     Over,
-    /// The same, but its budget was asked, and the client is told to come again.
+    /// Like `NotCounted`, but its budget was consulted, and on a conflict the client is told to retry.
     Unready { budget: String },
 }
 
@@ -59,12 +61,13 @@ pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFutu
     })
 }
 
-/// Whether the client has said at which version the pod is to be deleted. Then it is not judged again at another.
+/// Whether the client has given the version at which the pod may be deleted. Then it is not judged again at another
+/// one.
 fn is_version_given(options: &Delete) -> bool {
     options.preconditions.resource_version.is_some()
 }
 
-/// Whether a pod may be deleted. One disruption of its budget is taken for one that counts.
+/// Judges whether a pod may be deleted. For one that counts, a disruption is taken from its budget.
 async fn judge(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
     let is_going = at(pod, &["metadata", "deletionTimestamp"]).is_some();
     match str_at(pod, &["status", "phase"]).unwrap_or_default() {
@@ -76,11 +79,11 @@ async fn judge(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
     }
 }
 
-/// Says in the pod why it ends, and deletes it.
+/// Writes the reason for its end into the pod, and deletes it.
 async fn remove(cx: &Context<'_>, options: &Delete, pod: &Value, judged: &Judged) -> Result<(), Failure> {
     let mut options = options.clone();
     let text = |field| str_at(pod, &["metadata", field]).unwrap_or_default().to_owned();
-    // The pod that was judged, and not one that was created under its name since.
+    // The uid makes sure that it is the judged pod, and not one created under its name since.
     options.preconditions.uid.get_or_insert_with(|| text("uid"));
     if matches!(judged, Judged::NotCounted | Judged::Unready { .. }) {
         options.preconditions.resource_version.get_or_insert_with(|| text("resourceVersion"));
@@ -93,13 +96,13 @@ async fn remove(cx: &Context<'_>, options: &Delete, pod: &Value, judged: &Judged
         }
     }
     let mut deletion = cx.operation.on(Verb::Delete, &key);
-    // It is the eviction that is admitted.
+    // Admission has judged the eviction, and does not judge the deletion as well.
     deletion.is_admitted = true;
     registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| ())
 }
 
-/// Writes into the status of a pod that it is disrupted, for those who tell such an end from a failure, as Jobs do. Returns the version
-/// that the pod has by then.
+/// Sets the condition of a disrupted pod in its status, for controllers that tell a disruption from a failure, such as
+/// Jobs. Returns the pod's new version.
 async fn add_condition(cx: &Context<'_>, key: &ObjectKey, options: &Delete) -> Result<Revision, Failure> {
     let system = Operation::of_system(cx.operation.served, Verb::Update, cx.operation.now);
     let (mut update, on_pod) = (system.on(Verb::Update, key), system.on(Verb::Update, key));
@@ -117,7 +120,7 @@ async fn add_condition(cx: &Context<'_>, key: &ObjectKey, options: &Delete) -> R
     Ok(pod.revision)
 }
 
-/// Sets the condition `DisruptionTarget`. If the pod has it already, for whatever reason, the time stays.
+/// Sets the condition `DisruptionTarget`. If the pod already has it, with whatever reason, its time stays.
 fn set_disrupted(pod: &mut Value, now: &str) {
     const TYPE: &str = "DisruptionTarget";
     let Some(status) = object_at(pod, &["status"]) else { return };
@@ -144,7 +147,7 @@ fn set_disrupted(pod: &mut Value, now: &str) {
     }
 }
 
-/// Takes one disruption from the budget of the pod, if there is one.
+/// Takes one disruption from the budget of the pod, if it has a budget.
 async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
     let catalog = cx.state.catalog();
     let Some(served) = catalog.find("policy", "v1", "poddisruptionbudgets") else { return Ok(Judged::Granted) };
@@ -230,7 +233,7 @@ fn take_disruption(budget: &mut Value, pod: &str, now: &str) -> Result<(), Failu
     Ok(())
 }
 
-/// Sets the condition that nothing more is allowed.
+/// Sets the condition that no further disruption is allowed.
 fn set_exhausted(budget: &mut Value, generation: i64, now: &str) {
     let Some(status) = object_at(budget, &["status"]) else { return };
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
@@ -250,12 +253,12 @@ fn set_exhausted(budget: &mut Value, generation: i64, now: &str) {
     }
 }
 
-/// 429 of a budget that does not know yet what there is.
+/// The 429 of a budget whose pods its controller has not counted yet.
 fn still_processed(budget: &str) -> Failure {
     not_now(format!("The disruption budget {budget} is still being processed by the server."), Some(RETRY_SECONDS))
 }
 
-/// 429 of a budget.
+/// The 429 of a budget.
 fn not_now(why: String, retry_after_seconds: Option<u32>) -> Failure {
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     let mut failure = Failure::too_many_requests(message, 0);

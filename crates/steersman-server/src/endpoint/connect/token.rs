@@ -1,4 +1,4 @@
-//! `serviceaccounts/token`: a token for an account, bound to an object if the client asks so. Follows kubernetes'
+//! `serviceaccounts/token`: a token for an account, bound to an object if the client requests that. Follows kubernetes'
 //! `pkg/registry/core/serviceaccount/storage/token.go`.
 
 use crate::authn::service_account::Request;
@@ -23,7 +23,7 @@ const SECONDS_DEFAULT: i64 = 3600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
 
-/// What the token is to be bound to beside its account.
+/// The objects that the token is bound to beside its account.
 #[derive(Default)]
 struct Binding {
     pod: Option<Bound>,
@@ -92,13 +92,13 @@ pub(super) fn issue<'a>(cx: &'a mut Context<'_>, mut request: Value) -> BoxFutur
     })
 }
 
-/// The audiences that the client asks for, if it does.
+/// The audiences that the client requests, if any.
 fn audiences(request: &Value) -> Option<Vec<String>> {
     let list = at(request, &["spec", "audiences"])?.as_array().filter(|list| !list.is_empty())?;
     Some(list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// A name in the body must be that of the account.
+/// Checks that a name in the body is that of the account.
 fn check_name(request: &Value, name: &str) -> Result<(), Failure> {
     let given = registry::text(request, "name");
     if given.is_empty() || given == name {
@@ -119,7 +119,7 @@ fn check_seconds(seconds: i64) -> Result<(), Failure> {
     Err(Failure::invalid(&GroupKind::new("authentication.k8s.io", KIND), "", &[fault]))
 }
 
-/// Finds the object that the token is to be bound to.
+/// Finds the object that the token will be bound to.
 async fn bind(cx: &Context<'_>, reference: &Value, account: &str, namespace: &str) -> Result<Binding, Failure> {
     let text = |key: &str| str_at(reference, &[key]).unwrap_or_default();
     let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
@@ -138,7 +138,7 @@ async fn bind(cx: &Context<'_>, reference: &Value, account: &str, namespace: &st
                 )));
             }
             if let Some(node) = str_at(&value, &["spec", "nodeName"]).filter(|node| !node.is_empty()) {
-                // A node that is not there (yet) is still named.
+                // A node that does not exist (yet) is still named.
                 let found = cx.state.get(&GroupResource::new("", "nodes"), &ObjectKey::cluster(node)).await?;
                 let absent = || Bound { name: node.to_owned(), uid: String::new() };
                 binding.node = Some(found.map_or_else(absent, |found| bound(&found)));

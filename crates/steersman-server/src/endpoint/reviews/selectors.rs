@@ -1,8 +1,8 @@
-//! The selectors that a review may name beside a resource: their faults, and what an authorizer is told of them.
-//!
-//! What cannot be read is left out, and the review says so: selectors only narrow, so the authorizer is asked about more than
-//! the request wants, never about less. Follows kubernetes' `pkg/registry/authorization/util` and
-//! `pkg/apis/authorization/validation`.
+//! The selectors that a review may have beside a resource: their validation errors, and the requirements that are
+//! passed to the authorizer.
+//! Unreadable requirements are left out, and the review's status names them: selectors only narrow a request, so the
+//! authorizer decides on more than was requested, never on less. Follows kubernetes' `pkg/registry/authorization/util`
+//! and `pkg/apis/authorization/validation`.
 
 use steersman_kinds::builtin::place::Place;
 use steersman_kinds::builtin::rules;
@@ -15,12 +15,12 @@ use steersman_machinery::{Value, name};
 pub(super) struct Selectors {
     pub(super) fields: Option<Fields>,
     pub(super) labels: Option<Labels>,
-    /// What was left out, for the status.
+    /// The reasons for requirements that were left out, for the status.
     pub(super) left_out: Vec<String>,
 }
 
 impl Selectors {
-    /// Reads those of a review's `spec`.
+    /// Reads the selectors of a review's `spec`.
     pub(super) fn read(spec: &Value) -> Selectors {
         let attributes = Place::root(spec).field("resourceAttributes");
         let mut selectors = Selectors::default();
@@ -57,7 +57,7 @@ impl Selectors {
     }
 }
 
-/// The requirements that can be read, and whether these are all.
+/// The readable requirements, and whether these are all.
 fn read_all<T>(selector: &Place<'_>, read: impl Fn(&Place<'_>) -> Option<T>) -> (Vec<T>, bool) {
     let mut is_whole = true;
     let requirements = selector.field("requirements").items().filter_map(|requirement| {
@@ -93,7 +93,8 @@ fn label_requirement(requirement: &Place<'_>) -> Option<Requirement> {
     Some(Requirement { key: requirement.field("key").text().to_owned(), operator })
 }
 
-/// The faults of the selectors of a review. Unknown operators are none: newer clients may know more of them.
+/// The validation errors of a review's selectors. Unknown operators are not errors: newer clients may have more of
+/// them.
 pub(super) fn faults(review: &Value) -> Vec<Error> {
     let mut faults = Vec::new();
     let attributes = Place::root(review).field("spec").field("resourceAttributes");

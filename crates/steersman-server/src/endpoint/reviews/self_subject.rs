@@ -13,7 +13,7 @@ pub(super) fn who<'a>(
     _review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     let kind = operation.served.kind();
-    // The answer contains nothing of the request's body.
+    // The answer has nothing of the request's body.
     let answer = json!({
         "kind": kind.kind,
         "apiVersion": kind.api_version(),

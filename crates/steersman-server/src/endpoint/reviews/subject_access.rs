@@ -1,5 +1,5 @@
-//! `SelfSubjectAccessReview` (`kubectl auth can-i`), `SubjectAccessReview` and `LocalSubjectAccessReview`: whether somebody
-//! may do something, and why.
+//! `SelfSubjectAccessReview` (`kubectl auth can-i`), `SubjectAccessReview` and `LocalSubjectAccessReview`: whether a
+//! user may do something, and why.
 
 use crate::authz::{self, Attributes, Decision, ResourceAttributes};
 use crate::endpoint::reviews::selectors::{self, Selectors};
@@ -13,9 +13,9 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{at, set_at, str_at};
 use steersman_machinery::{GroupKind, Value};
 
-/// What is to hold of the metadata of a review.
+/// The message for a review whose metadata is not empty.
 const EMPTY: &str = "must be empty";
-/// The same of one that is made in a namespace.
+/// The same for a review that is created in a namespace.
 const EMPTY_BUT_NAMESPACE: &str = "must be empty except for namespace";
 
 pub(super) fn may_self<'a>(
@@ -47,7 +47,7 @@ pub(super) fn may_subject_here<'a>(
     mut review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {
-        // The namespace is that of the path.
+        // The namespace is the one in the path.
         let metadata = review.get_mut("metadata").and_then(Value::as_object_mut);
         let namespace = metadata.and_then(|metadata| metadata.remove("namespace"));
         let mut faults = [faults_of_question(&review, EMPTY_BUT_NAMESPACE), faults_of_subject(&review)].concat();
@@ -69,7 +69,7 @@ pub(super) fn may_subject_here<'a>(
     })
 }
 
-/// The user that a review asks about.
+/// The user of a review.
 fn subject(review: &Value) -> User {
     let spec = &review["spec"];
     let texts = |list: &Value| -> Vec<String> {
@@ -105,7 +105,7 @@ async fn answer(state: &State, user: &User, mut review: Value) -> Result<Value, 
     Ok(review)
 }
 
-/// What a review asks about.
+/// The request that a review is about.
 fn attributes<'a>(spec: &'a Value, selectors: &'a Selectors) -> Attributes<'a> {
     if let Some(asked) = spec.get("nonResourceAttributes") {
         let text = |key: &str| str_at(asked, &[key]).unwrap_or_default();
@@ -116,7 +116,7 @@ fn attributes<'a>(spec: &'a Value, selectors: &'a Selectors) -> Attributes<'a> {
     Attributes::Resource(ResourceAttributes {
         verb: text("verb"),
         group: text("group"),
-        // A review that names no version is about all of them.
+        // A review without a version is about all versions.
         version: some("version").unwrap_or("*"),
         resource: text("resource"),
         subresource: some("subresource"),
@@ -127,7 +127,7 @@ fn attributes<'a>(spec: &'a Value, selectors: &'a Selectors) -> Attributes<'a> {
     })
 }
 
-/// `metadata` says what is to hold of the review's metadata, which is empty.
+/// The validation errors of a review. `metadata` is the message for metadata that is not empty.
 fn faults_of_question(review: &Value, metadata: &str) -> Vec<Error> {
     let mut faults = Vec::new();
     let asks = |key: &str| at(review, &["spec", key]).is_some_and(|asked| !asked.is_null());
@@ -164,6 +164,6 @@ fn refuse(faults: Vec<Error>) -> Result<(), Failure> {
     if faults.is_empty() {
         return Ok(());
     }
-    // Upstream names no kind here.
+    // Upstream's message has no kind.
     Err(Failure::invalid(&GroupKind::new("authorization.k8s.io", ""), "", &faults))
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{set_at, str_at};
 
-/// The cost of writing a rule, in bytes of objects that are read in the same time.
+/// The cost of writing a rule, in bytes of objects that can be read in the same time.
 const RULE_BYTES: usize = 256;
 
 pub(super) fn of_self<'a>(

@@ -1,4 +1,4 @@
-//! `TokenReview`: whose a token is, for those who are shown one and cannot tell.
+//! `TokenReview`: authenticates a token for a client that received it.
 
 use crate::operation::{Notes, Operation};
 use crate::state::State;

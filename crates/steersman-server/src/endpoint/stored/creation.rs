@@ -1,9 +1,9 @@
-//! The rest of a creation whose object has initializers: it is answered when they are done.
+//! The rest of a creation whose object has initializers: it is answered when the object is initialized.
 //!
-//! The wait is no part of carrying out the request: it holds no seat and no place among the requests in flight, and no task of its
-//! own. It is a future that the connection polls, with a cursor into the events of the object. It ends with the object's
-//! initialization or deletion, with the request's timeout, when its client disconnects, and when the server stops; the object stays
-//! what it is in the last three cases.
+//! The wait is no part of carrying out the request: it holds no seat, no place among the requests in flight, and no
+//! task. It is a future that the connection polls, with a cursor into the events of the object. It ends with the
+//! object's initialization or deletion, with the request's timeout, when its client disconnects, and when the server
+//! stops; in the last three cases the object is not changed.
 
 use crate::answer::Answer;
 use crate::conversion;
@@ -22,21 +22,21 @@ use steersman_storage::{Interest, Kind, Scope, WatchError, Watcher};
 /// The most events taken at a time. Initializers are few.
 const BATCH_MAX: usize = 16;
 
-/// A creation that waits.
+/// A waiting creation.
 pub(super) struct Creation {
     pub(super) state: Arc<State>,
-    /// Counts it until it is answered or given up.
+    /// Counts the creation until it is answered or abandoned.
     pub(super) _counted: Waiting,
-    /// Where the object is stored.
+    /// The resource under which the object is stored.
     pub(super) storage: GroupResource,
-    /// As errors name the resource.
+    /// The resource in the form in which errors name it.
     pub(super) resource: GroupResource,
     pub(super) created: Arc<Object>,
     pub(super) representation: Representation,
 }
 
 impl Creation {
-    /// The answer, once the initializers are done.
+    /// The answer, after the initialization.
     ///
     /// # Errors
     /// With the result of a failed initialization; 500 when the object was deleted; 503 when the server stops.
@@ -69,7 +69,7 @@ impl Creation {
                     }
                 }
             }
-            // The history since then is gone: what counts is what is there now, and what comes after this.
+            // The history since then is gone: continue from the current object and the events after it.
             let now = self.state.store.revision();
             let Some(object) = self.state.get(&self.storage, &self.created.key).await? else {
                 return Err(self.deleted());
@@ -88,7 +88,7 @@ impl Creation {
         self.state.store.watch_for(&self.storage, scope, &interest, after).ok()
     }
 
-    /// The object once it is initialized; none while it waits.
+    /// The object if it is initialized; `None` while it waits.
     fn outcome(&self, object: &Arc<Object>, is_deleted: bool) -> Result<Option<Arc<Object>>, Failure> {
         if object.meta().uid() != self.created.meta().uid() {
             return Err(self.deleted());
@@ -114,7 +114,7 @@ impl Creation {
     }
 }
 
-/// Why an object could not be initialized, as its initializer or the server has said it.
+/// The failure of an object's initialization, as its initializer or the server has recorded it.
 fn failure(object: &Object) -> Option<Failure> {
     let object = conversion::parse(object).ok()?;
     let result = field::result(&object)?;

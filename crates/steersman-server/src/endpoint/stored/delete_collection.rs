@@ -1,4 +1,4 @@
-//! DELETE of a collection: every object that the selectors of the request select, many at once.
+//! DELETE of a collection: every object that the request selects, many concurrently.
 
 use crate::answer::Answer;
 use steersman_kinds::catalog::Verb;
@@ -19,20 +19,20 @@ use steersman_machinery::Object;
 use steersman_storage::{Page, Visibility};
 use tokio_util::sync::CancellationToken;
 
-/// The most deletions under way at a time. Deletions that wait together share one commit of the store.
+/// The most concurrent deletions. Deletions that wait together share one commit of the store.
 const AT_A_TIME: usize = 64;
-/// Of what admission notes about each object, the most that is sent and logged: beyond it nobody reads.
+/// The most warnings and annotations of admission that are sent and logged for all objects together.
 const WARNINGS_MAX: usize = 256;
 const ANNOTATIONS_MAX: usize = 256;
 
-/// Deletes the objects and answers with them. It stops at the first failure and when the client disconnects; what was deleted
-/// until then stays deleted.
+/// Deletes the objects and answers with them. It stops at the first failure and when the client disconnects; objects
+/// deleted until then stay deleted.
 pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = object::delete_options(cx, &bytes)?;
     let list = options::List::parse(cx.query, false)?;
     let mut selection = Selection::new(cx, &list)?;
-    // What waits for initializers is deleted too.
+    // Objects that wait for initializers are deleted too.
     selection.visibility = Visibility::All;
     let at = list::version(cx, &list).await?;
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
@@ -41,7 +41,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
         .map_err(|error| Failure::of_read(&error))?;
     let revision = found.revision;
     let (state, operation) = (&**cx.state, &cx.operation);
-    // Deletions that have begun are finished even after one has failed; only no further ones are begun.
+    // Deletions that have begun are finished even after one has failed; but no further ones are begun.
     let ended = cx.abandoned.map(CancellationToken::child_token).unwrap_or_default();
     let deletions = futures::stream::iter(found.objects).map(|object| async {
         match ended.is_cancelled() {
@@ -76,7 +76,8 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     }
 }
 
-/// Deletes one object, and says what admission has noted. `None` if it was deleted by another request in the meantime: it is not part of the answer.
+/// Deletes one object, and returns the notes of admission. `None` if it was deleted by another request in the meantime:
+/// then it is not part of the answer.
 async fn delete_one(
     state: &State,
     operation: &Operation<'_>,

@@ -7,7 +7,7 @@ use crate::payload::Payload;
 use crate::status::Failure;
 use steersman_machinery::Revision;
 
-/// Answers with the object in the path: as it is now, or at least as new as the version asked for.
+/// Answers with the object in the path: the current one, or one at least as new as the requested version.
 pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     if let Some(text) = cx.query.non_empty("resourceVersion").filter(|text| *text != "0") {

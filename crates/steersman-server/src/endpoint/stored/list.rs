@@ -11,7 +11,7 @@ use std::sync::Arc;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
-/// The cost of seeing whether an object is selected, in bytes of objects that are read in the same time.
+/// The cost of checking whether an object is selected, in bytes of objects that can be read in the same time.
 const SELECTING_BYTES: usize = 16;
 /// The same for a field that is not in the object's header.
 const READING_BYTES: usize = 1024;
@@ -40,7 +40,7 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     Answer::list(found.objects, &head, Some(reload), representation).await
 }
 
-/// A page of the selected objects: the current ones from the cache, older ones from as far back as history is kept.
+/// A page of the selected objects: current ones from the cache, older ones from as far back as history is kept.
 pub(super) async fn select(
     store: &Store,
     resource: &GroupResource,
@@ -75,7 +75,7 @@ fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload 
     })
 }
 
-/// The version that the list is to show. Waits until the cache has reached it.
+/// The version of the list. Waits until the cache has reached it.
 pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result<At, Failure> {
     if let Some(token) = &options.token {
         return match u64::try_from(token.version) {
@@ -97,7 +97,8 @@ pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result
     Ok(if is_exact { At::Exact(wanted) } else { At::Latest })
 }
 
-/// The failure of a list whose version is compacted. A client that was reading pages gets a token with which it can go on.
+/// The failure of a list whose version is compacted. A client that was reading pages gets a token with which it can
+/// continue.
 fn expired(error: &ReadError, options: &options::List) -> Failure {
     let (ReadError::Compacted { .. }, Some(token)) = (error, &options.token) else {
         return Failure::of_read(error);

@@ -1,4 +1,4 @@
-//! POST, PUT, PATCH and DELETE of one object: makes a change of the request, and an answer of the outcome.
+//! POST, PUT, PATCH and DELETE of one object: turns the request into a change, and the outcome into an answer.
 
 use crate::answer::Answer;
 use crate::authz::{self, Attributes, ResourceAttributes};
@@ -17,7 +17,7 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::status::{Details, Status};
 use steersman_machinery::{GroupKind, Object};
 
-/// The verb that removing an unreadable object takes.
+/// The verb that the removal of an unreadable object needs.
 const UNSAFE_DELETE: &str = "unsafe-delete-ignore-read-errors";
 
 pub(super) async fn create(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
@@ -53,8 +53,8 @@ pub(super) async fn delete(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer,
     write(cx, &Change::Delete(&options), &representation).await
 }
 
-/// Removes what is stored though it cannot be read: nothing in it, finalizers included, can be heeded. As upstream, that takes a verb of
-/// its own beside `delete`.
+/// Removes a stored object that cannot be read: nothing in it, finalizers included, can be honored. As upstream, that
+/// needs a verb of its own beside `delete`.
 async fn delete_unreadable(cx: &Context<'_>, encoding: Encoding) -> Result<Answer, Failure> {
     let operation = &cx.operation;
     let (resource, name) = (operation.group_resource(), operation.name());
@@ -106,7 +106,7 @@ async fn write(cx: &mut Context<'_>, change: &Change<'_>, representation: &Repre
     }
 }
 
-/// The answer for a new object. One that has initializers is answered when they are done.
+/// The answer for a new object. If it has initializers, the answer comes when it is initialized.
 async fn created(cx: &Context<'_>, payload: Payload, representation: &Representation) -> Result<Answer, Failure> {
     let initializers = cx.state.initializers.as_ref().filter(|_| !cx.query.is_true("includeUninitialized"));
     match (payload, initializers) {

@@ -47,7 +47,7 @@ async fn requested(cx: &Context<'_>, object: &Object) -> Result<Value, Failure> 
     converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))
 }
 
-/// A Scale has no table; a client that asks for one gets the object.
+/// The answer for a Scale. It has no table; a client that requests one gets the object.
 fn shown(scale: &Value, negotiated: Negotiated) -> Value {
     match negotiated.form {
         Form::PartialMetadata => json!({
@@ -69,7 +69,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         true => Sent::Patch(Patch::parse(body, &cx.operation.budget)?),
         false => Sent::Scale(registry::parse(&cx.operation, body, "Scale")?.value),
     };
-    // A second operation for the closures, since the write borrows the first one mutably.
+    // The closures use a second operation, since the write borrows the first one mutably.
     let mut operation =
         Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
     operation.manager = cx.operation.manager.clone();
@@ -119,7 +119,8 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     }
 }
 
-/// What a patch other than an apply makes of a Scale. A strategic one follows the schema of the Scale, not that of its object.
+/// Applies a patch other than an apply to a Scale. A strategic one follows the schema of the Scale, not that of its
+/// object.
 fn patched(operation: &Operation<'_>, patch: &Patch, live: Value) -> Result<Value, Failure> {
     let Format::Strategic(sent) = &patch.format else { return patch.apply_to(operation, live) };
     let schema = Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale");

@@ -20,11 +20,11 @@ pub(crate) struct Selection {
     served: Served,
     labels: Labels,
     fields: Fields,
-    /// Whether objects that wait for initializers are selected.
+    /// Whether objects that wait for initializers are included.
     pub(crate) visibility: Visibility,
     /// Whether the stored bytes are in the requested version.
     is_stored_form: bool,
-    /// The fields that are read from an object whose header does not have them.
+    /// The fields that are read from objects whose header does not have them.
     read: Option<Box<Projection>>,
 }
 
@@ -35,7 +35,7 @@ impl Selection {
     /// The selection of a request.
     ///
     /// # Errors
-    /// 400 if the kind cannot be selected by a field.
+    /// 400 if a field is not selectable.
     pub(crate) fn new(cx: &Context<'_>, options: &List) -> Result<Selection, Failure> {
         let own = &cx.operation.version().selectable_fields;
         let mut read = Projection::nothing();
@@ -84,22 +84,23 @@ impl Selection {
         })
     }
 
-    /// Whether it selects everything that is visible to it.
+    /// Whether it selects all visible objects.
     pub(crate) fn is_everything_visible(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// Whether objects must be read to see whether they are selected.
+    /// Whether objects must be converted to check whether they are selected.
     pub(crate) fn reads_objects(&self) -> bool {
         self.read.is_some() && !self.is_stored_form
     }
 
-    /// Whether it selects everything.
+    /// Whether it selects all objects.
     pub(crate) fn is_everything(&self) -> bool {
         self.visibility == Visibility::All && self.is_everything_visible()
     }
 
-    /// What wakes a watch: the one requirement that probably matches the fewest objects. It matches at least what is selected.
+    /// The interest of a watch: the one requirement that probably matches the fewest objects. It matches at least the
+    /// selected ones.
     pub(crate) fn interest(&self) -> Interest {
         if let Some(name) = self.fields.exact(NAME) {
             return Interest { name: Some(name.into()), ..Interest::ALL };
@@ -139,9 +140,9 @@ impl Selection {
         })
     }
 
-    /// The fields of the object that are needed, in the requested form. An object that cannot be read has none. One that a
-    /// webhook would have to convert, until it is rewritten in the storage version, is read as if only its version had
-    /// another name.
+    /// The needed fields of the object, in the requested form. An object that cannot be read has none. One that a
+    /// webhook would have to convert, until it is rewritten in the storage version, is read as if only the name of its
+    /// version differed.
     fn requested(&self, object: &Object) -> Option<Value> {
         let read = self.read.as_ref()?;
         if self.is_stored_form {
@@ -152,7 +153,7 @@ impl Selection {
         Some(resource.strategy.present(version, resource.strategy.load(resource, version, stored).ok()?))
     }
 
-    /// The text of a field of an object.
+    /// The value of a selectable field as a text.
     fn text_of(&self, field: &str, object: Option<&Value>) -> Cow<'static, str> {
         let selectable = self.served.version().selectable_fields.iter().find(|one| &*one.name == field);
         let Some(selectable) = selectable else { return Cow::Borrowed("") };
@@ -160,7 +161,7 @@ impl Selection {
     }
 }
 
-/// Objects are selected without IO, so that fields in versions that a webhook converts to cannot be.
+/// Refuses fields in versions that a webhook converts to, because objects are selected without IO.
 fn check_version(operation: &Operation<'_>, field: &str) -> Result<(), Failure> {
     let (resource, version) = (operation.resource(), operation.version());
     let storage = resource.storage_version();

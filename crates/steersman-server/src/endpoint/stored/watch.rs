@@ -1,8 +1,8 @@
 //! WATCH: the events after a resourceVersion, as a stream.
 //!
-//! A watch is a cursor into the store's ring of recent events. Frames are made when the client reads them, so a slow client
-//! delays no other; if it falls behind the ring it gets an ERROR event instead of silently missing something. A frame that is
-//! the same for several watches is encoded once and shared.
+//! A watch is a cursor into the store's ring of recent events. Frames are made when the client reads them, so a slow
+//! client delays no other; one that falls behind the ring gets an ERROR event instead of silently missing events. A
+//! frame that is the same for several watches is encoded once and shared.
 
 mod pending;
 mod signals;
@@ -35,24 +35,24 @@ use steersman_storage::{At, Event, Kind, Page, ReadError, WatchError, Watcher};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What a watch that does not end by itself ends after nevertheless: a time that a clock can hold.
+/// The lifetime of a watch without a timeout: a duration that a clock can represent.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// How often a client that asked for bookmarks gets one while there are no events.
+/// The interval of bookmarks for a client that asked for them, while there are no events.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// How long before its end a watch sends a last bookmark, from which the next watch can resume.
+/// The time before its end at which a watch sends a last bookmark, from which the next watch can resume.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The most events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
-/// How long a watch that begins with the existing objects holds its permit, if its client takes them slowly.
+/// The longest that a watch with initial objects holds its permit while its client reads them slowly.
 const HOLD_MAX: Duration = Duration::from_secs(10);
-/// The most initial objects made into events at a time; fewer if they fill a chunk.
+/// The most initial objects converted to events at a time; fewer if they fill a chunk.
 const INITIAL_BATCH: usize = 64;
 
 /// The events of one watch, as the frames that are sent.
 #[derive(Debug)]
 struct WatchStream {
     state: Arc<State>,
-    /// Counts this watch as open, and what it sends.
+    /// Counts this watch as open, and the events that it sends.
     open: OpenWatch,
     representation: Representation,
     selection: Selection,
@@ -72,9 +72,9 @@ struct WatchStream {
     deadline: Instant,
     next_bookmark: Instant,
     last_bookmark_sent: bool,
-    /// For the next table.
+    /// The columns of the next table.
     columns: Columns,
-    /// The definition is gone: the events left in the ring are sent, then the watch ends.
+    /// Whether the definition is gone: the events left in the ring are sent, then the watch ends.
     is_ending: bool,
     is_over: bool,
     /// The revision of the last event that was sent, for bookmarks.
@@ -96,7 +96,7 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
 
 /// Where a watch begins.
 struct Start {
-    /// The revision after which its events are.
+    /// The revision after which events are sent.
     after: Revision,
     /// The objects to send before them.
     initial: Vec<Arc<Object>>,
@@ -188,7 +188,7 @@ async fn begin(
         wants_bookmarks: options.wants_bookmarks,
         deadline: now + timeout,
         next_bookmark: now + BOOKMARK_INTERVAL,
-        // A watch shorter than that needs no bookmark before its end.
+        // A shorter watch needs no bookmark before its end.
         last_bookmark_sent: timeout <= BOOKMARK_BEFORE_END,
         columns: Columns::Described,
         is_ending: false,
@@ -201,7 +201,7 @@ async fn begin(
     Ok(Ok(stream))
 }
 
-/// Fails if a version is newer than the store. Such a version comes from an earlier state of the store that was lost, or was
+/// Fails if a version is newer than the store. Such a version comes from a state of the store that was lost, or was
 /// invented: a watch from there would skip all events until then, or wait for ever.
 async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<(), Failure>, Failure> {
     if revision <= cx.state.store.revision() {
@@ -216,10 +216,10 @@ async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<()
 }
 
 impl WatchStream {
-    /// The next frames, together; `None` at the end.
+    /// The next frames in one buffer; `None` at the end.
     ///
-    /// Events are kept in `self` until they are sent. Objects that are being converted would be lost if the future were dropped
-    /// before its end, which its owner never does.
+    /// Events are kept in `self` until they are sent. Objects that are being converted would be lost if the future were
+    /// dropped before its end, which its owner never does.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(chunk) = self.make_chunk().await {
@@ -265,7 +265,7 @@ impl WatchStream {
                 self.is_ending = !self.is_served();
                 self.listen();
             }
-            // `next` compares the clock with the deadlines itself.
+            // `next` compares the clock with the deadlines.
             Signal::Time => self.listen(),
         }
     }
@@ -278,7 +278,7 @@ impl WatchStream {
     /// Makes frames of the objects and events at hand, until they fill a chunk.
     async fn make_chunk(&mut self) -> Option<Bytes> {
         while self.pending.bytes < CHUNK_BYTES && !self.is_over {
-            // Yields to other tasks now and then.
+            // Yields to other tasks from time to time.
             tokio::task::coop::consume_budget().await;
             let made = if !self.initial.is_empty() {
                 self.make_initial().await
@@ -290,7 +290,7 @@ impl WatchStream {
             } else {
                 break;
             };
-            // Leaving the object out would give the client a wrong state, so the watch ends.
+            // Leaving out the object would give the client a wrong state, so the watch ends.
             if let Err(failure) = made {
                 self.push_error(&failure);
                 self.is_over = true;
@@ -340,7 +340,7 @@ impl WatchStream {
         let Some(word) = self.word(event) else { return Ok(None) };
         let columns = std::mem::replace(&mut self.columns, Columns::Known);
         let object = || match (word, &event.previous) {
-            // The object left the selection: its last selected state, at the revision of the change.
+            // The object left the selection: the frame has its last selected state, at the revision of the change.
             (Word::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
             _ => event.object.clone(),
         };
@@ -351,19 +351,21 @@ impl WatchStream {
             let frame = payload.and_then(|payload| representation.frame(word, &payload, columns).ok());
             frame.unwrap_or_default()
         };
-        // A call of a webhook is not begun where it cannot be waited for: it would be made twice.
+        // A frame whose conversion calls a webhook is not made under the event's lock, where it cannot be awaited: the
+        // webhook would be called twice.
         let key = representation.frame_key(word, columns).filter(|_| !representation.may_call());
         let shared = key.map_or_else(Bytes::new, |key| event.frame(key.0, make));
         if !shared.is_empty() {
             return Ok(Some(shared));
         }
-        // The conversion needs IO or fails. It is done here, outside of the event's lock.
+        // The conversion needs IO or fails. It is done here, outside the event's lock.
         let converted = representation.convert(vec![object()]).await?;
         let payload = converted.into_iter().next().unwrap_or_else(|| Payload::Stored(object()));
         representation.frame(word, &payload, columns).map(Some)
     }
 
-    /// The type of an event for this watch: an object that leaves the selection counts as deleted, one that enters as added.
+    /// The type of an event for this watch: DELETED for an object that leaves the selection, ADDED for one that enters
+    /// it.
     fn word(&self, event: &Event) -> Option<Word> {
         if self.selection.is_everything() {
             return Some(match event.kind {
@@ -423,8 +425,9 @@ impl WatchStream {
         self.pending.push(vec![error_frame(failure, self.representation.encoding())]);
     }
 
-    /// Whether the kind is still served as it was when the watch began. After a change of the definition objects are pruned and
-    /// printed differently, so the client must list again. A kind whose definition is being deleted is watched to its end.
+    /// Whether the kind is still served as it was when the watch began. After a change of the definition, objects are
+    /// pruned and printed differently, so the client must list again. A kind whose definition is being deleted is
+    /// watched to its end.
     fn is_served(&self) -> bool {
         let (catalog, served) = (self.state.catalog(), self.representation.served());
         let resource = &served.resource;

@@ -1,20 +1,21 @@
-//! Where a proxied request goes: `name`, `name:port` or `scheme:name:port` in the path, and the address that is behind it.
+//! The destination of a proxied request: `name`, `name:port` or `scheme:name:port` in the path, and the address that it
+//! resolves to.
 
 use crate::status::Failure;
 use std::net::IpAddr;
 use steersman_machinery::Value;
 use steersman_machinery::value::str_at;
 
-/// What the path of a proxied request names.
+/// The destination in the path of a proxied request.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Location<'a> {
     pub(super) name: &'a str,
-    /// A number or a name; empty: the first there is.
+    /// A number or a name; empty for the first port.
     pub(super) port: &'a str,
 }
 
 impl<'a> Location<'a> {
-    /// Reads the name in the path; `what` is for the message.
+    /// Parses the destination in the path; `what` is for the error message.
     pub(super) fn parse(what: &str, id: &'a str) -> Result<Location<'a>, Failure> {
         let parts: Vec<&str> = id.split(':').collect();
         let location = match parts.as_slice() {
@@ -28,7 +29,7 @@ impl<'a> Location<'a> {
     }
 }
 
-/// Whether an address is one that a proxy may be led to: neither this machine nor its own network.
+/// Whether a proxy may connect to an address: neither this machine nor its local network.
 pub(super) fn is_reachable(address: &str) -> bool {
     let Ok(address) = address.parse::<IpAddr>() else { return false };
     let is_local = match address {

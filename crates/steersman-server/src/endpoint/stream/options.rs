@@ -1,4 +1,4 @@
-//! The options with which somebody connects, as an object of their kind: what admission sees of it.
+//! The options of a connection as an object of their kind, for admission.
 
 use steersman_kinds::catalog::Subresource;
 use crate::endpoint::context::Context;
@@ -31,7 +31,7 @@ pub(super) fn read(cx: &Context<'_>, subresource: &Subresource) -> Value {
                 options["ports"] = ports.into();
             }
         }
-        // A proxy: what is asked for behind it.
+        // A proxy: the rest of the path.
         name => {
             let rest = cx.path.split_once(&format!("/{}/{name}", cx.operation.name())).map_or("", |(_, rest)| rest);
             if !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! A model of a level under load: flows with different demand, a simulated clock, and what must hold whatever happens.
+//! A model of a level under load: flows with different demand, a simulated clock, and invariants that must always hold.
 
 use super::*;
 use rand::rngs::StdRng;
@@ -8,25 +8,25 @@ use std::time::Duration;
 
 const QUEUEING: Queueing = Queueing { queues: 64, hand: 6, length_max: 50 };
 
-/// When a client that was refused tries again, at the latest.
+/// The longest time after which the client of a refused request tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Steps between looks at the whole world, which take their time.
+/// Steps between checks of all invariants, which are slow.
 const CHECK_INTERVAL: u64 = 37;
 
-/// How a flow behaves.
+/// The behavior of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     hash: u64,
-    /// Requests that it keeps under way.
+    /// The number of requests that it keeps in flight.
     outstanding: usize,
     seats: u32,
-    /// How long each takes, at most and at least half of it.
+    /// The longest duration of a request; each takes at least half of it.
     took_max: Duration,
-    /// How often its clients go away, in percent of its requests.
+    /// The percentage of its requests whose clients disconnect.
     leaves_percent: u32,
 }
 
-/// What a flow got.
+/// The service that a flow received.
 #[derive(Clone, Debug, Default)]
 struct Served {
     n_done: u64,
@@ -45,15 +45,15 @@ struct Request {
     began: Option<Instant>,
 }
 
-/// What happens next, in the order of time.
+/// An event of the simulation, in the order of time.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Happening {
     Arrival(usize),
-    /// The client of a request goes away.
+    /// The client of a request disconnects.
     Departure(u64),
     End(u64),
     Tick,
-    /// It has waited for too long.
+    /// A request has waited too long.
     TimeOut(u64),
 }
 
@@ -68,7 +68,7 @@ struct World {
     rng: StdRng,
     now: Instant,
     wait_max: Duration,
-    /// The highest limit there was.
+    /// The highest limit that was set.
     limit: u32,
     largest: u32,
 }
@@ -136,7 +136,7 @@ impl World {
                         assert!(self.queues.cancel(request.place, id, self.now), "it waits, and is found");
                         self.end(number, false);
                     }
-                    // The work of a client that has gone away ends early.
+                    // The work of a disconnected client ends early.
                     (Some(_), Happening::Departure(_)) => self.finish(number),
                     (Some(_), _) => {}
                 }
@@ -194,7 +194,7 @@ impl World {
         self.end(number, true);
     }
 
-    /// The client of a request sends the next one.
+    /// Ends a request; its client sends the next one.
     fn end(&mut self, number: u64, is_done: bool) {
         let request = self.requests.remove(&number).unwrap();
         self.served[request.flow].n_done += u64::from(is_done);
@@ -239,7 +239,7 @@ fn flow(hash: u64, outstanding: usize, seats: u32, millis: u64) -> Flow {
     Flow { hash, outstanding, seats, took_max: Duration::from_millis(millis), leaves_percent: 0 }
 }
 
-/// Hashes of flows, as random as those of names.
+/// Hashes of flows, as random as hashes of names.
 fn hashes(seed: u64) -> impl Iterator<Item = u64> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x5eed);
     std::iter::repeat_with(move || rng.random())
@@ -258,7 +258,7 @@ fn no_flow_starves_beside_a_flood() {
         world.run(Duration::from_secs(10));
         let [flood, heavy, modest, single] = &world.served[..] else { unreachable!() };
         assert!(flood.n_refused > 0 && flood.n_done > 1000, "seed {seed}: {flood:?}");
-        // What it asks for is far below its share, so it hardly waits: a place is free when the next request ends.
+        // Both flows want far less than their share, so they hardly wait: a seat is free when the next request ends.
         for served in [modest, single] {
             assert!(served.longest_wait < Duration::from_secs(2), "seed {seed}: {served:?}");
             assert_eq!(served.n_refused, 0, "seed {seed}: {served:?}");
@@ -272,11 +272,12 @@ fn no_flow_starves_beside_a_flood() {
 #[test]
 fn flows_that_want_more_than_their_share_get_as_much_as_each_other() {
     for seed in 0..5 {
-        // As many queues as to make a shared one unlikely; hands of one, so that a flow has one queue.
+        // There are so many queues that two flows are unlikely to share one, and hands of one, so that a flow has one
+        // queue.
         let mut hashes = hashes(seed);
         let mut numbers = HashSet::new();
         let mut flows = Vec::new();
-        // The same demand in seats, in requests of different widths and durations.
+        // All flows have the same demand in seats, with requests of different widths and durations.
         let shapes = [(200, 1, 20), (30, 1, 100), (40, 2, 50), (20, 4, 60)];
         while flows.len() < shapes.len() {
             let hash: u64 = hashes.next().unwrap();
@@ -378,7 +379,7 @@ fn a_hand_has_different_cards_and_all_queues_are_dealt() {
         assert_eq!((hand.len(), different.len()), (4, 4), "{hand:?}");
         hand.iter().for_each(|card| seen[*card as usize] += 1);
     }
-    // A thousand each, give or take.
+    // About a thousand each.
     assert!(seen.iter().all(|n| (800..1200).contains(n)), "{seen:?}");
     let mut all = Vec::new();
     deal(u64::MAX, 3, 8, |card| all.push(card));

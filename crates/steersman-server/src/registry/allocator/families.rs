@@ -1,4 +1,4 @@
-//! Which families of addresses a Service has: by what it asks for, what it had, and what the server has ranges of. Follows
+//! Decides the IP families of a Service, from its fields, the old Service, and the ranges of the server. Follows
 //! `initIPFamilyFields` in kubernetes' `pkg/registry/core/service/storage/alloc.go`.
 
 use steersman_kinds::builtin::place::Place;
@@ -22,8 +22,9 @@ pub fn of(service: &Value) -> Vec<Family> {
     list(service, &FAMILIES).iter().filter_map(|name| Family::parse(name.as_str()?)).collect()
 }
 
-/// Completes the policy and the families of a Service; `configured` are those that there are ranges of, the usual one first.
-pub fn settle(configured: &[Family], service: &mut Value, old: Option<&Value>, faults: &mut Vec<Error>) {
+/// Completes the policy and the families of a Service; `configured` are the families of the server's ranges, the
+/// default one first.
+pub(super) fn settle(configured: &[Family], service: &mut Value, old: Option<&Value>, faults: &mut Vec<Error>) {
     if kind(service) == "ExternalName" || old.is_some_and(|old| stays_as_preferred(service, old)) {
         return;
     }
@@ -33,7 +34,7 @@ pub fn settle(configured: &[Family], service: &mut Value, old: Option<&Value>, f
         let usual = if is_bare { REQUIRE } else { SINGLE };
         set_at(service, &POLICY, Value::from(before.unwrap_or_else(|| usual.to_owned())));
     }
-    // The rest relies on fields that make sense.
+    // The rest relies on valid fields.
     validate::addresses_and_families(&Place::root(service).field("spec"), faults);
     if !faults.is_empty() {
         return;
@@ -48,7 +49,7 @@ pub fn settle(configured: &[Family], service: &mut Value, old: Option<&Value>, f
     }
     let mut families = of(service);
     if is_bare {
-        // Its endpoints are somebody else's, in whatever family.
+        // Its endpoints are managed by the user, in any family.
         complete(&mut families, configured, policy(service) != SINGLE);
     } else {
         check_configured(configured, service, faults);
@@ -58,7 +59,8 @@ pub fn settle(configured: &[Family], service: &mut Value, old: Option<&Value>, f
     set_at(service, &FAMILIES, json!(names));
 }
 
-/// A Service that prefers two families neither gets nor loses one because the server's ranges have changed.
+/// Whether nothing relevant has changed: a Service that prefers two families neither gains nor loses one because the
+/// server's ranges have changed.
 fn stays_as_preferred(service: &Value, old: &Value) -> bool {
     let has_same = |path: &[&str]| at(service, path) == at(old, path);
     let has_addresses = matches!(kind(service), "ClusterIP" | "LoadBalancer" | "NodePort");
@@ -98,7 +100,7 @@ fn check_single(service: &Value, faults: &mut Vec<Error>) {
     }
 }
 
-/// Addresses that a client names say of which families they are.
+/// Derives families from the addresses that a client names.
 fn infer_from_addresses(configured: &[Family], service: &mut Value, faults: &mut Vec<Error>) {
     let mut families = of(service);
     let addresses = Place::root(service).at(&ADDRESSES);
@@ -131,7 +133,7 @@ fn check_configured(configured: &[Family], service: &Value, faults: &mut Vec<Err
     }
 }
 
-/// A Service without families gets the usual one, and the other one too if it has both.
+/// Adds the default family to a Service without one, and the other one too if it should have both.
 fn complete(families: &mut Vec<Family>, configured: &[Family], has_both: bool) {
     if families.is_empty() {
         families.extend(configured.first());

@@ -1,10 +1,10 @@
-//! A range of addresses as numbers: which addresses of it are for use, and which of those are left for requests by value.
+//! A range of addresses as numbers: the usable addresses, and those of them that are reserved for requests by value.
 
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-/// A family of addresses, as Services name it.
+/// An IP family, as Services name it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Family {
     V4,
@@ -41,18 +41,19 @@ impl Family {
     }
 }
 
-/// How far behind the network's own address the addresses for use are. That address is not for use, nor is the broadcast address.
-pub fn offsets(range: &IpNet) -> RangeInclusive<u64> {
+/// The offsets of the usable addresses from the network address. Neither that address nor the broadcast address is
+/// usable.
+pub(super) fn offsets(range: &IpNet) -> RangeInclusive<u64> {
     let bits = range.max_prefix_len() - range.prefix_len();
     let last = 1_u64.checked_shl(bits.into()).map_or(u64::MAX, |size| size - 1);
     let last = if range.network().is_ipv4() { last.saturating_sub(1) } else { last };
     1..=last.max(1)
 }
 
-/// The address so far behind the network's own.
-pub fn address(range: &IpNet, offset: u64) -> IpAddr {
+/// The address at this offset from the network address.
+pub(super) fn address(range: &IpNet, offset: u64) -> IpAddr {
     match range.network() {
-        // Offsets of a range of IPv4 fit, as it has at most 2^32 addresses.
+        // An IPv4 range has at most 2^32 addresses, so its offsets fit.
         IpAddr::V4(network) => {
             let offset = u32::try_from(offset).unwrap_or(u32::MAX);
             IpAddr::V4(Ipv4Addr::from(u32::from(network).wrapping_add(offset)))
@@ -61,14 +62,14 @@ pub fn address(range: &IpNet, offset: u64) -> IpAddr {
     }
 }
 
-/// Whether an address is one of those for use.
-pub fn contains(range: &IpNet, address: IpAddr) -> bool {
+/// Whether an address is in the range and usable.
+pub(super) fn contains(range: &IpNet, address: IpAddr) -> bool {
     let is_broadcast = address.is_ipv4() && address == range.broadcast();
     range.contains(&address) && address != range.network() && !is_broadcast
 }
 
-/// How many addresses at the start are left for requests by value.
-pub fn static_addresses(range: &IpNet) -> u64 {
+/// The number of addresses at the start that are reserved for requests by value.
+pub(super) fn static_addresses(range: &IpNet) -> u64 {
     let size = offsets(range).end().saturating_add(1);
     if size <= 16 { 0 } else { (size / 16).clamp(16, 256) }
 }

@@ -1,4 +1,4 @@
-//! Addresses and ports: given once, given back, and never twice under concurrency.
+//! Tests of addresses and ports: allocated once, released, and never twice under concurrency.
 
 use super::*;
 use serde_json::json;
@@ -92,7 +92,7 @@ fn one_port_for_two_protocols_is_one_port() {
 #[test]
 fn twin_is_the_first_earlier_port_of_the_same_number_and_another_protocol() {
     let protocols = ["TCP", "UDP", "SCTP"];
-    // Every list of six ports with two numbers and three protocols.
+    // All lists of six ports with two numbers and three protocols.
     for code in 0..6_usize.pow(6) {
         let digit = |place: u32| code / 6_usize.pow(place) % 6;
         let ports: Vec<Value> =

@@ -1,4 +1,4 @@
-//! JSON as it is stored.
+//! JSON in its stored form.
 
 use steersman_kinds::protobuf::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};

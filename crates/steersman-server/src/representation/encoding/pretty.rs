@@ -1,4 +1,4 @@
-//! JSON for people: the same text with line breaks and two blanks for each level.
+//! Indented JSON: the same text with line breaks and two spaces for each level.
 
 use steersman_kinds::protobuf::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};
@@ -54,7 +54,7 @@ fn break_line(depth: usize, out: &mut Vec<u8>) {
     out.resize(out.len() + 2 * depth, b' ');
 }
 
-/// Writes a JSON text whose first line stands at a depth.
+/// Indents a JSON text whose first line is at a depth.
 fn write(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(byte) = json.get(at) {
@@ -96,7 +96,7 @@ fn write(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Where the string that begins at a quote ends: behind its last quote.
+/// The position after the last quote of the string that begins at `start`.
 fn string_end(json: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(byte) = json.get(at) {

@@ -1,10 +1,10 @@
-//! Protobuf, as typed clients read it.
+//! Protobuf, for typed clients.
 
 use steersman_kinds::protobuf::NotJson;
 use steersman_kinds::protobuf::Envelope as Kind;
 use crate::representation::encoding::{Encoder, Envelope};
 
-/// The kinds of the documents that are written: an object, and a list of such.
+/// The kinds of the documents: an object, and a list of these objects.
 #[derive(Debug)]
 pub(crate) struct Protobuf {
     pub(crate) one: Kind,

@@ -1,6 +1,6 @@
-//! YAML in the layout of go-yaml, keys sorted, so that what kubectl users diff stays equal.
+//! YAML in the layout of go-yaml, with sorted keys, so that the output stays stable for users who diff it.
 //!
-//! The text is read into a flat row of tokens, whose strings stay where they are; what is written is printed from those.
+//! The text is read into a flat sequence of tokens, whose strings are not copied; the output is printed from those.
 
 mod scalar;
 mod tokens;
@@ -62,10 +62,10 @@ fn fields(envelope: &Envelope, is_here: impl Fn(&str) -> bool, out: &mut Vec<u8>
     }
 }
 
-/// Prints tokens. Values are named by the index of their first token.
+/// Prints tokens. A value is identified by the index of its first token.
 struct Printer<'a, 'o> {
     tokens: &'a Tokens<'a>,
-    /// Where the present line begins in `out`.
+    /// The position in `out` at which the current line begins.
     line: usize,
     out: &'o mut Vec<u8>,
 }
@@ -88,7 +88,7 @@ impl Printer<'_, '_> {
         });
     }
 
-    /// What stands behind a key.
+    /// Prints the value after a key.
     fn value(&mut self, value: usize, indent: usize) {
         self.out.push(b':');
         match self.tokens.kind(value) {
@@ -151,7 +151,7 @@ impl Printer<'_, '_> {
         self.line = self.out.len();
     }
 
-    /// Bytes since the present line began.
+    /// The number of bytes in the current line.
     fn column(&self) -> usize {
         self.out.len() - self.line
     }

@@ -1,8 +1,8 @@
-//! The objects that a list has still to send, and how long they are kept for a slow client.
+//! The objects that a list has yet to send, and the time for which they are kept for a slow client.
 //!
-//! While a client reads, the list holds its objects, shared with the cache. Once the client keeps the server waiting for
-//! [`PATIENCE`], the objects and the permit of the request are released; when it reads on, the rest comes page by page from the
-//! store's history. A client so slow that it uses up [`CREDIT_MAX`] is cut off.
+//! While a client reads, the list holds its objects, shared with the cache. When the client keeps the server waiting
+//! for [`PATIENCE`], the objects and the permit of the request are released; when it reads on, the rest comes page by
+//! page from the store's history. A client so slow that it uses up [`CREDIT_MAX`] is cut off.
 //!
 //! A client that does not read therefore holds one chunk and one key, until the transport closes its connection.
 
@@ -17,23 +17,23 @@ use steersman_machinery::{Object, ObjectKey};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long a client may keep the server waiting before its objects are released. Longer than a hiccup of the network, and short
-/// enough that many such clients do not hold much.
+/// The time for which a client may keep the server waiting before its objects are released. Longer than a hiccup of the
+/// network, and short enough that many such clients do not hold much memory.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest that a client may go without reading: half the timeout of a request.
 const CREDIT_MAX: Duration = Duration::from_secs(30);
-/// How much credit a client gets for each byte of a chunk, to read it: at 16 KiB a second it is never cut off.
+/// The credit that a client gets for each byte of a chunk: at 16 KiB a second it is never cut off.
 const CREDIT_PER_BYTE: Duration = Duration::from_nanos(1_000_000_000 / (16 * 1024));
-/// Objects that are read from history at a time.
+/// The number of objects read from history at a time.
 const PAGE_OBJECTS: usize = 256;
 
 /// Reads at most this many objects after a key again, as of the list's revision.
 pub(crate) type Reload = Box<dyn Fn(ObjectKey, usize) -> Page + Send + Sync>;
 
-/// Objects that are being read.
+/// A read of a page that is in progress.
 pub(crate) type Page = Pin<Box<dyn Future<Output = Result<Vec<Arc<Object>>, Failure>> + Send>>;
 
-/// What comes next in a list.
+/// The next part of a list.
 pub(super) enum Next {
     End,
     Objects(Vec<Arc<Object>>),
@@ -41,7 +41,7 @@ pub(super) enum Next {
     Page(Page),
 }
 
-/// What a list has still to send.
+/// The objects that a list has yet to send.
 pub(super) struct Supply {
     state: Mutex<State>,
     reload: Option<Reload>,
@@ -52,12 +52,12 @@ struct State {
     held: std::vec::IntoIter<Arc<Object>>,
     /// The number of objects left that are not in `held`.
     n_let_go: usize,
-    /// The key of the last object that was handed out.
+    /// The key of the last object that was returned.
     after: Option<ObjectKey>,
     permit: Option<Box<dyn Send>>,
-    /// Since when there is a chunk that the client does not take; `None` while the server makes the next one.
+    /// The time since which a chunk has been waiting for the client; `None` while the server makes the next one.
     waiting_since: Option<Instant>,
-    /// How long after `waiting_since` the client is cut off.
+    /// The time after `waiting_since` at which the client is cut off.
     credit: Duration,
     is_cut: bool,
 }
@@ -79,7 +79,7 @@ impl Supply {
         Supply { state: Mutex::new(state), reload }
     }
 
-    /// The next objects, at most this many, and with no more bytes than this unless it is one.
+    /// The next objects: at most this many, and no more bytes than this, except that a single object may be larger.
     pub(super) fn next(&self, objects_max: usize, bytes_max: usize) -> Result<Next, Failure> {
         let mut state = self.state.lock();
         if state.is_cut {
@@ -115,7 +115,7 @@ impl Supply {
         Ok(())
     }
 
-    /// To be called when the client asks for the next chunk. Until it gets one, the time is the server's.
+    /// Called when the client asks for the next chunk. Until it gets one, the time does not count against the client.
     pub(super) fn asked(&self) {
         let mut state = self.state.lock();
         if let Some(since) = state.waiting_since.take() {
@@ -123,7 +123,7 @@ impl Supply {
         }
     }
 
-    /// To be called when the client gets a chunk of so many bytes.
+    /// Called when the client gets a chunk of this many bytes.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.state.lock();
         // A chunk with a large object may take longer to read than a client may otherwise pause.
@@ -143,12 +143,12 @@ impl Supply {
         self.state.lock().is_cut
     }
 
-    /// To be called when the whole list is written: releases the permit.
+    /// Called when the whole list is written: releases the permit.
     pub(super) fn end(&self) {
         self.state.lock().permit = None;
     }
 
-    /// Releases what was held for too long, and returns when to check again; `None` after the client was cut off.
+    /// Releases what has been held too long, and returns when to check again; `None` after the client was cut off.
     fn look(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
         let Some(since) = state.waiting_since else { return Some(now + PATIENCE) };
@@ -165,7 +165,7 @@ impl Supply {
         if self.reload.is_some() {
             state.let_go();
         }
-        // The client may read on and stop again.
+        // The client may read on and pause again.
         Some(cut_at.min(now + PATIENCE))
     }
 }
@@ -173,7 +173,7 @@ impl Supply {
 impl State {
     fn let_go(&mut self) {
         self.permit = None;
-        // Without a last key there is nowhere to continue from. The first chunk is made before the guard starts.
+        // Without a last key there is no position to continue from. The first chunk is made before the guard starts.
         if self.after.is_some() || self.is_cut {
             self.n_let_go += self.held.len();
             self.held = Vec::new().into_iter();
@@ -182,7 +182,7 @@ impl State {
 }
 
 impl Guard {
-    /// To be called when the first chunk is made.
+    /// Called when the first chunk is made.
     pub(super) fn new(supply: &Arc<Supply>) -> Guard {
         supply.state.lock().waiting_since = Some(Instant::now());
         let supply = supply.clone();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use steersman_machinery::Budget;
 use tokio::sync::Semaphore;
 
-/// Objects of about 1 KB, so that some hundreds do not fit into what is made before there is a reader.
+/// Objects of about 1 KB each: enough that they are not all written before the client reads.
 const MANY: usize = 1_000;
 
 fn objects(n: usize) -> Vec<Arc<Object>> {
@@ -29,7 +29,7 @@ fn json() -> Representation {
     Representation::new(&cups(), wishes(negotiated)).unwrap()
 }
 
-/// Reads pages from a list of all objects; counts them.
+/// Reads pages from a list of all objects, and counts the reads.
 fn reloaded(all: Vec<Arc<Object>>) -> (Reload, Arc<AtomicUsize>) {
     let n_reloads = Arc::new(AtomicUsize::new(0));
     let counted = n_reloads.clone();
@@ -69,7 +69,7 @@ async fn a_list_in_pieces_is_the_list_in_one() {
     }
 }
 
-/// A list of pods in protobuf, read as a tree, and its length.
+/// A list of pods in protobuf, parsed as a tree, and its length.
 async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
     let looks = wishes(Negotiated::new(Encoding::Protobuf, form));
     let representation = Representation::new(&pods(), looks).unwrap();
@@ -85,7 +85,7 @@ async fn a_list_in_protobuf_is_the_list_in_json() {
             let body = list(Representation::new(&pods(), plain).unwrap(), pods_named(n), &head(), None).await.unwrap();
             let mut want: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
             for item in want["items"].as_array_mut().unwrap() {
-                // In protobuf the list says what its items are.
+                // In protobuf only the list has kind and apiVersion.
                 item.as_object_mut().unwrap().retain(|name, _| !matches!(&**name, "kind" | "apiVersion"));
             }
             if n == 0 {
@@ -223,7 +223,7 @@ async fn an_object_that_cannot_be_read_is_told_before_the_answer_begins() {
     let unreadable = crate::representation::tests::unreadable("b");
     let failed = list(representation.clone(), vec![objects(1).remove(0), unreadable.clone()], &head(), None).await;
     assert_eq!(failed.unwrap_err().code(), 500);
-    // Later there is no way to say so but to end without an end.
+    // A later failure can only be shown by a body that breaks off.
     let mut late = objects(MANY);
     late.push(unreadable);
     let broken = list(representation, late, &head(), None).await.unwrap().collect().await;

@@ -1,4 +1,4 @@
-//! Changes as formats 1 and 2 had them: without checksums. They are only read to be written anew.
+//! Changes in formats 1 and 2, without checksums. They are only read for the upgrade.
 //!
 //! ```text
 //! tag u8 | key length u16 | previous u64 (not in format 1) | key | payload
@@ -8,7 +8,7 @@ use crate::disk::format::{Malformed, expand};
 use bytes::Bytes;
 use steersman_machinery::Revision;
 
-/// The tags of format 1: deleted, as it is, lz4. Format 2 has the next three.
+/// The tags of format 1: deleted, uncompressed, lz4. Format 2 has the next three.
 const OLD: [u8; 3] = [0, 1, 2];
 const DELETED: u8 = 3;
 const PLAIN: u8 = 4;
@@ -16,7 +16,7 @@ const LZ4: u8 = 5;
 const HEAD: usize = 3;
 const PREVIOUS: usize = 8;
 
-/// A stored change, taken apart.
+/// A decoded stored change.
 #[derive(Clone, Copy)]
 pub(in crate::disk) struct Parts<'a> {
     pub(in crate::disk) key: &'a [u8],
@@ -24,7 +24,7 @@ pub(in crate::disk) struct Parts<'a> {
     payload: Option<(u8, &'a [u8])>,
 }
 
-/// Takes a stored change apart.
+/// Decodes a stored change.
 pub(in crate::disk) fn split(revision: Revision, stored: &[u8]) -> Result<Parts<'_>, Malformed> {
     let malformed = |fault| Malformed { fault, revision };
     let (head, mut rest) = stored.split_first_chunk::<HEAD>().ok_or_else(|| malformed("it is too short"))?;
@@ -49,7 +49,7 @@ impl Parts<'_> {
         self.payload.is_none()
     }
 
-    /// The value of the key since then; `None` when it is gone.
+    /// The new value of the key; `None` if it was deleted.
     pub(in crate::disk) fn value(&self, revision: Revision) -> Result<Option<Bytes>, Malformed> {
         let Some((tag, payload)) = self.payload else { return Ok(None) };
         let value = if tag == PLAIN { Ok(Bytes::copy_from_slice(payload)) } else { expand(payload) };

@@ -1,6 +1,6 @@
-//! What the status of a Job must satisfy, as `ValidateJobUpdateStatus` of kubernetes' `pkg/apis/batch/validation` says it.
+//! Validation of a Job's status, as `ValidateJobUpdateStatus` of kubernetes' `pkg/apis/batch/validation`.
 //!
-//! Most rules hold only where what they are about changes, so that a status that breaks one already can still be written otherwise.
+//! Most rules apply only where their fields change, so that other fields of an invalid status can still be written.
 
 use crate::builtin::batch::job::INDEXED;
 use crate::builtin::kind::Request;
@@ -12,16 +12,16 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::time as times;
 
-/// The conditions that a Job keeps once it has them.
+/// The conditions that a Job cannot lose.
 const FOR_GOOD: [&str; 3] = ["Failed", "Complete", "FailureTarget"];
 
-/// A Job, for looking at its status.
+/// A Job, for validating its status.
 struct Job<'a> {
     spec: Place<'a>,
     status: Place<'a>,
 }
 
-/// What a write changes.
+/// The fields that a write changes.
 struct Changes {
     active: bool,
     complete: bool,
@@ -56,7 +56,7 @@ pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     transition(&old, &job, &changes, faults);
 }
 
-/// Amounts are not negative, and a Pod is not to be counted twice.
+/// Counters must not be negative, and a Pod must not be counted twice.
 fn counters(job: &Job<'_>, faults: &mut Vec<Error>) {
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
         rules::not_negative(&job.status.field(field), faults);
@@ -73,7 +73,7 @@ fn counters(job: &Job<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// A Job does not end in two ways.
+/// A Job cannot be both complete and failed.
 fn conditions(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     if !job.holds("Complete") {
         return;
@@ -86,7 +86,7 @@ fn conditions(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     }
 }
 
-/// A Job has a completion time if it is complete, and not before it has begun.
+/// A Job has a completion time only if it is complete, and not before it has started.
 fn times(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     let (start, completion) = (job.status.field("startTime"), job.status.field("completionTime"));
     if changes.complete || changes.completion_time {
@@ -106,7 +106,7 @@ fn times(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     }
 }
 
-/// A Job that has ended has no Pods left to be seen to.
+/// A finished Job has no Pods left to account for.
 fn end(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     if (changes.failed || changes.failed_indexes) && job.holds("Failed") && !job.holds("FailureTarget") {
         faults.push(job.condition("cannot set Failed=True condition without the FailureTarget=true condition"));
@@ -134,7 +134,7 @@ fn end(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     }
 }
 
-/// The indexes that are done are those of the Job, in order, and none is both complete and failed.
+/// The finished indexes must be in range and sorted, and none may be both complete and failed.
 fn indexes(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     let (completed, failed) = (job.status.field("completedIndexes"), job.status.field("failedIndexes"));
     let completions = job.spec.field("completions").number();
@@ -169,7 +169,7 @@ fn indexes(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     }
 }
 
-/// Whether a Job has succeeded says its policy, where it has one, and then it does not fail.
+/// The success policy, where there is one, decides whether a Job has succeeded; such a Job cannot fail.
 fn criteria(job: &Job<'_>, faults: &mut Vec<Error>) {
     let is_met = job.holds("SuccessCriteriaMet");
     if is_met && job.holds("Failed") {
@@ -184,7 +184,7 @@ fn criteria(job: &Job<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// What has been reached stays.
+/// Final conditions and counters must not be reverted.
 fn transition(old: &Job<'_>, job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
     for condition in FOR_GOOD {
         if old.holds(condition) && !job.holds(condition) {
@@ -197,7 +197,7 @@ fn transition(old: &Job<'_>, job: &Job<'_>, changes: &Changes, faults: &mut Vec<
     if job.number("failed") < old.number("failed") {
         faults.push(amount("failed"));
     }
-    // A Job whose size is that of its parallelism may be made smaller.
+    // A Job whose completions equal its parallelism may be scaled down.
     let is_elastic = job.spec.field("completionMode").text() == INDEXED
         && job.spec.field("completions").value == job.spec.field("parallelism").value;
     if !is_elastic && job.number("succeeded") < old.number("succeeded") {
@@ -281,7 +281,7 @@ impl Changes {
     }
 }
 
-/// Whether a text such as `0,2-4` names indexes in order that are below a number.
+/// Checks that a text such as `0,2-4` names indexes in order that are below a number.
 fn check(text: &str, completions: i64) -> Result<(), String> {
     let mut last = None::<i64>;
     for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -314,7 +314,7 @@ fn interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
     Ok((first, until))
 }
 
-/// The first index that two texts have in common. What cannot be read is passed over: it is a fault of its own.
+/// The first index that is in both texts. Invalid parts are skipped: they are reported elsewhere.
 fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()

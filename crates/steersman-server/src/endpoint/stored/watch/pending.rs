@@ -1,5 +1,5 @@
-//! Frames of a watch that are not sent yet. Small ones are joined, so that a burst of events costs few writes; a large piece is
-//! sent as it is, because its bytes are shared with whatever else holds the object.
+//! Frames of a watch that are not sent yet. Small ones are joined, so that a burst of events costs few writes; a large
+//! piece is sent unchanged, because its bytes are shared with the object.
 
 use crate::body::CHUNK_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,7 +12,7 @@ const LARGE_BYTES: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pieces: VecDeque<Piece>,
-    /// How many bytes they have together.
+    /// The number of bytes of all pieces.
     pub(crate) bytes: usize,
 }
 
@@ -22,16 +22,16 @@ struct Piece {
     ends_frame: bool,
 }
 
-/// A part of the stream that is sent at once.
+/// A part of the stream that is sent as one piece.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
-    /// How many frames end in it.
+    /// The number of frames that end in it.
     pub(crate) frames: usize,
 }
 
 impl Pending {
-    /// Adds a frame, given in pieces.
+    /// Adds a frame, given as pieces.
     pub(crate) fn push(&mut self, pieces: Vec<Bytes>) {
         let last = pieces.len().saturating_sub(1);
         for (index, bytes) in pieces.into_iter().enumerate() {

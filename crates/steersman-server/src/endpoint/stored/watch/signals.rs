@@ -1,7 +1,7 @@
-//! What wakes a watch beside its events: the end of the server, another catalog, the clock.
+//! The signals that wake a watch beside its events: the end of the server, another catalog, the clock.
 //!
-//! A watch is woken for every event, but signals are rare. They are polled with a waker of their own, so that an event does not
-//! cost a poll of each signal and the locks behind it.
+//! A watch is woken for every event, but signals are rare. They are polled with a separate waker, so that an event does
+//! not cost a poll of each signal and the locks behind it.
 
 use crate::state::State;
 use futures::task::AtomicWaker;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What happened.
+/// The signal that has occurred.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Signal {
     CatalogChanged,
@@ -35,15 +35,15 @@ struct WakeUp {
 }
 
 impl Signals {
-    /// No signal at all.
+    /// Never resolves.
     pub(super) fn none() -> Signals {
         Signals::of(std::future::pending())
     }
 
-    /// The first of the server's end, a change of the catalog if that is asked for, and a time.
+    /// Resolves with the first of: the server's end, a change of the catalog if `changes` is given, and a time.
     pub(super) fn new(state: Arc<State>, changes: Option<watch::Receiver<()>>, at: Instant) -> Signals {
         Signals::of(async move {
-            // Every arm is cancel-safe: none has taken anything before it is done.
+            // Every arm is cancel-safe: none has consumed anything before it is done.
             tokio::select! {
                 biased;
                 () = state.stopping() => Signal::Stopping,
@@ -54,7 +54,7 @@ impl Signals {
     }
 
     fn of(signal: impl Future<Output = Signal> + Send + 'static) -> Signals {
-        // A future does nothing before its first poll, so that one is due.
+        // A future does nothing before its first poll, so the first poll is due.
         let wake_up = WakeUp { is_due: AtomicBool::new(true), watch: AtomicWaker::new() };
         Signals { signal: Box::pin(signal), wake_up: Arc::new(wake_up) }
     }
@@ -72,7 +72,7 @@ impl Future for Signals {
     type Output = Signal;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Signal> {
-        // Registered before the flag is read: a wake-up that comes in between polls this again.
+        // Registered before the flag is read: a wake-up in between causes another poll.
         self.wake_up.watch.register(cx.waker());
         if !self.wake_up.is_due.swap(false, Ordering::AcqRel) {
             return Poll::Pending;

@@ -1,13 +1,13 @@
-//! Texts as YAML writes them: plain, quoted, folded, or as a block of lines.
+//! The YAML forms of a text: plain, quoted, folded, or a block of lines.
 
 use std::borrow::Cow;
 
-/// Behind this column a text is folded.
+/// A text is folded after this column.
 const WIDTH: usize = 80;
-/// The longest of the words that stand for something other than a text.
+/// The longest of the words that a reader does not take for a text.
 const WORD_BYTES_MAX: usize = 5;
 
-/// The sorts of bytes that a text has, of those that decide how it is written.
+/// The sorts of bytes in a text, as far as its form depends on them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct ByteSorts(u8);
 
@@ -22,7 +22,7 @@ impl ByteSorts {
     /// The backslash of an escape in JSON.
     pub(super) const ESCAPE: ByteSorts = ByteSorts(1);
     const BLANK: ByteSorts = ByteSorts(2);
-    /// Controls, DEL and what is not ASCII.
+    /// Control characters, DEL and non-ASCII bytes.
     const UNUSUAL: ByteSorts = ByteSorts(4);
     const NOT_IN_A_NAME: ByteSorts = ByteSorts(ByteSorts::ESCAPE.0 | ByteSorts::BLANK.0 | ByteSorts::UNUSUAL.0);
 
@@ -31,7 +31,7 @@ impl ByteSorts {
         self.0 |= SORTS[usize::from(byte)];
     }
 
-    /// Whether there is a byte of one of these sorts.
+    /// Whether there is a byte of any of these sorts.
     pub(super) fn have(self, sorts: ByteSorts) -> bool {
         self.0 & sorts.0 != 0
     }
@@ -51,11 +51,11 @@ const fn sorts() -> [u8; 256] {
     sorts
 }
 
-/// Whether a text is written as it is, told by its sorts of bytes and its ends: most keys and values are names that begin with
-/// a letter. `false` says nothing: the text needs to be looked at as a whole.
+/// Whether a text can be written plain, judged by its sorts of bytes and its ends: most keys and values are names that
+/// begin with a letter. `false` decides nothing: the whole text must be examined.
 pub(super) fn is_name(text: &str, sorts: ByteSorts) -> bool {
     let [first, .., last] = text.as_bytes() else { return false };
-    // A `#` begins a comment only behind a blank, and a colon ends a key only before one or at the end.
+    // A `#` begins a comment only after a space, and a colon ends a key only before a space or at the end.
     let may_be = first.is_ascii_alphabetic() && *last != b':' && !sorts.have(ByteSorts::NOT_IN_A_NAME);
     may_be && !is_word(text)
 }
@@ -65,7 +65,7 @@ pub(super) fn is_block(text: &str) -> bool {
     text.contains('\n') && !text.trim().is_empty() && is_printable(text)
 }
 
-/// A text of several lines: `|`, with a sign for how it ends and an indentation mark if it begins with a blank.
+/// A text of several lines: `|`, with an indicator for its end, and an indentation indicator if it begins with a space.
 pub(super) fn block(text: &str, indent: usize, out: &mut Vec<u8>) {
     out.push(b'|');
     if text.starts_with([' ', '\n']) {
@@ -92,11 +92,11 @@ pub(super) fn block(text: &str, indent: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A text of one line, plain or quoted; folded at blanks behind the width unless it is a key, whose column is the largest
-/// number there is.
+/// A text of one line, plain or quoted; folded at spaces after the width unless it is a key, whose column is
+/// `usize::MAX`.
 pub(super) fn string(text: &str, indent: usize, column: usize, out: &mut Vec<u8>) {
     if !is_printable(text) || text.contains('\n') {
-        // A text always serialises.
+        // Strings always serialise.
         out.extend_from_slice(&serde_json::to_vec(text).unwrap_or_default());
         return;
     }
@@ -142,7 +142,7 @@ fn folded(text: &str, is_quoted: bool, indent: usize, mut column: usize, out: &m
 }
 
 pub(super) fn is_printable(text: &str) -> bool {
-    // Printable ASCII, the common case, is recognized by its bytes.
+    // A fast path for printable ASCII, the common case.
     text.bytes().all(|byte| matches!(byte, b'\n' | b' '..=b'~'))
         || text.chars().all(|char| char == '\n' || !char.is_control())
 }
@@ -156,7 +156,7 @@ pub(super) fn means_something_else(text: &str) -> bool {
     if !text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.' | '_')) {
         return false;
     }
-    // Versions and times, which every object has, need no closer look.
+    // A fast path for versions and times, which every object has.
     if text.bytes().all(|byte| byte.is_ascii_digit()) || is_time(text) {
         return true;
     }
@@ -174,7 +174,7 @@ pub(super) fn means_something_else(text: &str) -> bool {
     is_decimal || is_infinite || is_radix("0x", 16) || is_radix("0b", 2) || is_radix("0o", 8) || is_base_60(unsigned)
 }
 
-/// Whether a text is a word that readers take for null, a truth value, a number or a sign of the syntax.
+/// Whether a text is a word that readers take for null, a boolean, a number or a part of the syntax.
 fn is_word(text: &str) -> bool {
     const WORDS: [&str; 14] = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "<<", "=", ".nan"];
     text.len() <= WORD_BYTES_MAX && WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))
@@ -192,7 +192,7 @@ fn is_time(text: &str) -> bool {
         && matches!(bytes.get(10), None | Some(b'T' | b't' | b' '))
 }
 
-/// `1:30`: a number to base 60 for readers of YAML 1.1.
+/// `1:30`, which is a base-60 number for readers of YAML 1.1.
 fn is_base_60(text: &str) -> bool {
     let mut parts = text.split(':');
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Tests of the YAML that is printed: its layout, and that it is read back as what it was.
+//! Tests of the printed YAML: its layout, and that it is read back unchanged.
 
 use super::Yaml;
 use crate::codec::decode_yaml;

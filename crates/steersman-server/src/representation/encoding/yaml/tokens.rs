@@ -1,10 +1,11 @@
-//! A JSON text as a flat row of tokens in the order of the text. Nothing is copied: a token says where it stands.
+//! A JSON text as a flat sequence of tokens in the order of the text. Nothing is copied: a token has its position in
+//! the text.
 
 use crate::representation::encoding::yaml::scalar::ByteSorts;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// What a token begins.
+/// The value that a token begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Array,
@@ -16,24 +17,24 @@ pub(super) enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 struct Token {
-    /// Where it begins and ends in the text; of a string without its quotes. Of an array or object only the beginning.
+    /// The start and end in the text; for a string without its quotes. An array or object has only the start.
     start: u32,
     end: u32,
-    /// The index of the first token behind the value that this one begins.
+    /// The index of the first token after the value that this one begins.
     next: u32,
     kind: Kind,
-    /// Of a string: the sorts of bytes in it, as it is written in JSON.
+    /// For a string: the sorts of bytes in it, as it is written in JSON.
     sorts: ByteSorts,
 }
 
-/// The tokens of one text. A value is named by the index of its first token.
+/// The tokens of one text. A value is identified by the index of its first token.
 pub(super) struct Tokens<'a> {
     text: &'a str,
     tokens: Vec<Token>,
 }
 
 impl<'a> Tokens<'a> {
-    /// Reads a text that is known to be JSON. Nothing if it turns out not to be, or is longer than 4 GiB.
+    /// Reads a text that is known to be JSON. `None` if it is not, or is longer than 4 GiB.
     pub(super) fn read(json: &'a [u8]) -> Option<Tokens<'a>> {
         let text = std::str::from_utf8(json).ok()?;
         u32::try_from(json.len()).ok()?;
@@ -77,7 +78,7 @@ impl<'a> Tokens<'a> {
         self.tokens[value].kind
     }
 
-    /// Whether an array or object has nothing in it.
+    /// Whether an array or object is empty.
     pub(super) fn is_empty(&self, value: usize) -> bool {
         self.next(value) == value + 1
     }
@@ -93,14 +94,14 @@ impl<'a> Tokens<'a> {
         self.tokens[value].sorts
     }
 
-    /// What a string says.
+    /// The text of a string.
     pub(super) fn text(&self, value: usize) -> Cow<'a, str> {
         let token = self.tokens[value];
         let (start, end) = (token.start as usize, token.end as usize);
         if !token.sorts.have(ByteSorts::ESCAPE) {
             return Cow::Borrowed(&self.text[start..end]);
         }
-        // With its quotes it is a JSON text of its own.
+        // With its quotes the string is a JSON text of its own.
         Cow::Owned(serde_json::from_str(&self.text[start - 1..=end]).unwrap_or_default())
     }
 
@@ -112,7 +113,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Visits key and value of every entry, in the order of the keys.
+    /// Visits key and value of every entry, sorted by key.
     pub(super) fn each_entry(&self, object: usize, visit: &mut impl FnMut(usize, usize)) {
         if self.is_sorted(object) {
             self.each_entry_as_written(object, visit);
@@ -150,8 +151,8 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Where a string whose text begins at `start` has its last quote, and the sorts of bytes in it. The sorts are collected here
-/// because this reads every byte anyway.
+/// The position of the last quote of a string whose text begins at `start`, and the sorts of bytes in it. The sorts are
+/// collected here because this reads every byte anyway.
 fn string_end(json: &[u8], start: usize) -> Option<(usize, ByteSorts)> {
     let (mut at, mut sorts) = (start, ByteSorts::NONE);
     loop {

@@ -1,5 +1,5 @@
-//! The same layout printed from a tree: what the printer of texts is held against. Which texts need quotes is decided by the
-//! printer's own functions; that they read back as the same texts is tested beside this.
+//! The same layout printed from a tree, as a reference for the printer of texts. It uses that printer's own functions
+//! to decide which texts need quotes; another test checks that they are read back unchanged.
 
 use crate::representation::encoding::yaml::scalar::{is_plain, is_printable, means_something_else};
 use serde_json::Value;
@@ -81,7 +81,7 @@ fn print_scalar_at(out: &mut String, value: &Value, indent: usize, column: usize
     out.push('\n');
 }
 
-/// A text of several lines: `|`, with a sign for how it ends and an indentation mark if it begins with a blank.
+/// A text of several lines: `|`, with an indicator for its end, and an indentation indicator if it begins with a space.
 fn print_block(out: &mut String, text: &str, indent: usize) {
     out.push('|');
     if text.starts_with([' ', '\n']) {
@@ -108,7 +108,7 @@ fn print_block(out: &mut String, text: &str, indent: usize) {
     }
 }
 
-/// A text of one line, plain or quoted; folded at blanks behind the width unless it is a key.
+/// A text of one line, plain or quoted; folded at spaces after the width unless it is a key.
 fn print_string(out: &mut String, text: &str, indent: usize, column: usize) {
     if !is_printable(text) || text.contains('\n') {
         let _ = write!(out, "{}", Value::from(text));
