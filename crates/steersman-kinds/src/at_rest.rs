@@ -25,13 +25,13 @@ pub enum Error {
 }
 
 /// An object in its stored form, without a resourceVersion.
-pub(crate) fn draft(resource: &Resource, stored: Value) -> Result<Draft, Error> {
+pub fn draft(resource: &Resource, stored: Value) -> Result<Draft, Error> {
     let header = header(resource, &stored);
     Draft::new(header, encode(resource, stored).map_err(Error::Json)?).map_err(Error::Header)
 }
 
 /// Whether the header of a stored object has the current selectable fields of its kind.
-pub(crate) fn is_header_current(resource: &Resource, object: &Object, stored: &Value) -> bool {
+pub fn is_header_current(resource: &Resource, object: &Object, stored: &Value) -> bool {
     selectable(resource, stored).all(|(name, text)| object.meta().field(name).is_some_and(|kept| *kept == *text))
 }
 
@@ -73,7 +73,7 @@ fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, serde_json::E
 
 /// The bytes of a stored object after its prefix, which are an item of a list; `None` if it does not begin with the
 /// prefix.
-pub(crate) fn list_item<'a>(prefix: &[u8], json: &'a [u8]) -> Option<&'a [u8]> {
+pub fn list_item<'a>(prefix: &[u8], json: &'a [u8]) -> Option<&'a [u8]> {
     json.strip_prefix(prefix)
 }
 

@@ -151,7 +151,7 @@ pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
 }
 
 /// The resources of `metrics.k8s.io`; the configuration decides which versions are served.
-pub(crate) fn resource_metrics(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
+pub fn resource_metrics(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
     RESOURCE_METRICS.iter().map(|kind| Arc::new(kind.resource(config))).collect()
 }
 

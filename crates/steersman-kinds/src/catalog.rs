@@ -324,7 +324,7 @@ impl Catalog {
     }
 
     /// The resource of this name, in any version in which it is served.
-    pub(crate) fn resource(&self, name: &GroupResource) -> Option<&Arc<Resource>> {
+    pub fn resource(&self, name: &GroupResource) -> Option<&Arc<Resource>> {
         let mut versions = self.group(&name.group)?.served().iter();
         versions.find_map(|version| version.find(&name.resource)).map(|served| &served.resource)
     }
@@ -491,7 +491,7 @@ impl Served {
     }
 
     /// The index of the version among those of the resource.
-    pub(crate) fn index(&self) -> usize {
+    pub fn index(&self) -> usize {
         self.index
     }
 

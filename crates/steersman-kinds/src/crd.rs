@@ -77,12 +77,12 @@ pub fn is_terminating(definition: &Value) -> bool {
 }
 
 /// Whether a definition waits until its objects are deleted.
-pub(crate) fn has_finalizer(definition: &Value) -> bool {
+pub fn has_finalizer(definition: &Value) -> bool {
     texts(definition, &["metadata", "finalizers"]).contains(&FINALIZER)
 }
 
 /// The definition of `v1beta1` for OpenAPI documents, with this prefix of references; none for other names.
-pub(crate) fn definition_json(name: &str, prefix: &str) -> Option<Value> {
+pub fn definition_json(name: &str, prefix: &str) -> Option<Value> {
     (name == DEFINITION_V1BETA1).then(|| v1beta1::open_api(prefix))
 }
 

@@ -46,7 +46,7 @@ pub struct Allowance {
 
 /// A budget is spent. Nothing more is evaluated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum OutOfBudget {
+pub enum OutOfBudget {
     /// The budget of the policy or the webhook. The message is upstream's.
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     Own,
@@ -110,7 +110,7 @@ pub static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
 
 /// The fields of a Namespace that policies may read: those that have the same meaning for every Namespace, so no uid,
 /// no owners, no managers.
-pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
+pub static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
     let (text, time, number) = (DeclType::string, DeclType::timestamp, DeclType::integer);
     let texts = || DeclType::list(text(), ELEMENTS_MAX);
     let map = || DeclType::map(text(), ELEMENTS_MAX);
@@ -152,7 +152,7 @@ static ENVIRONMENTS: LazyLock<[Environment; 4]> = LazyLock::new(|| {
 });
 
 /// Earlier expressions of a policy, available as fields of `variables`.
-pub(crate) type Variables = Vec<(Arc<str>, Program)>;
+pub type Variables = Vec<(Arc<str>, Program)>;
 
 /// Compiles the expressions of a policy, each of which may use the variables before it.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ pub struct Compiler {
 
 impl Names {
     /// The variables of webhooks' match conditions.
-    pub(crate) const WEBHOOK: Names = Names { params: false, authorizer: true };
+    pub const WEBHOOK: Names = Names { params: false, authorizer: true };
 
     /// The environment in which expressions are compiled.
     pub fn environment(self) -> &'static Environment {
@@ -247,7 +247,7 @@ fn failed(error: &CompileError) -> String {
 }
 
 /// The error of an expression that must have one of these types, or any type if there are none.
-pub(crate) fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
+pub fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
     match environment.compile(text) {
         Ok(program) => mismatch(program.output(), wanted),
         Err(error) => Some(failed(&error)),
@@ -281,17 +281,17 @@ fn type_name(of: &Type) -> String {
 
 impl Compiler {
     /// Compiles the expressions of a validating policy.
-    pub(crate) fn validating(has_params: bool) -> Compiler {
+    pub fn validating(has_params: bool) -> Compiler {
         Compiler::new(has_params, false)
     }
 
     /// Compiles the expressions of a mutating policy, which may write object literals.
-    pub(crate) fn mutating(has_params: bool) -> Compiler {
+    pub fn mutating(has_params: bool) -> Compiler {
         Compiler::new(has_params, true)
     }
 
     /// Checks expressions against the types of objects and parameters.
-    pub(crate) fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
+    pub fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
         Compiler { declared: Some((object.clone(), params.cloned())), ..Compiler::validating(params.is_some()) }
     }
 
@@ -321,7 +321,7 @@ impl Compiler {
     }
 
     /// Adds a variable for the expressions after it. Returns its error, if it has one; its type is then `dyn`.
-    pub(crate) fn add(&mut self, name: &str, text: &str) -> Option<String> {
+    pub fn add(&mut self, name: &str, text: &str) -> Option<String> {
         let (of, fault) = match self.environment(text, true).compile(text) {
             Ok(program) => {
                 let of = program.output().clone();
@@ -335,7 +335,7 @@ impl Compiler {
     }
 
     /// The error of an expression that must have one of these types.
-    pub(crate) fn fault(&self, text: &str, with_authorizer: bool, wanted: &[Type]) -> Option<String> {
+    pub fn fault(&self, text: &str, with_authorizer: bool, wanted: &[Type]) -> Option<String> {
         fault(&self.environment(text, with_authorizer), text, wanted)
     }
 
@@ -344,7 +344,7 @@ impl Compiler {
     }
 
     /// The variables with which expressions are evaluated.
-    pub(crate) fn into_variables(self) -> Variables {
+    pub fn into_variables(self) -> Variables {
         self.variables
     }
 }

@@ -32,9 +32,14 @@ const ENVELOPE_END: [u8; 4] = [3 << 3 | 2, 0, 4 << 3 | 2, 0];
 /// The maximum nesting of messages; the deepest kind needs about twenty.
 const DEPTH_MAX: usize = 100;
 
+/// The error of an object that is not JSON, although all stored objects are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the object is not readable as JSON")]
+pub struct NotJson;
+
 /// Why a body cannot be decoded.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// The object would be too large, or the request was canceled.
     #[error(transparent)]
     Budget(#[from] budget::Error),
@@ -89,7 +94,7 @@ pub fn has_form(kind: &GroupVersionKind) -> bool {
 }
 
 /// The protobuf form of a JSON document that names its kind; `None` if the kind has no protobuf form.
-pub(crate) fn document(json: &[u8]) -> Option<Vec<u8>> {
+pub fn document(json: &[u8]) -> Option<Vec<u8>> {
     let meta: TypeMeta<'_> = serde_json::from_slice(json).ok()?;
     // The list of the versions of the core group has no `apiVersion`.
     let api_version = if meta.api_version.is_empty() { "v1" } else { &meta.api_version };
@@ -131,7 +136,7 @@ impl Envelope {
     ///
     /// # Errors
     /// When it cannot be parsed as JSON.
-    pub(crate) fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
+    pub fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
         out.extend_from_slice(&self.head);
         writer::delimited(RAW, out, |out| writer::write(self.message, json, out))?;
         out.extend_from_slice(&ENVELOPE_END);
@@ -142,7 +147,7 @@ impl Envelope {
     ///
     /// # Errors
     /// When the metadata cannot be parsed as JSON.
-    pub(crate) fn open(&self, metadata: &[u8], items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    pub fn open(&self, metadata: &[u8], items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         let mut list = Vec::new();
         if let Some((number, message)) = self.inner("metadata") {
             writer::delimited(number, &mut list, |out| writer::write(message, metadata, out))?;
@@ -157,7 +162,7 @@ impl Envelope {
     ///
     /// # Errors
     /// When it cannot be parsed as JSON.
-    pub(crate) fn item(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
+    pub fn item(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
         match self.inner("items") {
             Some((number, message)) => writer::delimited(number, out, |out| writer::write(message, json, out)),
             None => Ok(()),
@@ -199,7 +204,7 @@ impl Place<'_> {
 ///
 /// # Errors
 /// When it is not such a body, or its kind has no protobuf form.
-pub(crate) fn decode(body: &[u8], budget: &Budget) -> Result<Value, Error> {
+pub fn decode(body: &[u8], budget: &Budget) -> Result<Value, Error> {
     budget.begin_tree();
     let unknown = body.strip_prefix(MAGIC).ok_or(Error::NoMagic)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);

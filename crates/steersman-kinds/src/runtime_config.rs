@@ -72,7 +72,7 @@ impl RuntimeConfig {
     ///
     /// # Errors
     /// When an entry cannot be read, or names nothing that exists.
-    pub(crate) fn parse<'a>(
+    pub fn parse<'a>(
         entries: impl IntoIterator<Item = &'a str>,
         all: &[Subject<'_>],
     ) -> Result<RuntimeConfig, Error> {

@@ -58,7 +58,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
 
     /// The webhook that converts between the versions, if there is one. Then [`Strategy::load`] and [`Strategy::store`]
     /// are only called for the version that the object already has.
-    fn webhook(&self) -> Option<&Webhook> {
+    fn converter(&self) -> Option<&dyn Converter> {
         None
     }
 

@@ -55,23 +55,10 @@ pub struct Webhook {
     recent: Recent,
 }
 
-/// Whether the converted object is stored in exactly this form, so that other conversions of it have the same result.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Source {
-    /// The object is being written.
-    Draft,
-    Stored,
-}
-
-/// Why objects could not be converted. The text names the kind, an object and the webhook.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct ConversionError(Arc<str>);
-
 impl Webhook {
     /// The webhook of a definition in the internal form; none if it needs none. Without a caller nothing can be
     /// converted, which is for code that reads definitions without serving them.
-    pub(crate) fn of(definition: &Value, caller: Option<Arc<Caller>>) -> Option<Webhook> {
+    pub(crate) fn of(definition: &Value, caller: Arc<Caller>) -> Option<Webhook> {
         let conversion = at(definition, &["spec", "conversion"])?;
         if str_at(conversion, &["strategy"]) != Some("Webhook") {
             return None;
@@ -87,27 +74,6 @@ impl Webhook {
             caller,
             recent: Recent::default(),
         })
-    }
-
-    /// Converts objects to a version, given as `group/version`, which none of them has yet. Their order is kept.
-    ///
-    /// # Errors
-    /// When one of them could not be converted.
-    pub(crate) async fn convert(
-        &self,
-        objects: Vec<Value>,
-        api_version: &str,
-        source: Source,
-    ) -> Result<Vec<Value>, ConversionError> {
-        if source == Source::Draft {
-            let objects: Vec<&Value> = objects.iter().collect();
-            return self.call_for_all(&objects, api_version).await;
-        }
-        let mut results: Vec<Option<Value>> = vec![None; objects.len()];
-        while results.iter().any(Option::is_none) {
-            self.convert_stored(&objects, api_version, &mut results).await?;
-        }
-        Ok(results.into_iter().flatten().collect())
     }
 
     /// Converts the objects that have no result yet, by a call or by waiting for another request that converts them.
@@ -198,6 +164,22 @@ impl Webhook {
         let to = api_version.rsplit('/').next().unwrap_or_default();
         self.caller.durations.observe(&self.definition, from, to, judged.is_ok(), begun.elapsed());
         judged
+    }
+}
+
+impl Converter for Webhook {
+    fn convert<'a>(&'a self, objects: Vec<Value>, api_version: &'a str, source: Source) -> Converting<'a> {
+        Box::pin(async move {
+            if source == Source::Draft {
+                let objects: Vec<&Value> = objects.iter().collect();
+                return self.call_for_all(&objects, api_version).await;
+            }
+            let mut results: Vec<Option<Value>> = vec![None; objects.len()];
+            while results.iter().any(Option::is_none) {
+                self.convert_stored(&objects, api_version, &mut results).await?;
+            }
+            Ok(results.into_iter().flatten().collect())
+        })
     }
 }
 

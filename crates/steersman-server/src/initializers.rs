@@ -21,8 +21,6 @@ mod configured;
 pub(crate) use self::configured::{Configured, OnTimeout, follow, resource};
 
 
-/// The longest timeout of an initializer.
-pub(crate) const TIMEOUT_SECONDS_MAX: i64 = 3600;
 /// The default timeout of an initializer. It is shorter than the minute that a request may take, so that the answer to
 /// a creation has its outcome.
 const TIMEOUT_SECONDS: i64 = 30;
@@ -31,12 +29,3 @@ const TIMEOUT_SECONDS: i64 = 30;
 const ASKS: &str = "initializer.kubernetes.io/";
 /// The suffix that completes the rest of such an annotation to the name of the initializer.
 const ASKED_DOMAIN: &str = ".initializer.kubernetes.io";
-
-/// The validation errors of an initializer's name.
-pub(crate) fn name_faults(given: &str) -> Vec<String> {
-    let faults = name::dns1123_subdomain(given);
-    if faults.is_empty() && given.split('.').count() < 3 {
-        return vec!["should be a domain with at least three segments separated by dots".to_owned()];
-    }
-    faults
-}

@@ -21,8 +21,3 @@ impl Payload {
         }
     }
 }
-
-/// The error of an object that is not JSON, although all stored objects are.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the object is not readable as JSON")]
-pub(crate) struct NotJson;

@@ -14,7 +14,7 @@ use steersman_schema::decode::{self, Body, Decoded};
 use steersman_schema::{Definitions, Schema};
 
 /// The strategy of a kind of the table.
-pub(crate) struct BuiltIn {
+pub struct BuiltIn {
     kind: &'static Kind,
 }
 
@@ -229,7 +229,7 @@ impl Strategy for BuiltIn {
 }
 
 /// Restores the old value at a path.
-pub(crate) fn carry(new: &mut Value, old: &Value, path: &[&str]) {
+pub fn carry(new: &mut Value, old: &Value, path: &[&str]) {
     match at(old, path) {
         Some(before) => {
             set_at(new, path, before.clone());

@@ -13,12 +13,12 @@ pub fn name(object: &Value) -> Value {
 }
 
 /// The age of the object.
-pub(crate) fn age(object: &Value, now: Timestamp) -> Value {
+pub fn age(object: &Value, now: Timestamp) -> Value {
     Value::from(age::since(at(object, &["metadata", "creationTimestamp"]).unwrap_or(&Value::Null), now))
 }
 
 /// The string at a path, empty where there is none.
-pub(crate) fn text(object: &Value, path: &[&str]) -> Value {
+pub fn text(object: &Value, path: &[&str]) -> Value {
     Value::from(at(object, path).and_then(Value::as_str).unwrap_or_default())
 }
 
@@ -28,7 +28,7 @@ pub fn number(object: &Value, path: &[&str]) -> i64 {
 }
 
 /// The first few of a list of strings, joined by commas, with the number of those that are left out.
-pub(crate) fn some_of(texts: &[String], shown_max: usize) -> String {
+pub fn some_of(texts: &[String], shown_max: usize) -> String {
     match texts.len().checked_sub(shown_max) {
         None | Some(0) => texts.join(","),
         Some(more) => format!("{} + {more} more...", texts[..shown_max].join(",")),
@@ -36,7 +36,7 @@ pub(crate) fn some_of(texts: &[String], shown_max: usize) -> String {
 }
 
 /// The total number of entries of the maps and lists at some paths.
-pub(crate) fn count(object: &Value, paths: &[&[&str]]) -> Value {
+pub fn count(object: &Value, paths: &[&[&str]]) -> Value {
     let entries = |path: &&[&str]| match at(object, path) {
         Some(Value::Array(items)) => items.len(),
         Some(Value::Object(fields)) => fields.len(),

@@ -149,7 +149,7 @@ struct Rules {
 ///
 /// # Errors
 /// When there is no valid request.
-pub(crate) fn with_request<T>(
+pub fn with_request<T>(
     object: &Value,
     read: impl FnOnce(&X509CertificationRequest<'_>) -> T,
 ) -> Result<T, RequestError> {
@@ -309,7 +309,7 @@ fn validate_usages(usages: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
 }
 
 /// The string must be a domain and a path below it.
-pub(crate) fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
     if signer.is_empty() {
         return faults.push(signer.required(""));
     }

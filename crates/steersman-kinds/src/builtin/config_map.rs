@@ -8,7 +8,7 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Value, name};
 
 /// The limit of the data of one object, here and in a Secret.
-pub(crate) const BYTES_MAX: usize = 1024 * 1024;
+pub const BYTES_MAX: usize = 1024 * 1024;
 
 pub const KIND: Kind = Kind {
     kind: "ConfigMap",
@@ -54,7 +54,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 /// An immutable object must stay so, and the named fields must not change.
-pub(crate) fn frozen(object: &Place<'_>, old: &Value, fields: &[&str], faults: &mut Vec<Error>) {
+pub fn frozen(object: &Place<'_>, old: &Value, fields: &[&str], faults: &mut Vec<Error>) {
     const WHY: &str = "field is immutable when `immutable` is set";
     if old.get("immutable") != Some(&Value::Bool(true)) {
         return;
@@ -68,12 +68,12 @@ pub(crate) fn frozen(object: &Place<'_>, old: &Value, fields: &[&str], faults: &
 }
 
 /// The errors of a key of data.
-pub(crate) fn key_faults(key: &str) -> Vec<String> {
+pub fn key_faults(key: &str) -> Vec<String> {
     name::config_key(key)
 }
 
 /// The decoded length of a base64 text.
-pub(crate) fn decoded_len(base64: &str) -> usize {
+pub fn decoded_len(base64: &str) -> usize {
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=').count();
     (base64.len() / 4 * 3).saturating_sub(padding)
 }

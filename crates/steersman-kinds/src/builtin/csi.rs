@@ -12,7 +12,7 @@ pub mod node;
 const NAME_LENGTH_MAX: usize = 63;
 
 /// The string must be the name of a driver; its case is ignored.
-pub(crate) fn driver_name(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn driver_name(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         return rules::required(place, faults);
     }

@@ -42,7 +42,7 @@ pub const KIND: Kind = Kind {
 };
 
 /// Whether a budget selects a pod.
-pub(crate) fn is_about(budget: &Value, pod: &Value) -> bool {
+pub fn is_about(budget: &Value, pod: &Value) -> bool {
     let Some(selector) = at(budget, &["spec", "selector"]).and_then(selector::parse) else { return false };
     selector::matches(&selector, at(pod, &["metadata", "labels"]).unwrap_or(&Value::Null))
 }

@@ -9,7 +9,7 @@ mod convert;
 mod validate;
 
 /// Events of the core group.
-pub(crate) const CORE: Kind = Kind {
+pub const CORE: Kind = Kind {
     versions: &[Version {
         definition: DEFINITION,
         columns: COLUMNS,
@@ -35,7 +35,7 @@ pub(crate) const CORE: Kind = Kind {
 };
 
 /// Events of `events.k8s.io`.
-pub(crate) const EVENTS: Kind = Kind {
+pub const EVENTS: Kind = Kind {
     group: "events.k8s.io",
     versions: &[Version {
         definition: "io.k8s.api.events.v1.Event",

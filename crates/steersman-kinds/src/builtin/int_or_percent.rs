@@ -6,7 +6,7 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 
 /// The value must be a number that is not negative, or a percentage.
-pub(crate) fn validate(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate(place: &Place<'_>, faults: &mut Vec<Error>) {
     match place.value {
         Value::String(text) => faults.extend(rules::percentage(text).into_iter().map(|fault| place.invalid(fault))),
         _ => rules::not_negative(place, faults),
@@ -14,14 +14,14 @@ pub(crate) fn validate(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// A percentage must not be above 100%.
-pub(crate) fn at_most_all(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn at_most_all(place: &Place<'_>, faults: &mut Vec<Error>) {
     if percent(place.value).is_some_and(|percent| percent > 100) {
         faults.push(place.invalid("must not be greater than 100%"));
     }
 }
 
 /// Whether the value is zero.
-pub(crate) fn is_zero(value: &Value) -> bool {
+pub fn is_zero(value: &Value) -> bool {
     percent(value).or(value.as_i64()).unwrap_or(0) == 0
 }
 

@@ -15,7 +15,7 @@ use steersman_schema::json_path::JsonPath;
 use steersman_schema::{Edition, Schema};
 
 /// The rules of most kinds.
-pub(crate) const RULES: Rules = Rules {
+pub const RULES: Rules = Rules {
     creates_on_update: false,
     updates_unconditionally: true,
     propagation: Propagation::Background,
@@ -28,69 +28,69 @@ pub(crate) const RULES: Rules = Rules {
 };
 
 /// One built-in kind of one group.
-pub(crate) struct Kind {
-    pub(crate) group: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) plural: &'static str,
-    pub(crate) singular: &'static str,
-    pub(crate) short_names: &'static [&'static str],
-    pub(crate) categories: &'static [&'static str],
-    pub(crate) scope: ResourceScope,
-    pub(crate) verbs: &'static [Verb],
+pub struct Kind {
+    pub group: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub scope: ResourceScope,
+    pub verbs: &'static [Verb],
     /// Whether its objects are stored, or only answered.
-    pub(crate) handling: Handling,
+    pub handling: Handling,
     /// The versions, the preferred one first.
-    pub(crate) versions: &'static [Version],
+    pub versions: &'static [Version],
     /// Versions of the same form as the first one, which are served where `--runtime-config` asks for them.
-    pub(crate) aliases: &'static [Alias],
+    pub aliases: &'static [Alias],
     /// The definition of the internal form, in which objects are stored and passed to the functions below; empty: the
     /// definition of the first version.
-    pub(crate) internal: &'static str,
+    pub internal: &'static str,
     /// The group in which its objects are stored, where that is another group (`events.k8s.io`).
-    pub(crate) stored_in_group: Option<&'static str>,
+    pub stored_in_group: Option<&'static str>,
     /// The fields whose changes raise the generation; empty: the kind has no generation.
-    pub(crate) generation: &'static [&'static [&'static str]],
+    pub generation: &'static [&'static [&'static str]],
     /// The reset fields of the main endpoint; empty: the status, where there is one.
-    pub(crate) main_leaves: &'static [&'static [&'static str]],
+    pub main_leaves: &'static [&'static [&'static str]],
     /// The reset fields of `/status`, which such a write does not change either.
-    pub(crate) status_leaves: &'static [&'static [&'static str]],
+    pub status_leaves: &'static [&'static [&'static str]],
     /// The reset fields of another stored subresource, which such a write does not change either.
-    pub(crate) other_leaves: &'static [&'static [&'static str]],
+    pub other_leaves: &'static [&'static [&'static str]],
     /// Whether a client may give the status of a new object.
-    pub(crate) new_status: NewStatus,
-    pub(crate) rules: Rules,
-    pub(crate) name_faults: fn(&str) -> Vec<String>,
+    pub new_status: NewStatus,
+    pub rules: Rules,
+    pub name_faults: fn(&str) -> Vec<String>,
     /// The object with further fields that its writer owns besides those that were sent; `None` if there are none.
-    pub(crate) completed_for_owners: fn(&Value) -> Option<Value>,
+    pub completed_for_owners: fn(&Value) -> Option<Value>,
     /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
-    pub(crate) prepare_create: fn(&mut Value),
+    pub prepare_create: fn(&mut Value),
     /// Copies from the old object the fields that an update of the main endpoint must not change. The status is already
     /// copied.
-    pub(crate) prepare_update: fn(&mut Value, &Value),
+    pub prepare_update: fn(&mut Value, &Value),
     /// Copies from the old object the fields that an update of `/status` must not change, besides `status_leaves`.
-    pub(crate) prepare_status: fn(&mut Value, &Value),
+    pub prepare_status: fn(&mut Value, &Value),
     /// Copies from the old object the fields that an update through another subresource must not change, besides
     /// `other_leaves`.
-    pub(crate) prepare_other: fn(&mut Value, &Value),
+    pub prepare_other: fn(&mut Value, &Value),
     /// Records in a new object the user who creates it.
-    pub(crate) set_creator: fn(&mut Value, &User),
+    pub set_creator: fn(&mut Value, &User),
     /// Sets the times that the client left out; the old object is null for a new one.
-    pub(crate) set_times: fn(&mut Value, &Value, &str),
+    pub set_times: fn(&mut Value, &Value, &str),
     /// Copies from the old object the fields that an update through `/resize` must not change.
-    pub(crate) prepare_resize: fn(&mut Value, &Value),
+    pub prepare_resize: fn(&mut Value, &Value),
     /// Changes an object whose deletion is requested, beyond its metadata.
-    pub(crate) prepare_delete: fn(&mut Value),
-    pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
+    pub prepare_delete: fn(&mut Value),
+    pub validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Validates an update through the main endpoint.
-    pub(crate) validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
+    pub validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
     /// The warnings for the writer of a valid object.
-    pub(crate) warnings: fn(&Value) -> Vec<String>,
+    pub warnings: fn(&Value) -> Vec<String>,
     /// Validates an update through `/status`.
-    pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    pub validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Validates an update through `/resize`.
-    pub(crate) validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
+    pub validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Validates an update through another stored subresource; `None`: as through the main endpoint.
-    pub(crate) validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
+    pub validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
 }
 
 /// Whether a client may give the status of a new object.
@@ -109,24 +109,24 @@ pub struct Version {
     pub definition: &'static str,
     pub has_status: bool,
     /// The warning that every request gets; empty: none.
-    pub(crate) deprecation: &'static str,
-    pub(crate) scale: Option<&'static Scale>,
-    pub(crate) subresources: &'static [Subresource],
-    pub(crate) columns: &'static [Column],
-    pub(crate) cells: fn(&Value, Timestamp) -> Vec<Value>,
+    pub deprecation: &'static str,
+    pub scale: Option<&'static Scale>,
+    pub subresources: &'static [Subresource],
+    pub columns: &'static [Column],
+    pub cells: fn(&Value, Timestamp) -> Vec<Value>,
     /// The paths from which the cells are computed, as [`Projection::of`](crate::projection::Projection::of) reads
     /// them; empty: the whole object.
-    pub(crate) cells_read: &'static [&'static str],
-    pub(crate) fields: &'static [Field],
+    pub cells_read: &'static [&'static str],
+    pub fields: &'static [Field],
     /// Sets the defaults of fields that the client left out.
-    pub(crate) default: fn(&mut Value),
+    pub default: fn(&mut Value),
     /// The conversion to and from the internal form, where the version has another form.
-    pub(crate) conversion: Option<&'static Conversion>,
+    pub conversion: Option<&'static Conversion>,
 }
 
 /// A version of a kind that differs from the first one only in its name.
-pub(crate) struct Alias {
-    pub(crate) name: &'static str,
+pub struct Alias {
+    pub name: &'static str,
     /// The schema crate's name of the definition.
     pub definition: &'static str,
     /// The warning that every request gets; empty: none.
@@ -134,16 +134,16 @@ pub(crate) struct Alias {
 }
 
 /// The objects that validation of a write sees, in the internal form.
-pub(crate) struct Request<'a> {
-    pub(crate) new: &'a Value,
+pub struct Request<'a> {
+    pub new: &'a Value,
     /// Null for a new object.
     pub old: &'a Value,
 }
 
 /// How objects are converted between a version and the internal form.
-pub(crate) struct Conversion {
-    pub(crate) to_internal: fn(Value) -> Value,
-    pub(crate) from_internal: fn(Value) -> Value,
+pub struct Conversion {
+    pub to_internal: fn(Value) -> Value,
+    pub from_internal: fn(Value) -> Value,
     /// The `apiVersion` of the internal form.
     pub internal_api_version: &'static str,
 }
@@ -159,14 +159,14 @@ pub struct Subresource {
 }
 
 /// The simple JSON paths of the fields that `/scale` reads and writes.
-pub(crate) struct Scale {
-    pub(crate) spec: &'static str,
-    pub(crate) status: &'static str,
-    pub(crate) selector: ScaleSelector,
+pub struct Scale {
+    pub spec: &'static str,
+    pub status: &'static str,
+    pub selector: ScaleSelector,
 }
 
 /// The field that selects the replicas.
-pub(crate) enum ScaleSelector {
+pub enum ScaleSelector {
     /// A map of labels.
     Labels(&'static str),
     /// A `LabelSelector`.
@@ -194,7 +194,7 @@ pub struct Field {
 
 impl Kind {
     /// The defaults of a namespaced kind.
-    pub(crate) const NAMESPACED: Kind = Kind {
+    pub const NAMESPACED: Kind = Kind {
         group: "",
         kind: "",
         plural: "",
@@ -232,7 +232,7 @@ impl Kind {
         warnings: |_| Vec::new(),
     };
     /// The defaults of a cluster-scoped kind.
-    pub(crate) const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
+    pub const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
 
     /// The kind as a resource of a catalog.
     pub fn resource(&'static self, config: &RuntimeConfig) -> Resource {
@@ -266,18 +266,18 @@ impl Kind {
     }
 
     /// The versions of the kind, served or not.
-    pub(crate) fn subjects(&'static self) -> impl Iterator<Item = Subject<'static>> {
+    pub fn subjects(&'static self) -> impl Iterator<Item = Subject<'static>> {
         let names = self.versions.iter().map(|version| version.name).chain(self.aliases.iter().map(|alias| alias.name));
         names.map(|version| Subject { group: self.group, version, resource: self.plural })
     }
 
     /// Whether a version differs from the first one only in its name.
-    pub(crate) fn is_alias(&self, version: &str) -> bool {
+    pub fn is_alias(&self, version: &str) -> bool {
         self.aliases.iter().any(|alias| alias.name == version)
     }
 
     /// The row of a version; for an alias, the row of the first version.
-    pub(crate) fn version(&self, name: &str) -> &Version {
+    pub fn version(&self, name: &str) -> &Version {
         self.versions.iter().find(|version| version.name == name).unwrap_or(&self.versions[0])
     }
 
@@ -291,7 +291,7 @@ impl Kind {
 
 impl Version {
     /// The defaults of a version.
-    pub(crate) const V1: Version = Version {
+    pub const V1: Version = Version {
         name: "v1",
         definition: "",
         has_status: false,
@@ -344,10 +344,10 @@ impl Version {
 
 impl Subresource {
     /// The verbs of a proxy subresource.
-    pub(crate) const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
+    pub const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
 
     /// A proxy to the endpoint that an object of the core group represents.
-    pub(crate) const fn proxy(kind: &'static str) -> Subresource {
+    pub const fn proxy(kind: &'static str) -> Subresource {
         let verbs = Subresource::PROXY_VERBS;
         Subresource { name: "proxy", group: "", version: "v1", kind, verbs, handling: Handling::Stream }
     }
@@ -365,7 +365,7 @@ impl Column {
         priority: 0,
     };
     /// The age of the object.
-    pub(crate) const AGE: Column = Column::text("Age", "The time since the object was created.");
+    pub const AGE: Column = Column::text("Age", "The time since the object was created.");
 
     /// A column of text.
     pub const fn text(name: &'static str, description: &'static str) -> Column {
@@ -383,7 +383,7 @@ impl Column {
     }
 
     /// A boolean column.
-    pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Column {
+    pub const fn boolean(name: &'static str, description: &'static str) -> Column {
         Column { name, kind: "boolean", format: "", description, priority: 0 }
     }
 
@@ -422,12 +422,12 @@ impl Field {
     }
 
     /// Sets the value of an object without the field.
-    pub(crate) const fn or(self, absent: &'static str) -> Field {
+    pub const fn or(self, absent: &'static str) -> Field {
         Field { absent, ..self }
     }
 
     /// Sets the path that is read where the first one is absent or empty.
-    pub(crate) const fn or_at(self, path: &'static str) -> Field {
+    pub const fn or_at(self, path: &'static str) -> Field {
         Field { otherwise: Some(path), ..self }
     }
 

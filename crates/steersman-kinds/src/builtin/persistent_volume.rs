@@ -170,7 +170,7 @@ fn attributes(spec: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates an inline spec in another object: it must be a CSI volume, and must not be claimed.
-pub(crate) fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
     const INLINE: &str = "in the context of inline volumes";
     for name in ["capacity", "claimRef", "nodeAffinity", "storageClassName"] {
         let place = spec.field(name);
@@ -236,7 +236,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 /// `RWO,RWX`: the access modes of the spec or the status.
-pub(crate) fn access_modes(object: &Value, part: &str) -> String {
+pub fn access_modes(object: &Value, part: &str) -> String {
     let modes = at(object, &[part, "accessModes"]).and_then(Value::as_array).into_iter().flatten();
     let has: Vec<&str> = modes.filter_map(Value::as_str).collect();
     let short =

@@ -17,46 +17,46 @@ impl<'a> Place<'a> {
     }
 
     /// A field of this object.
-    pub(crate) fn field(&self, name: &str) -> Place<'a> {
+    pub fn field(&self, name: &str) -> Place<'a> {
         Place { path: self.path.child(name), value: self.value.get(name).unwrap_or(&Value::Null) }
     }
 
     /// The value at a path of fields.
-    pub(crate) fn at(&self, names: &[&str]) -> Place<'a> {
+    pub fn at(&self, names: &[&str]) -> Place<'a> {
         names.iter().fold(self.clone(), |place, name| place.field(name))
     }
 
     /// The value of a key of this map.
-    pub(crate) fn key(&self, key: &str) -> Place<'a> {
+    pub fn key(&self, key: &str) -> Place<'a> {
         Place { path: self.path.key(key), value: self.value.get(key).unwrap_or(&Value::Null) }
     }
 
     /// The items of this list.
-    pub(crate) fn items(&self) -> impl Iterator<Item = Place<'a>> + use<'a> {
+    pub fn items(&self) -> impl Iterator<Item = Place<'a>> + use<'a> {
         let path = self.path.clone();
         let items = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
         items.iter().enumerate().map(move |(index, value)| Place { path: path.index(index), value })
     }
 
     /// The keys of this object, each with its value.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, Place<'a>)> + use<'a> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'a str, Place<'a>)> + use<'a> {
         let path = self.path.clone();
         let entries = self.value.as_object().into_iter().flatten();
         entries.map(move |(key, value)| (key.as_str(), Place { path: path.key(key), value }))
     }
 
     /// Whether the value is absent.
-    pub(crate) fn is_absent(&self) -> bool {
+    pub fn is_absent(&self) -> bool {
         self.value.is_null()
     }
 
     /// Whether the value is present, even if it is empty.
-    pub(crate) fn is_present(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         !self.value.is_null()
     }
 
     /// Whether the value is absent, or an empty string, list or object.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match self.value {
             Value::Null => true,
             Value::String(text) => text.is_empty(),
@@ -67,17 +67,17 @@ impl<'a> Place<'a> {
     }
 
     /// The string, empty if there is none.
-    pub(crate) fn text(&self) -> &'a str {
+    pub fn text(&self) -> &'a str {
         self.value.as_str().unwrap_or_default()
     }
 
     /// The integer, if it is one.
-    pub(crate) fn number(&self) -> Option<i64> {
+    pub fn number(&self) -> Option<i64> {
         self.value.as_i64()
     }
 
     /// The boolean; false if there is none.
-    pub(crate) fn flag(&self) -> bool {
+    pub fn flag(&self) -> bool {
         self.value.as_bool().unwrap_or(false)
     }
 

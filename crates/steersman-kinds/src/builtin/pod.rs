@@ -128,7 +128,7 @@ pub const KIND: Kind = Kind {
 };
 
 /// Whether the `Ready` condition of a pod is true.
-pub(crate) fn is_ready(pod: &Value) -> bool {
+pub fn is_ready(pod: &Value) -> bool {
     let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array);
     conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
 }

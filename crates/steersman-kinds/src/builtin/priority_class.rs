@@ -15,7 +15,7 @@ use steersman_machinery::value::at;
 const VALUE_MAX: i64 = 1_000_000_000;
 
 /// The system classes, which every cluster has: name, value and description.
-pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
+pub const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-cluster-critical",
         2_000_000_000,

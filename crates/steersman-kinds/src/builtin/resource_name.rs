@@ -33,7 +33,7 @@ const SUMMED: [&str; 10] = [
 ];
 
 /// The name of a resource of containers.
-pub(crate) fn of_container(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn of_container(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
     let wrong = name::qualified(resource);
     let is_name = wrong.is_empty();
     faults.extend(wrong.into_iter().map(|fault| Error::invalid(&place.path, resource, fault)));
@@ -61,7 +61,7 @@ pub fn of_anything(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The name of a resource of quotas.
-pub(crate) fn of_quota(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn of_quota(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
     of_anything(resource, place, faults);
     if !resource.contains('/') && !is_of_quota(resource) {
         faults.push(Error::invalid(&place.path, resource, "must be a standard resource for quota"));
@@ -74,7 +74,7 @@ fn is_standard(resource: &str) -> bool {
 }
 
 /// Whether Kubernetes defines the resource for quotas.
-pub(crate) fn is_of_quota(resource: &str) -> bool {
+pub fn is_of_quota(resource: &str) -> bool {
     COUNTED.contains(&resource)
         || SUMMED.contains(&resource)
         || is_huge_page(resource)
@@ -82,12 +82,12 @@ pub(crate) fn is_of_quota(resource: &str) -> bool {
 }
 
 /// Whether only whole numbers of the resource are valid.
-pub(crate) fn is_whole(resource: &str) -> bool {
+pub fn is_whole(resource: &str) -> bool {
     COUNTED.contains(&resource) || is_extended(resource)
 }
 
 /// Whether the limit may exceed the request.
-pub(crate) fn can_be_overcommitted(resource: &str) -> bool {
+pub fn can_be_overcommitted(resource: &str) -> bool {
     is_native(resource) && !is_huge_page(resource)
 }
 

@@ -18,26 +18,26 @@ const PORT: &str = "must be between 1 and 65535, inclusive";
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// The string must be one of the given words. An absent field counts as the empty string.
-pub(crate) fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
+pub fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if !words.contains(&place.text()) {
         faults.push(Error::not_supported(&place.path, place.text(), words));
     }
 }
 
 /// Like [`one_of`], where the field may be absent.
-pub(crate) fn one_of_if_present(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
+pub fn one_of_if_present(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if place.is_present() {
         one_of(place, words, faults);
     }
 }
 
 /// The string must pass a check of names.
-pub(crate) fn named(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+pub fn named(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
     faults.extend(check(place.text()).into_iter().map(|fault| place.invalid(fault)));
 }
 
 /// Like [`named`], where the field must not be empty.
-pub(crate) fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+pub fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         faults.push(place.required(""));
     } else {
@@ -46,7 +46,7 @@ pub(crate) fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, f
 }
 
 /// The field must not be empty.
-pub(crate) fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         faults.push(place.required(""));
     }
@@ -60,7 +60,7 @@ pub fn not_negative(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// A quantity must not be negative.
-pub(crate) fn not_negative_quantity(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn not_negative_quantity(place: &Place<'_>, faults: &mut Vec<Error>) {
     if Quantity::parse(place.text()).is_ok_and(Quantity::is_negative) {
         faults.push(place.invalid(NOT_NEGATIVE));
     }
@@ -88,14 +88,14 @@ pub fn port(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// A number must be the port of a service that the server calls.
-pub(crate) fn service_port(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn service_port(place: &Place<'_>, faults: &mut Vec<Error>) {
     if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
         faults.push(place.invalid(format!("port is not valid: {PORT}")));
     }
 }
 
 /// A number must be a port, a string the name of a port.
-pub(crate) fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
     match place.value {
         Value::String(name) => faults.extend(port_name(name).into_iter().map(|fault| place.invalid(fault))),
         _ => port(place, faults),
@@ -103,7 +103,7 @@ pub(crate) fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The errors of a port's name.
-pub(crate) fn port_name(name: &str) -> Vec<String> {
+pub fn port_name(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 15 {
         faults.push("must be no more than 15 characters".to_owned());
@@ -124,7 +124,7 @@ pub(crate) fn port_name(name: &str) -> Vec<String> {
 }
 
 /// A string must be an IP address, in a notation that every program reads alike.
-pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     match sloppy_ip(place.text()) {
         None => faults.push(place.invalid(IP)),
         Some(_) if place.text().parse::<IpAddr>().is_err() => faults.push(place.invalid("must not have leading 0s")),
@@ -136,7 +136,7 @@ pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// A string that is an IP address must be one that other machines can reach.
-pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(address) = sloppy_ip(place.text()) else {
         return faults.push(place.invalid("must be a valid IP address"));
     };
@@ -159,7 +159,7 @@ pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// A string must be a CIDR, in a notation that every program reads alike and in its canonical form.
-pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     let n_before = faults.len();
     legacy_cidr(place, faults);
     if let Some(range) = sloppy_cidr(place.text()).filter(|range| range.to_string() != place.text())
@@ -171,7 +171,7 @@ pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
 
 /// Like [`cidr`], but in any form that can be parsed, as upstream allows it in fields that are older than the rule
 /// about the canonical form.
-pub(crate) fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
     let Some(range) = sloppy_cidr(place.text()) else {
         return faults.push(place.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
     };
@@ -189,14 +189,14 @@ pub(crate) fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// A CIDR whose address is parsed like [`sloppy_ip`].
-pub(crate) fn sloppy_cidr(text: &str) -> Option<IpNet> {
+pub fn sloppy_cidr(text: &str) -> Option<IpNet> {
     let (address, bits) = text.split_once('/')?;
     let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
     IpNet::new(sloppy_ip(address)?, bits.parse().ok().filter(|_| is_number)?).ok()
 }
 
 /// An IP address, with leading zeros in its numbers ignored, as old versions of Kubernetes parse it.
-pub(crate) fn sloppy_ip(text: &str) -> Option<IpAddr> {
+pub fn sloppy_ip(text: &str) -> Option<IpAddr> {
     let strict = text.parse::<IpAddr>().ok();
     strict.or_else(|| {
         let without_zeros = |part: &str| match part.trim_start_matches('0') {
@@ -209,7 +209,7 @@ pub(crate) fn sloppy_ip(text: &str) -> Option<IpAddr> {
 }
 
 /// A list or a map must not have more items than this. Returns whether it has not.
-pub(crate) fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> bool {
+pub fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> bool {
     let items = place.value.as_array().map(Vec::len).or(place.value.as_object().map(|fields| fields.len()));
     let n_items = items.unwrap_or(0);
     if n_items > items_max {
@@ -219,7 +219,7 @@ pub(crate) fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Erro
 }
 
 /// A string must be a domain and a path, such as `acme.io/foo`.
-pub(crate) fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.is_empty() {
         return faults.push(place.required(""));
     }
@@ -253,7 +253,7 @@ pub fn annotations(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The rules of a list of conditions, as most kinds have them in their status.
-pub(crate) fn conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
     const REASON_LENGTH_MAX: usize = 1024;
     const MESSAGE_LENGTH_MAX: usize = 32 * 1024;
     let mut types = BTreeSet::new();
@@ -291,7 +291,7 @@ fn is_reason(text: &str) -> bool {
 }
 
 /// The value must not change.
-pub(crate) fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     if new.value != old.value {
         faults.push(new.invalid(IMMUTABLE));
     }
@@ -313,7 +313,7 @@ pub fn local_path(place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The errors of an environment variable's name, which may hold anything printable but `=`.
-pub(crate) fn variable_name(name: &str) -> Vec<String> {
+pub fn variable_name(name: &str) -> Vec<String> {
     if name.is_empty() {
         return vec!["environment variable name must be non-empty".to_owned()];
     }
@@ -325,7 +325,7 @@ pub(crate) fn variable_name(name: &str) -> Vec<String> {
 }
 
 /// The errors of a percentage.
-pub(crate) fn percentage(text: &str) -> Vec<String> {
+pub fn percentage(text: &str) -> Vec<String> {
     static FORM: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("^[0-9]+%$").expect("invariant: a constant that the tests compile"));
     if FORM.is_match(text) {

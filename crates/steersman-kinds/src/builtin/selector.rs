@@ -10,7 +10,7 @@ use steersman_machinery::selector::{Labels, Operator, Requirement};
 /// The selector of an object, with its requirements sorted by key.
 ///
 /// `None` if one of them is invalid.
-pub(crate) fn parse(selector: &Value) -> Option<Labels> {
+pub fn parse(selector: &Value) -> Option<Labels> {
     let mut requirements = Vec::new();
     for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
         requirements.push(Requirement { key: key.clone(), operator: Operator::In(vec![value.as_str()?.to_owned()]) });
@@ -81,7 +81,7 @@ pub fn is_valid(selector: &Place<'_>) -> bool {
     faults.is_empty()
 }
 
-pub(crate) fn validate(selector: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate(selector: &Place<'_>, faults: &mut Vec<Error>) {
     rules::labels(&selector.field("matchLabels"), faults);
     for expression in selector.field("matchExpressions").items() {
         let (operator, values) = (expression.field("operator"), expression.field("values"));

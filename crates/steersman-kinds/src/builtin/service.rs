@@ -1,5 +1,5 @@
-//! Service: one address for many pods. [`Allocator`] allocates addresses and node ports; the registry calls it between
-//! the preparation of an object and its storage.
+//! Service: one address for many pods. The registry of the server allocates addresses and node ports, between the preparation of an
+//! object and its being stored.
 
 use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
 use crate::builtin::pod::defaults::unless_set;
@@ -117,12 +117,12 @@ fn is_balanced(service: &Value) -> bool {
 }
 
 /// Whether the Service needs a cluster IP.
-fn needs_address(service: &Value) -> bool {
+pub fn needs_address(service: &Value) -> bool {
     kind(service) != "ExternalName" && str_at(service, &["spec", "clusterIP"]) != Some("None")
 }
 
 /// Whether the Service needs node ports.
-fn needs_node_ports(service: &Value) -> bool {
+pub fn needs_node_ports(service: &Value) -> bool {
     match kind(service) {
         "NodePort" => true,
         "LoadBalancer" => service["spec"]["allocateLoadBalancerNodePorts"] != json!(false),
@@ -136,7 +136,7 @@ pub fn needs_health_port(service: &Value) -> bool {
 }
 
 /// The type of the Service.
-fn kind(service: &Value) -> &str {
+pub fn kind(service: &Value) -> &str {
     str_at(service, &["spec", "type"]).unwrap_or_default()
 }
 

@@ -83,7 +83,7 @@ fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The string must be the name of a provisioner.
-pub(crate) fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
     if provisioner.is_empty() {
         faults.push(provisioner.required(""));
         return;
@@ -93,7 +93,7 @@ pub(crate) fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The parameters must not be too large.
-pub(crate) fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
     if parameters.entries().count() > PARAMETERS_MAX {
         return faults.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
     }

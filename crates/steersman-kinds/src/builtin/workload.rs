@@ -8,7 +8,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::at;
 
 /// Validates the label selector with which a workload finds its pods.
-pub(crate) fn validate_selector(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
+pub fn validate_selector(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
     let wanted = spec.field("selector");
     if wanted.is_absent() {
         faults.push(wanted.required(""));
@@ -22,7 +22,7 @@ pub(crate) fn validate_selector(spec: &Place<'_>, kind: &str, faults: &mut Vec<E
 
 /// Validates the pod template of a controller that keeps pods running: its labels must match the selector, and the pods
 /// restart always.
-pub(crate) fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
+pub fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
     let template = spec.field("template");
     let labels = template.at(&["metadata", "labels"]);
     let is_own = match spec.field("selector").value {
@@ -39,7 +39,7 @@ pub(crate) fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<E
 }
 
 /// Validates a pod template for pods that are kept running: they restart always.
-pub(crate) fn validate_running_template(template: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
+pub fn validate_running_template(template: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
     pod::spec::validate_template(template, faults);
     let policy = template.at(&["spec", "restartPolicy"]);
     // An unknown policy is reported already.

@@ -38,7 +38,7 @@ pub fn of(definition: &Value) -> Option<(Approval, String)> {
 }
 
 /// The error of a definition whose approval is missing or invalid, unless the old one is in the same state.
-pub(super) fn fault(new: &Value, old: Option<&Value>) -> Option<field::Error> {
+pub fn fault(new: &Value, old: Option<&Value>) -> Option<field::Error> {
     let (state, reason) = of(new)?;
     if old.and_then(of).is_some_and(|(before, _)| before == state) {
         return None;

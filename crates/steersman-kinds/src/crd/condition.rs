@@ -22,12 +22,12 @@ impl Condition {
 }
 
 /// Whether a condition is present and true.
-pub(super) fn is_true(definition: &Value, kind: &str) -> bool {
+pub fn is_true(definition: &Value, kind: &str) -> bool {
     find(definition, kind).is_some_and(|condition| text(condition, &["status"]) == "True")
 }
 
 /// Whether a condition of a status is present and false.
-pub(super) fn is_false(status: &Value, kind: &str) -> bool {
+pub fn is_false(status: &Value, kind: &str) -> bool {
     let mut conditions = list(status, &["conditions"]).iter();
     conditions.any(|condition| text(condition, &["type"]) == kind && text(condition, &["status"]) == "False")
 }
@@ -38,7 +38,7 @@ pub fn find<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// Sets a condition of a status; the time of the last change stays if the condition's status has not changed.
-pub(super) fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
+pub fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
     let Some(status) = object_at(status, &[]) else { return };
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if !conditions.is_array() {
@@ -64,13 +64,13 @@ pub(super) fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
 }
 
 /// Removes a condition from a status.
-pub(super) fn remove(status: &mut Value, kind: &str) {
+pub fn remove(status: &mut Value, kind: &str) {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|condition| text(condition, &["type"]) != kind);
     }
 }
 
 /// A time as metadata prints it.
-pub(super) fn time(now: Timestamp) -> String {
+pub fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

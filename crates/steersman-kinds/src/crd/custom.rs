@@ -58,7 +58,7 @@ pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefi
 ///
 /// # Errors
 /// When the definition is invalid.
-pub(crate) fn custom_resources_with(
+pub fn custom_resources_with(
     definition: &Value,
     edition: Edition,
     known: &dyn Fn(&str) -> Option<Arc<Schema>>,

@@ -181,17 +181,17 @@ impl GroupNames {
 
 impl Rivals<'_> {
     /// Whether a built-in resource has this plural: then no definition of it is ever accepted.
-    pub(super) fn is_built_in(&self, plural: &str) -> bool {
+    pub fn is_built_in(&self, plural: &str) -> bool {
         self.group.is_some_and(|group| group.built_in_plurals.contains(plural))
     }
 
     /// Whether a definition can get this name of a resource; it keeps names in `given`, which it has already.
-    pub(super) fn is_resource_free(&self, name: &str, given: &[&str]) -> bool {
+    pub fn is_resource_free(&self, name: &str, given: &[&str]) -> bool {
         self.is_free(self.group.and_then(|group| group.resources.get(name)), given.contains(&name))
     }
 
     /// Like [`Rivals::is_resource_free`], for a kind.
-    pub(super) fn is_kind_free(&self, name: &str, given: &[&str]) -> bool {
+    pub fn is_kind_free(&self, name: &str, given: &[&str]) -> bool {
         self.is_free(self.group.and_then(|group| group.kinds.get(name)), given.contains(&name))
     }
 

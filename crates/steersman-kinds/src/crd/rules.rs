@@ -36,13 +36,13 @@ impl Rules {
     }
 
     /// Whether there is any rule.
-    pub(super) fn exist(&self) -> bool {
+    pub fn exist(&self) -> bool {
         self.compiled.get_or_init(|| compiled(&self.schema)).is_some()
     }
 
     /// Evaluates the rules on an object whose other errors are known, and appends their errors. Returns the warnings
     /// for the client: rules that do not hold for values that the update does not change.
-    pub(super) fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
+    pub fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
         let Some(root) = self.compiled.get_or_init(|| compiled(&self.schema)) else { return Vec::new() };
         if faults.iter().any(is_blocking) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \

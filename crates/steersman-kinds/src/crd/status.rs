@@ -56,13 +56,13 @@ pub fn not_servable(mut status: Value, why: &InvalidDefinition, now: Timestamp) 
 }
 
 /// Whether the CA bundle of a conversion webhook is invalid.
-pub(super) fn has_bad_bundle(definition: &Value) -> bool {
+pub fn has_bad_bundle(definition: &Value) -> bool {
     let config = steersman_machinery::value::at(definition, &["spec", "conversion", "webhook", "clientConfig"]);
     config.is_some_and(|config| ca_bundle::fault(config).is_some())
 }
 
 /// Whether a definition has not got all names that it asks for.
-pub(crate) fn lacks_names(status: &Value) -> bool {
+pub fn lacks_names(status: &Value) -> bool {
     condition::is_false(status, "NamesAccepted")
 }
 

@@ -1,7 +1,7 @@
 //! Splits the bytes of one message into its fields.
 
 /// Reads field after field; the first `None` means that the rest is damaged.
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
     is_damaged: bool,
 }
@@ -16,7 +16,7 @@ pub enum Field<'a> {
 }
 
 /// A sequence of numbers; `None` if the last is cut off.
-pub(crate) fn numbers(bytes: &[u8]) -> Option<Vec<u64>> {
+pub fn numbers(bytes: &[u8]) -> Option<Vec<u64>> {
     let mut reader = Reader::new(bytes);
     let mut numbers = Vec::new();
     while !reader.rest.is_empty() {

@@ -19,7 +19,7 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Messages by name.
-pub(crate) struct Table {
+pub struct Table {
     /// Sorted by name.
     entries: Vec<Entry>,
 }
@@ -33,22 +33,22 @@ struct Entry {
 
 /// The fields of a message.
 #[derive(Debug)]
-pub(crate) struct Message {
+pub struct Message {
     /// The name in the table.
-    pub(crate) name: &'static str,
-    pub(crate) fields: Box<[Field]>,
+    pub name: &'static str,
+    pub fields: Box<[Field]>,
     /// Embedded messages: in JSON, their fields are fields of this object.
-    pub(crate) parts: Box<[Part]>,
+    pub parts: Box<[Part]>,
 }
 
 /// A field of the message that is also a field in JSON.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
-    pub(crate) number: u32,
+pub struct Field {
+    pub number: u32,
     /// The name in JSON.
-    pub(crate) name: &'static str,
-    pub(crate) form: Form,
-    pub(crate) kind: Kind,
+    pub name: &'static str,
+    pub form: Form,
+    pub kind: Kind,
 }
 
 /// A field of the message that is not a field in JSON.
@@ -103,7 +103,7 @@ impl Table {
         Table { entries }
     }
 
-    pub(crate) fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Message> {
+    pub fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Message> {
         let (version, name) = (&kind.version, &kind.kind);
         // The definitions are those of OpenAPI, which lacks some kinds of answers.
         match &*kind.group {
@@ -117,11 +117,11 @@ impl Table {
         }
     }
 
-    pub(crate) fn of_definition(&self, name: &str) -> Option<&Message> {
+    pub fn of_definition(&self, name: &str) -> Option<&Message> {
         self.message(&format!("{LEAD}{}", name.strip_prefix(DEFINITION_LEAD)?))
     }
 
-    pub(crate) fn at(&self, reference: Reference) -> &Message {
+    pub fn at(&self, reference: Reference) -> &Message {
         let entry = &self.entries[usize::from(reference.0)];
         entry.message.get_or_init(|| Message::read(self, entry))
     }
@@ -164,11 +164,11 @@ impl Message {
         Message { name: entry.name, fields: fields.into(), parts: parts.into() }
     }
 
-    pub(crate) fn numbered(&self, number: u32) -> Option<&Field> {
+    pub fn numbered(&self, number: u32) -> Option<&Field> {
         self.fields.iter().find(|field| field.number == number)
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<&Field> {
+    pub fn named(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 }

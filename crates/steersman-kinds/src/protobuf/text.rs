@@ -15,7 +15,7 @@ pub struct Text<'a> {
 
 /// A JSON string.
 #[derive(Clone, Copy)]
-pub(super) struct Quoted<'a> {
+pub struct Quoted<'a> {
     /// The bytes, including the quotes.
     json: &'a [u8],
     is_escaped: bool,
@@ -37,12 +37,12 @@ impl<'a> Text<'a> {
     }
 
     /// Enters an array or an object.
-    pub(super) fn enter(&mut self) -> Option<()> {
+    pub fn enter(&mut self) -> Option<()> {
         matches!(self.peek()?, b'[' | b'{').then(|| self.at += 1)
     }
 
     /// Whether the array or object has another entry; leaves it if it has not.
-    pub(super) fn has_more(&mut self) -> Option<bool> {
+    pub fn has_more(&mut self) -> Option<bool> {
         match self.peek()? {
             b']' | b'}' => {
                 self.at += 1;
@@ -83,7 +83,7 @@ impl<'a> Text<'a> {
     }
 
     /// The bytes of the next value, of any type.
-    pub(super) fn raw(&mut self) -> Option<&'a [u8]> {
+    pub fn raw(&mut self) -> Option<&'a [u8]> {
         let first = self.peek()?;
         let start = self.at;
         match first {
@@ -125,12 +125,12 @@ impl<'a> Text<'a> {
 
 impl<'a> Quoted<'a> {
     /// Whether the string is this key; a key with escapes never is one of the table.
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub fn is(&self, name: &str) -> bool {
         !self.is_escaped && self.json[1..self.json.len() - 1] == *name.as_bytes()
     }
 
     /// The unescaped bytes.
-    pub(super) fn bytes(&self) -> Option<Cow<'a, [u8]>> {
+    pub fn bytes(&self) -> Option<Cow<'a, [u8]>> {
         match self.is_escaped {
             false => Some(Cow::Borrowed(&self.json[1..self.json.len() - 1])),
             true => serde_json::from_slice::<String>(self.json).ok().map(|text| Cow::Owned(text.into_bytes())),

@@ -16,7 +16,7 @@ const FIXED_64: u32 = 1;
 const DELIMITED: u32 = 2;
 
 /// Writes the fields of an object.
-pub(super) fn write(message: &Message, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
+pub fn write(message: &Message, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
     object(&mut Text::new(json), message, out).ok_or(NotJson)
 }
 
@@ -28,7 +28,7 @@ pub fn bytes(number: u32, content: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Writes a field whose content the callback writes.
-pub(super) fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+pub fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     tag(number, DELIMITED, out);
     let at = out.len();
     out.push(0);
@@ -51,7 +51,7 @@ pub(super) fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(
 }
 
 /// The start of a field with this length.
-pub(super) fn head(number: u32, length: usize, out: &mut Vec<u8>) {
+pub fn head(number: u32, length: usize, out: &mut Vec<u8>) {
     tag(number, DELIMITED, out);
     varint(length as u64, out);
 }

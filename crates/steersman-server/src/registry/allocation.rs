@@ -2,7 +2,6 @@
 //! The IPAddress objects that show the owners of addresses are in [`crate::registry::addresses`].
 
 use crate::registry::allocator::{self, Reservation};
-use steersman_kinds::builtin::service;
 use crate::conversion;
 use crate::operation::Operation;
 use crate::registry::{addresses, metadata};
@@ -111,7 +110,7 @@ pub(super) async fn release(state: &State, operation: &Operation<'_>, object: &O
     if *operation.storage() == services() {
         let service = conversion::parse(object)?;
         // The objects are removed first: a free address has none.
-        addresses::publish(state, &[], &service::addresses(&service), object).await?;
+        addresses::publish(state, &[], &allocator::addresses(&service), object).await?;
         state.services.release(&service);
     }
     Ok(())

@@ -81,23 +81,6 @@ impl ClientConfig {
     }
 }
 
-/// The certificates of a `caBundle`; empty if there is none.
-fn bundle(config: &Value) -> Result<Vec<u8>, ConfigError> {
-    let Some(text) = str_at(config, &["caBundle"]) else { return Ok(Vec::new()) };
-    // As in Go's decoder, line breaks are allowed.
-    let decoded = STANDARD.decode(text.split_ascii_whitespace().collect::<String>());
-    decoded.map_err(|error| ConfigError(format!("its caBundle is no base64: {error}")))
-}
-
-/// The error of the `caBundle` of a `clientConfig`; none if it is valid or absent.
-pub(crate) fn bundle_fault(config: &Value) -> Option<String> {
-    match bundle(config) {
-        Ok(pem) if pem.is_empty() => None,
-        Ok(pem) => tls::config(&pem, None).err().map(|error| error.to_string()),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
 fn of_service(service: &Value) -> Result<(Target, String), ConfigError> {
     let text = |key| str_at(service, &[key]).unwrap_or_default();
     let (namespace, name, path) = (text("namespace"), text("name"), text("path"));

@@ -15,6 +15,9 @@ use steersman_machinery::{Value, name};
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 
+/// The longest timeout of an initializer.
+pub const TIMEOUT_SECONDS_MAX: i64 = 3600;
+
 /// The maximum number of names in a cell.
 const NAMES_SHOWN: usize = 3;
 

@@ -123,13 +123,13 @@ pub enum Amounts {
 }
 
 /// The annotation for metrics of v2.
-pub(super) fn metrics_text(metrics: &Value, amounts: Amounts) -> Option<String> {
+pub fn metrics_text(metrics: &Value, amounts: Amounts) -> Option<String> {
     let metrics: Vec<Metric> = metrics.as_array()?.iter().map(|metric| older(metric, amounts)).collect();
     serde_json::to_string(&metrics).ok()
 }
 
 /// The metrics of v2 from such an annotation.
-pub(super) fn metrics(text: &str, amounts: Amounts) -> Option<Value> {
+pub fn metrics(text: &str, amounts: Amounts) -> Option<Value> {
     let metrics: Vec<Metric> = serde_json::from_str(text).ok()?;
     Some(metrics.into_iter().map(|metric| newer(metric, amounts)).collect())
 }

@@ -18,7 +18,7 @@ mod status;
 /// The label by which a job selects its pods.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// The completion mode in which every pod has an index.
-pub(crate) const INDEXED: &str = "Indexed";
+pub const INDEXED: &str = "Indexed";
 
 pub const KIND: Kind = Kind {
     group: "batch",
@@ -178,7 +178,7 @@ fn validate(job: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates the fields that a job and a job template share.
-pub(crate) fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let amounts = [
         "parallelism",
         "completions",

@@ -6,11 +6,11 @@ use serde_json::json;
 use steersman_machinery::Value;
 
 /// The annotation that says whether the server resets the spec to the one here.
-pub(crate) const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 /// The level and the schema without limits.
-pub(crate) const EXEMPT: &str = "exempt";
+pub const EXEMPT: &str = "exempt";
 /// The level and the schema of requests that match no other schema.
-pub(crate) const CATCH_ALL: &str = "catch-all";
+pub const CATCH_ALL: &str = "catch-all";
 
 const MASTERS: &str = "system:masters";
 const NODES: &str = "system:nodes";
@@ -21,11 +21,11 @@ const SCHEDULER: &str = "system:kube-scheduler";
 
 /// One of the objects.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Bootstrap {
-    pub(crate) name: &'static str,
+pub struct Bootstrap {
+    pub name: &'static str,
     /// Whether the object is mandatory: its spec cannot be changed.
-    pub(crate) is_mandatory: bool,
-    pub(crate) spec: Value,
+    pub is_mandatory: bool,
+    pub spec: Value,
 }
 
 /// Every priority level.

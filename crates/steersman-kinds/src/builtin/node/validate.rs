@@ -14,7 +14,7 @@ use steersman_machinery::quantity::Quantity;
 const FEATURE_LENGTH_MAX: usize = 253;
 
 /// Validates a new node.
-pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
     let node = Place::root(request.new);
     taints(&node, faults);
     resources(&node, faults);
@@ -26,13 +26,13 @@ pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates an update of a node.
-pub(super) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     creation(request, faults);
     unchanged(request, faults);
 }
 
 /// Validates an update of the status, and the rest of the node too.
-pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     let node = Place::root(request.new);
     taints(&node, faults);
     resources(&node, faults);

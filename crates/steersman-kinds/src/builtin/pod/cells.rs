@@ -8,7 +8,7 @@ use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
 /// The fields from which the row is computed.
-pub(crate) const READ: &[&str] = &[
+pub const READ: &[&str] = &[
     "metadata.name",
     "metadata.creationTimestamp",
     "metadata.deletionTimestamp",

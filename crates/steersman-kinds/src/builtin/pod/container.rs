@@ -9,7 +9,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
 
 /// Validates all containers of a pod spec.
-pub(crate) fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>) {
+pub fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>) {
     let (main, init) = (spec.field("containers"), spec.field("initContainers"));
     if main.is_empty() {
         faults.push(main.required(""));

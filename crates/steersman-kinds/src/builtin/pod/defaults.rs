@@ -5,7 +5,7 @@ use steersman_machinery::Value;
 use steersman_machinery::value::{Map, at, object_at};
 
 /// Sets the defaults of a pod.
-pub(crate) fn pod(pod: &mut Value) {
+pub fn pod(pod: &mut Value) {
     if let Some(pod_spec) = object_at(pod, &["spec"]) {
         unless_set(pod_spec, "enableServiceLinks", true);
         let is_on_host_network = pod_spec.get("hostNetwork") == Some(&Value::Bool(true));
@@ -21,7 +21,7 @@ pub(crate) fn pod(pod: &mut Value) {
 }
 
 /// Sets the defaults of the pod spec at a path, of a pod or of a template.
-pub(crate) fn spec(object: &mut Value, path: &[&str]) {
+pub fn spec(object: &mut Value, path: &[&str]) {
     let Some(spec) = object_at(object, path) else { return };
     unless_set(spec, "dnsPolicy", "ClusterFirst");
     unless_set(spec, "restartPolicy", "Always");
@@ -226,7 +226,7 @@ fn list<'a>(object: &'a mut Map, name: &str) -> impl Iterator<Item = &'a mut Map
 }
 
 /// Sets a field that is absent or null.
-pub(crate) fn unless_set(object: &mut Map, name: &str, value: impl Into<Value>) {
+pub fn unless_set(object: &mut Map, name: &str, value: impl Into<Value>) {
     let field = object.entry(name).or_insert(Value::Null);
     if field.is_null() {
         *field = value.into();

@@ -6,7 +6,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 
 /// Validates the resources of one container.
-pub(crate) fn validate(resources: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate(resources: &Place<'_>, faults: &mut Vec<Error>) {
     let (limits, requests) = (resources.field("limits"), resources.field("requests"));
     for (resource, amount) in limits.entries().chain(requests.entries()) {
         resource_name::of_container(resource, &amount, faults);

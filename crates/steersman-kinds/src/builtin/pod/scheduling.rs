@@ -8,7 +8,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates the scheduling fields of a pod spec.
-pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     rules::labels(&spec.field("nodeSelector"), faults);
     tolerations(&spec.field("tolerations"), faults);
     node_affinity(&spec.at(&["affinity", "nodeAffinity"]), faults);
@@ -20,7 +20,7 @@ pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates a list of tolerations.
-pub(crate) fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
     for toleration in tolerations.items() {
         let (key, operator) = (toleration.field("key"), toleration.field("operator"));
         let (value, effect) = (toleration.field("value"), toleration.field("effect"));
@@ -61,7 +61,7 @@ fn node_affinity(affinity: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates a node selector.
-pub(crate) fn node_selector(selector: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn node_selector(selector: &Place<'_>, faults: &mut Vec<Error>) {
     let terms = selector.field("nodeSelectorTerms");
     if terms.is_empty() {
         faults.push(terms.required("must have at least one node selector term"));

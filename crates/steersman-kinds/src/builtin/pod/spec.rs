@@ -12,7 +12,7 @@ use steersman_machinery::{Value, name};
 pub const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 
 /// Validates a new pod.
-pub(crate) fn validate_pod(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub fn validate_pod(request: &Request<'_>, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");
     validate(&spec, faults);
     if !spec.field("ephemeralContainers").is_empty() {
@@ -21,7 +21,7 @@ pub(crate) fn validate_pod(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates a pod template.
-pub(crate) fn validate_template(template: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_template(template: &Place<'_>, faults: &mut Vec<Error>) {
     // Upstream omits `metadata` from these two paths.
     let at_template = |field: &str| Place { path: template.path.child(field), ..template.at(&["metadata", field]) };
     rules::labels(&at_template("labels"), faults);
@@ -34,7 +34,7 @@ pub(crate) fn validate_template(template: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates a pod spec, wherever it is.
-pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let volumes = volume::validate(&spec.field("volumes"), faults);
     container::validate_all(spec, &volumes, faults);
     rules::one_of(&spec.field("restartPolicy"), &RESTART_POLICIES, faults);

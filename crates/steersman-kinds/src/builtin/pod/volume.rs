@@ -13,7 +13,7 @@ pub struct Volumes<'a> {
 }
 
 /// Validates volumes, and returns those that containers can mount.
-pub(crate) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
+pub fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
     let mut sources = BTreeMap::new();
     for volume in volumes.items() {
         let name = volume.field("name");
@@ -33,7 +33,7 @@ pub(crate) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volu
 }
 
 impl<'a> Volumes<'a> {
-    pub(crate) fn validate_mounts(&self, container: &Place<'a>, faults: &mut Vec<Error>) {
+    pub fn validate_mounts(&self, container: &Place<'a>, faults: &mut Vec<Error>) {
         let (mounts, devices) = (container.field("volumeMounts"), container.field("volumeDevices"));
         let texts = |list: &Place<'a>, field: &str| -> BTreeSet<&'a str> {
             list.items().map(|item| item.field(field).text()).filter(|text| !text.is_empty()).collect()

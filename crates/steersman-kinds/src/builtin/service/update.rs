@@ -10,14 +10,14 @@ use steersman_machinery::Value;
 use steersman_machinery::value::{at, remove_at, set_at, str_at};
 
 /// Completes an update, and drops fields that no longer apply.
-pub(crate) fn prepare(new: &mut Value, old: &Value) {
+pub fn prepare(new: &mut Value, old: &Value) {
     join_addresses(new, old);
     keep(new, old);
     drop_what_the_type_has_not(new, old);
 }
 
 /// `clusterIP` and the first of `clusterIPs` are kept equal; a client that knows only `clusterIP` may change it.
-pub(crate) fn join_addresses(new: &mut Value, old: &Value) {
+pub fn join_addresses(new: &mut Value, old: &Value) {
     let one = str_at(new, &["spec", "clusterIP"]).unwrap_or_default().to_owned();
     let one_before = str_at(old, &["spec", "clusterIP"]).unwrap_or_default();
     let many = at(new, &["spec", "clusterIPs"]);

@@ -11,7 +11,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates a Service, new or changed.
-pub(crate) fn service(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub fn service(request: &Request<'_>, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");
     let kind = spec.field("type");
     let is_headless = spec.field("clusterIP").text() == "None";
@@ -52,7 +52,7 @@ fn external_name(spec: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates the addresses and families of a Service other than ExternalName.
-pub(crate) fn addresses_and_families(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn addresses_and_families(spec: &Place<'_>, faults: &mut Vec<Error>) {
     addresses(spec, faults);
     let families = ["PreferDualStack", "RequireDualStack", "SingleStack"];
     rules::one_of_if_present(&spec.field("ipFamilyPolicy"), &families, faults);
@@ -222,7 +222,7 @@ fn balancer(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates a change through the main endpoint.
-pub(crate) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     let is_named = |spec: &Place<'_>| spec.field("type").text() == "ExternalName";
     let is_headless = |spec: &Place<'_>| spec.field("clusterIP").text() == "None";
@@ -261,7 +261,7 @@ fn unchanged(new: &Place<'_>, old: &Place<'_>, field: &str, faults: &mut Vec<Err
 }
 
 /// Validates a change through `/status`.
-pub(crate) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     let ingress = Place::root(request.new).at(&["status", "loadBalancer", "ingress"]);
     if !ingress.is_empty() && !is_balanced(request.new) {
         faults.push(ingress.forbidden("may only be used when `spec.type` is LoadBalancer"));

@@ -13,16 +13,16 @@ pub struct Node {
     pub rules: Box<[Compiled]>,
     pub decl: DeclType,
     /// The type, as messages show it.
-    pub(super) type_name: &'static str,
+    pub type_name: &'static str,
     /// Whether it is an object or a list, whose value messages do not show.
-    pub(super) is_composed: bool,
+    pub is_composed: bool,
     /// The properties that have rules, sorted by name.
-    pub(super) properties: Box<[(Box<str>, Node)]>,
+    pub properties: Box<[(Box<str>, Node)]>,
     /// The rules of the values of a map.
-    pub(super) values: Option<Box<Node>>,
-    pub(super) items: Option<Box<Node>>,
+    pub values: Option<Box<Node>>,
+    pub items: Option<Box<Node>>,
     /// The keys that match items of the list with their old values; empty if items are not matched.
-    pub(super) keys: Box<[Box<str>]>,
+    pub keys: Box<[Box<str>]>,
 }
 
 /// One rule.
@@ -31,15 +31,15 @@ pub struct Compiled {
     /// The rule, or why it cannot be run.
     pub program: Result<Program, String>,
     /// The messageExpression, or why it cannot be run.
-    pub(super) message_expression: Option<Result<Program, String>>,
+    pub message_expression: Option<Result<Program, String>>,
     /// Whether the rule uses `oldSelf`.
-    pub(super) uses_old: bool,
+    pub uses_old: bool,
     /// Whether `oldSelf` is an optional, so that the rule is evaluated without an old value too.
-    pub(super) has_optional_old: bool,
+    pub has_optional_old: bool,
     /// The type of the validation error, from the rule's `reason`.
-    pub(super) kind: Kind,
+    pub kind: Kind,
     /// The `fieldPath`, as errors show it.
-    pub(super) field: Option<Box<str>>,
+    pub field: Option<Box<str>>,
     message: Box<str>,
     /// The rule as written.
     text: Box<str>,
@@ -49,7 +49,7 @@ pub struct Compiled {
 
 impl Node {
     /// The rules in a schema; none if it has none.
-    pub(super) fn compile(schema: &Schema, decl: &DeclType) -> Option<Node> {
+    pub fn compile(schema: &Schema, decl: &DeclType) -> Option<Node> {
         let mut properties: Vec<(Box<str>, Node)> = Vec::new();
         for (name, property) in schema.properties.iter() {
             let decl = property_decl(decl, name, property);
@@ -89,7 +89,7 @@ impl Node {
 
 /// The declaration of a property. A property whose name cannot be written in an expression may still have rules of its
 /// own.
-pub(super) fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
+pub fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
     match escape(name) {
         Some(_) => decl.property(name).map(Cow::Borrowed),
         None => DeclType::from_schema(property, property.embedded_resource).map(Cow::Owned),
@@ -97,7 +97,7 @@ pub(super) fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schem
 }
 
 /// The environments in which the rules of one schema are compiled.
-pub(super) struct Environments {
+pub struct Environments {
     plain: Environment,
     /// An environment with an `oldSelf` that may be absent.
     optional: Environment,
@@ -113,7 +113,7 @@ impl Environments {
 
 impl Compiled {
     /// Compiles a rule as written in a schema.
-    pub(super) fn new(rule: &Json, schema: &Schema, environments: &Environments) -> Compiled {
+    pub fn new(rule: &Json, schema: &Schema, environments: &Environments) -> Compiled {
         let said = |key: &str| rule.get(key).and_then(Json::as_str).unwrap_or_default();
         let has_optional_old = rule.get("optionalOldSelf").and_then(Json::as_bool).unwrap_or_default();
         let environment = if has_optional_old { &environments.optional } else { &environments.plain };
@@ -156,12 +156,12 @@ impl Compiled {
     }
 
     /// The message for the client, unless the messageExpression gives one.
-    pub(super) fn message(&self) -> String {
+    pub fn message(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.text) } else { self.message.to_string() }
     }
 
     /// The rule as shown by errors of its evaluation.
-    pub(super) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         if self.message.is_empty() { &self.text } else { &self.message }
     }
 }

@@ -14,16 +14,16 @@ use steersman_schema::schema::{List, Type};
 const DEAREST_MAX: usize = 4;
 
 /// A schema in a definition.
-pub(in crate::crd) struct Place<'p> {
-    pub(in crate::crd) path: &'p Path,
+pub struct Place<'p> {
+    pub path: &'p Path,
     /// The errors of its keywords: the rules of a schema are not compiled if a keyword in it has an error.
-    pub(in crate::crd) keywords: &'p [Error],
+    pub keywords: &'p [Error],
     /// Whether the old definition had the same schema, so that the cost of its single rules was already checked.
-    pub(in crate::crd) is_unchanged: bool,
+    pub is_unchanged: bool,
 }
 
 /// The errors of all rules of a schema that is structural and whose defaults are valid.
-pub(in crate::crd) fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
+pub fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
     if !has_rules(schema) {
         return Vec::new();
     }
@@ -42,7 +42,7 @@ pub(in crate::crd) fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
 }
 
 /// The errors that rules report for a default. All defaults of a schema share a budget.
-pub(in crate::crd) fn judge_default(
+pub fn judge_default(
     schema: &Schema,
     default: &Json,
     path: &Path,

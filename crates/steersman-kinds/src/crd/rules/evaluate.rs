@@ -12,7 +12,7 @@ use steersman_machinery::value::Map;
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
 /// One walk through an object.
-pub(super) struct Pass<'f, 'a> {
+pub struct Pass<'f, 'a> {
     /// The field of the object; none if it is the whole object.
     prefix: Option<&'f Path>,
     /// The path from there to the current value.
@@ -60,7 +60,7 @@ impl<'f, 'a> Pass<'f, 'a> {
     }
 
     /// Evaluates the rules on an object and on all parts of it.
-    pub(super) fn object(&mut self, node: &'a Node, value: &'a Json, old: Option<&'a Json>) {
+    pub fn object(&mut self, node: &'a Node, value: &'a Json, old: Option<&'a Json>) {
         self.value(node, At { value, old, around: None });
     }
 
@@ -69,7 +69,7 @@ impl<'f, 'a> Pass<'f, 'a> {
     }
 
     /// The remaining cost; none if rules were skipped because it was exhausted.
-    pub(super) fn budget(&self) -> Option<u64> {
+    pub fn budget(&self) -> Option<u64> {
         self.budget
     }
 

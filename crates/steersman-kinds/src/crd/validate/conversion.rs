@@ -46,7 +46,7 @@ pub fn faults(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<fi
 }
 
 /// The error of a definition whose webhook has an invalid CA bundle.
-pub(super) fn bundle_fault(definition: &Value) -> Option<field::Error> {
+pub fn bundle_fault(definition: &Value) -> Option<field::Error> {
     let config = at(definition, &["spec", "conversion", "webhook", "clientConfig"])?;
     let why = ca_bundle::fault(config)?;
     let path = field::Path::new("spec.conversion.webhookClientConfig.caBundle");
