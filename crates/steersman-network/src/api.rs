@@ -47,7 +47,7 @@ pub struct NetworkSpec {
     /// Whether a change that somebody made in Neutron is undone or reported.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub drift_policy: Lenient<DriftPolicy>,
-    /// Whether the cloud hands out addresses.
+    /// Whether DHCP is enabled.
     #[serde(rename = "enableDHCP", skip_serializing_if = "Lenient::is_absent")]
     pub enable_dhcp: Lenient<bool>,
     /// The subnet's gateway, an address within `cidr`.
@@ -56,7 +56,7 @@ pub struct NetworkSpec {
     /// Whether the operator may write to Neutron for this object.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub management_policy: Lenient<ManagementPolicy>,
-    /// The largest packet, in bytes.
+    /// The MTU, in bytes.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub mtu: Lenient<u32>,
     /// Whether a subnet that cannot be changed in place may be deleted and created again.
@@ -142,7 +142,7 @@ pub struct NetworkStatus {
     /// subresource: there every status write makes a new generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready` and `Progressing`.
+    /// The conditions `Ready` and `Progressing`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

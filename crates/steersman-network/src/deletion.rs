@@ -12,7 +12,7 @@ use crate::plan::copied;
 use steersman_neutron::{Network, NetworkUpdate};
 
 /// The deletion policy of an object that is being deleted, read from a spec whose other fields may be invalid; `None`
-/// where the spec sets none. `Observed` counts as `Retain`: only the operator's markers are removed, which it may have
+/// where the spec leaves it open. `Observed` counts as `Retain`: only the operator's markers are removed, which exist
 /// if it was managed before.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ impl Release<'_> {
     /// `Ok` when nothing in Neutron belongs to the object any more.
     ///
     /// # Errors
-    /// The obstacle.
+    /// Why the network cannot be released yet.
     pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         match self.policy {
             Some(DeletionPolicy::Delete) | None => self.delete(events).await,
@@ -79,8 +79,8 @@ impl Release<'_> {
             }
             let network = match identity.ownership(&network) {
                 Ownership::Own => network,
-                // Only a network with the marker is deleted, so it is given back. If two release it at the same time,
-                // the slower one gets a conflict.
+                // Only a network with the marker is deleted, so the marker is given back first. If two release it at
+                // the same time, the slower one gets a conflict.
                 _ => give_back_marker(cloud, request, identity, network.id, network.revision).await?,
             };
             // Deleted at the revision that was read: somebody may have removed the marker since, to keep the network.

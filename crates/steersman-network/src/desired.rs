@@ -31,13 +31,13 @@ pub struct Desired {
     pub dns_nameservers: Option<Vec<IpAddr>>,
     /// Whether a change that somebody made in Neutron is undone or reported.
     pub drift_policy: DriftPolicy,
-    /// Whether the cloud hands out addresses.
+    /// Whether DHCP is enabled.
     pub enable_dhcp: Option<bool>,
     /// The subnet's gateway; the first address, where the spec names none.
     pub gateway: Option<IpAddr>,
     /// Whether the operator may write to Neutron.
     pub management_policy: ManagementPolicy,
-    /// The largest packet, in bytes.
+    /// The MTU, in bytes.
     pub mtu: Option<u32>,
     /// Whether a subnet that cannot be changed in place may be deleted and created again.
     pub replace_on_change: bool,

@@ -82,8 +82,8 @@ pub struct Options {
     pub drift_interval: Duration,
     /// How long a network with the cluster's marker is kept after its object is gone.
     pub orphan_grace: Duration,
-    /// The namespace of the Lease [`NAME`], if the manager uses it for its election: the permissions for it are then
-    /// checked.
+    /// The namespace of the Lease [`NAME`], if the manager uses it for its election: the operator then needs the
+    /// permissions for it.
     pub lease_namespace: Option<String>,
 }
 

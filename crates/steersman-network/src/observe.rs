@@ -52,7 +52,7 @@ impl NetworkStatus {
 }
 
 impl Search<'_> {
-    /// The networks that the object uses or made: the one its status names first.
+    /// The networks that the object uses or created, first the one that its status names.
     ///
     /// # Errors
     /// The network in the status cannot be found with this operator's credentials, or the cloud's error.

@@ -101,7 +101,7 @@ impl NotReady {
 /// Checks that a network carries traffic, or need not.
 ///
 /// # Errors
-/// The status of the network in Neutron.
+/// The network's status in Neutron, if it should carry traffic and does not.
 pub(crate) fn check_working(network: &Network, admin_state_up: Option<bool>) -> Result<(), NotReady> {
     let id = network.id;
     let stuck = |reason, text: &str, retry| Err(NotReady::new(reason, format!("network {id} {text}"), retry));

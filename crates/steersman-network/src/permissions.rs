@@ -19,7 +19,7 @@ pub struct Rule {
     pub group: &'static str,
     /// The resource, with a subresource behind a slash.
     pub resource: &'static str,
-    /// The namespace whose Role has it; none for a ClusterRole.
+    /// The namespace whose Role has the rule; `None` for a ClusterRole.
     pub namespace: Option<String>,
     /// The name of the only object that the rule is for; none for all.
     pub name: Option<&'static str>,

@@ -23,17 +23,17 @@ pub struct Observed {
 /// One step towards the desired state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Give the network its marker as a tag.
+    /// Add the marker to the network, as a tag.
     AddTag(NetworkId),
-    /// Make the network, with its marker.
+    /// Create the network, with its marker.
     CreateNetwork,
-    /// Make the subnet, with its marker.
+    /// Create the subnet, with its marker.
     CreateSubnet(NetworkId),
     /// Delete a duplicate that the object does not use.
     DeleteDuplicate(NetworkId),
     /// Delete the subnet, which has other addresses, because addresses of a subnet cannot be changed.
     DeleteSubnet(SubnetId),
-    /// Everything is as it should be.
+    /// Neutron agrees with the spec.
     Done(NetworkId, SubnetId),
     /// The desired state cannot be reached from the observed one.
     Refuse(Refusal),
@@ -46,7 +46,7 @@ pub enum Step {
 /// Why the desired state cannot be reached: a sentence with the way out.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// The object has a network, and another is to be adopted.
+    /// The object has a network, and `spec.adopt` names another.
     #[error(
         "the object has network {network}, which is not the one {target} that spec.adopt names: set spec.adopt back, or delete the object and make it anew"
     )]
@@ -75,7 +75,7 @@ pub enum Refusal {
     Overlap {
         /// The foreign subnet.
         subnet: SubnetId,
-        /// Its addresses.
+        /// The CIDR of the foreign subnet.
         taken: IpNet,
         /// The addresses wanted.
         cidr: IpNet,
@@ -87,7 +87,7 @@ pub enum Refusal {
     Replace {
         /// The subnet.
         subnet: SubnetId,
-        /// Its addresses.
+        /// The current CIDR of the subnet.
         present: IpNet,
         /// The addresses wanted.
         cidr: IpNet,
@@ -224,7 +224,7 @@ fn subnet_update(desired: &Desired, identity: &Identity, subnet: &Subnet, is_our
     }
 }
 
-// === what a step says ===
+// === texts of steps ===
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -17,7 +17,7 @@ pub(crate) struct StatusContext<'a> {
     pub(crate) backend: &'a str,
     /// The project of the credentials, where it is known.
     pub(crate) project: Option<&'a str>,
-    /// Identifies the spec.
+    /// The fingerprint of the spec.
     pub(crate) fingerprint: &'a str,
     pub(crate) route: Route,
 }

@@ -38,10 +38,10 @@ pub trait Cloud: fmt::Debug + Send + Sync {
     /// sign-in).
     fn project_id(&self, request: RequestId) -> Reply<'_, Option<String>>;
 
-    /// Every network that matches, oldest first, equally old ones by id.
+    /// Finds every network that matches, oldest first, equally old ones by id.
     fn find_networks<'a>(&'a self, request: RequestId, filter: &'a NetworkFilter) -> Reply<'a, Vec<Network>>;
 
-    /// One network.
+    /// Reads one network.
     fn read_network(&self, request: RequestId, id: NetworkId) -> Reply<'_, Network>;
 
     /// Creates a network. Calling twice creates two: search for your marker first, and again if the error is uncertain.
@@ -70,10 +70,10 @@ pub trait Cloud: fmt::Debug + Send + Sync {
     /// Removes a tag from a network; [`Class::NotFound`](crate::Class::NotFound) if it does not have it.
     fn remove_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()>;
 
-    /// Every subnet that matches, oldest first, equally old ones by id.
+    /// Finds every subnet that matches, oldest first, equally old ones by id.
     fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>>;
 
-    /// One subnet.
+    /// Reads one subnet.
     fn read_subnet(&self, request: RequestId, id: SubnetId) -> Reply<'_, Subnet>;
 
     /// Creates a subnet. Within one network the CIDR is its natural key: a second create of the same is answered with

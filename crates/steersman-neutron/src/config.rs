@@ -79,7 +79,7 @@ pub struct Identity {
 /// How to sign in at Keystone, version 3.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Keystone {
-    /// Ends in `/v3`.
+    /// The URL of Keystone; ends in `/v3`.
     pub(crate) auth_url: Url,
     pub(crate) credentials: Credentials,
     /// The region whose Neutron is used; without one, the catalog must have only one region.
@@ -146,7 +146,7 @@ pub enum Error {
     /// A file has content that cannot be used.
     #[error("{path} cannot be used: {reason}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The fault and its place.
         reason: String,
@@ -154,7 +154,7 @@ pub enum Error {
     /// The file system returned an error.
     #[error("cannot read {path}")]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the file system.
         #[source]
@@ -165,7 +165,7 @@ pub enum Error {
     Missing {
         /// Where settings are read from: the environment or an entry of a file.
         origin: String,
-        /// What to add, in the origin's words.
+        /// The setting to add, as the origin spells it.
         missing: String,
     },
     /// No `clouds.yaml` was found.
@@ -185,7 +185,7 @@ pub enum Error {
     /// The file does not have the entry.
     #[error("{path} has no cloud {cloud:?}, it has {known}")]
     UnknownCloud {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The entry that was looked for.
         cloud: String,
@@ -199,12 +199,12 @@ pub enum Error {
         origin: String,
         /// The setting.
         key: String,
-        /// Its value.
+        /// The value of the setting.
         value: String,
-        /// What to do instead.
+        /// The alternative.
         remedy: &'static str,
     },
-    /// Not a URL to send requests to.
+    /// A text is not a URL that requests can be sent to.
     #[error("{text:?} is not a usable URL: {reason}; it should look like http://host:9696")]
     Url {
         /// The text given.

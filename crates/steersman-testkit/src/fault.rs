@@ -22,7 +22,7 @@ pub enum Fault {
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<VecDeque<Rule>>);
 
-/// Some faults of one kind.
+/// A number of faults of one kind.
 struct Rule {
     /// At least one; a rule that is used up is removed.
     n_left: usize,

@@ -75,8 +75,8 @@ impl Loops {
     /// and are ready, and Pods on them run and become ready, although no program runs. The annotations
     /// `simulate.steersman.dev/...` of a Pod control its containers: `delay: 2s`, `never-ready: "true"`,
     /// `succeed-after: 5s`, `fail-after: 1s..3s`, `exit-code: "3"`, `crash-loop: "true"`. A Node with the annotation
-    /// `simulate.steersman.dev/goes-away: "true"` sends no heartbeats. Objects of the kind `Stage` set the same for all
-    /// Pods, or Nodes, that they select.
+    /// `simulate.steersman.dev/goes-away: "true"` renews no Lease and reports no status. Objects of the kind `Stage`
+    /// set the same for all Pods, or Nodes, that they select.
     pub fn nodes(mut self, n_nodes: usize) -> Loops {
         self.n_nodes = n_nodes;
         self

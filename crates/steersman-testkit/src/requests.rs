@@ -36,8 +36,7 @@ impl Requests {
         let permissions = requests.entry(user.name.clone()).or_default();
         permissions.insert(permission.clone());
         if permission.verb == "watch" && query.is_true("sendInitialEvents") {
-            // A streaming list needs the permission to list too: with a server without streaming lists, the same client
-            // lists.
+            // A streaming list needs only `watch`, but with a server without streaming lists the same client lists.
             permissions.insert(Permission { verb: "list".to_owned(), ..permission.clone() });
         }
         Some(Noted { user: user.name.clone(), permission })

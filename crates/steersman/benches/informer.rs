@@ -1,8 +1,7 @@
 //! Measures how fast an informer fills its cache and handles updates, and its memory, from pre-made bytes.
 //!
 //! 20,000 Pods of about 5 KB, a third of each managedFields. Run with `paged` or `streaming`, with `auto`, `compact` or
-//! `typed`,
-//! and with `strip` for a transform that leaves little.
+//! `typed`, and with `strip` for a transform that leaves little.
 
 use std::convert::Infallible;
 use std::sync::Arc;

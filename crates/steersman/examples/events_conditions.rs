@@ -13,7 +13,7 @@ use steersman::{
 #[kube(group = "example.com", version = "v1", kind = "Door", namespaced, status = "DoorStatus", schema = "disabled")]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DoorSpec {
-    /// What opens it.
+    /// The key that opens the door.
     pub(crate) key: String,
 }
 

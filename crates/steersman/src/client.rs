@@ -23,7 +23,7 @@ pub struct ClientOptions {
     pub master: Option<String>,
     /// Context of the kubeconfig to use instead of its current one.
     pub context: Option<String>,
-    /// Sent as `User-Agent`, so that the server's audit log can tell who asked.
+    /// Sent as `User-Agent`, so that the server's audit log identifies the client.
     pub user_agent: Option<String>,
     /// The metrics that count requests; `None`: they are not counted.
     #[cfg(feature = "metrics")]

@@ -62,7 +62,7 @@ pub struct ConsistencyStore {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StaleCache {
-    /// A deletion.
+    /// A deletion that the cache does not have.
     #[error("the cache of {resource} still shows {key:?}, which was deleted")]
     Deletion {
         /// `plural.group` of the deleted object.
@@ -80,7 +80,7 @@ pub enum StaleCache {
         /// How long the key of the reconciler has been waiting.
         waited: Duration,
     },
-    /// A write.
+    /// A write that the cache does not have.
     #[error("the cache of {resource} has not seen version {version} yet, in which {key:?} was written")]
     Write {
         /// `plural.group` of the written object.
@@ -96,7 +96,7 @@ pub enum StaleCache {
 
 #[derive(Default)]
 struct Shared {
-    /// By resource.
+    /// The caches by resource.
     caches: Mutex<HashMap<String, Arc<dyn Cache>>>,
     /// By the key whose reconciles wrote.
     done: Mutex<HashMap<ObjectKey, Done>>,
@@ -179,7 +179,7 @@ impl ConsistencyStore {
         Self::default()
     }
 
-    /// Asks the cache of `lister` about writes of objects of type `K`.
+    /// Checks writes of objects of type `K` against the cache of `lister`.
     pub fn covers<K>(self, lister: &Lister<K>) -> Self
     where
         K: CachedResource,

@@ -59,7 +59,7 @@ pub use crate::controller::watch::Watch;
 /// }
 ///
 /// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
-///     // Ends the reconcile well if the object is gone; not known yet, it comes back.
+///     // If the object is gone, the reconcile ends as a success. If the cache is not filled, the key comes back.
 ///     let deployment = cx.deployments.get(&key)?;
 ///     // Compare and repair.
 /// #   let _ = deployment;
@@ -68,7 +68,7 @@ pub use crate::controller::watch::Watch;
 ///
 /// # async fn run(client: kube::Client, stop: tokio_util::sync::CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
 /// let factory = InformerFactory::new(client);
-/// // Which objects: said here, for whoever reads them and for the controller.
+/// // The selection of objects is written once, for the lister and the controller.
 /// let deployments = factory.informer::<Deployment>(Scope::All);
 /// Controller::of(&deployments, reconcile, Context { deployments: deployments.lister() })
 ///     .owns::<ConfigMap>()

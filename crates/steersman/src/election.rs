@@ -32,7 +32,7 @@ use crate::clock::LEASE_MAX;
 
 pub use crate::election::leadership::{Leadership, RenewalOverdue};
 
-/// The factor by which waits between attempts to get the lease are stretched at most, at random.
+/// A wait between attempts to get the lease is stretched at random, by up to this multiple of it.
 const JITTER: f64 = 1.2;
 
 /// The durations of an election, and the identity of this replica.
@@ -89,7 +89,7 @@ pub enum ElectionError {
 /// let mut election = Election::new(client, ElectionOptions::new("my-operator", "operators"))?;
 /// election.acquire().await;
 /// tokio::select! {
-///     () = election.hold() => {} // Lost. The work was dropped where it waited.
+///     () = election.hold() => {} // Lost. The work was dropped at an await point.
 ///     () = lead() => election.release().await,
 /// }
 /// # Ok(()) }
@@ -285,7 +285,7 @@ impl Election {
         self.leadership.give_up();
     }
 
-    /// Whether there was something to release.
+    /// Releases the lease. Returns false if we do not hold it.
     async fn try_release(&self) -> Result<bool, kube::Error> {
         loop {
             let Some(mut lease) = self.api.get_opt(&self.options.name).await? else { return Ok(false) };

@@ -24,7 +24,7 @@ use crate::transform::{Transform, Transforms};
 const SYNC_LOG_PERIOD: Duration = Duration::from_secs(30);
 const SYNC_LOG_PERIOD_MAX: Duration = Duration::from_secs(3_600);
 
-/// Makes and starts informers. Clones are the same factory.
+/// Makes and starts informers. Clones share one factory.
 #[derive(Clone)]
 pub struct InformerFactory {
     client: Client,

@@ -98,9 +98,9 @@ pub enum Change<'a, K> {
     Undecodable(&'a Arc<DecodeError>),
     /// An object changed, or, at a resync, did not.
     Updated {
-        /// The state before.
+        /// The previous state.
         old: &'a Previous<'a, K>,
-        /// The state now.
+        /// The new state.
         new: &'a Arc<K>,
     },
 }

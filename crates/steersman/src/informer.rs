@@ -58,7 +58,7 @@ const RESYNC_MIN: Duration = Duration::from_secs(1);
 /// A cache of one selection of one type, kept up to date by one watch (or one for each of several namespaces), and the
 /// handlers that get its changes.
 ///
-/// Clones are the same informer. Reads keep working while the server is away, from the last known state.
+/// Clones share one informer. Reads keep working while the server is away, from the last known state.
 pub struct Informer<K> {
     shared: Arc<Shared<K>>,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Report {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) resource: String,
-    /// Events that wait for handlers.
+    /// The number of events that wait for handlers.
     pub(crate) queued: usize,
     pub(crate) resource_version: Option<u64>,
     /// How long ago the last byte came from the server; `None` before the start.
@@ -263,7 +263,7 @@ impl<K: CachedResource> Informer<K> {
     /// [`NotSynced`] when `deadline` has passed; it says what is missing and the last answer of the server.
     ///
     /// # Cancel safety
-    /// Waits only.
+    /// Only waits.
     pub async fn wait_synced(&self, deadline: Duration) -> Result<(), NotSynced> {
         tokio::time::timeout(deadline, self.synced())
             .await

@@ -31,7 +31,7 @@ pub struct ParseKeyError {
 // === impl ObjectKey ===
 
 impl ObjectKey {
-    /// The key of an object that lives in a namespace. An empty namespace means cluster scope.
+    /// The key of a namespaced object. An empty namespace means cluster scope.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
         if namespace.is_empty() {
             return Self::cluster(name);

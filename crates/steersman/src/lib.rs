@@ -121,7 +121,7 @@
 //!
 //! The permissions that the service account of a controller needs:
 //!
-//! | what is used | on | verbs |
+//! | for | on | verbs |
 //! |---|---|---|
 //! | an informer, so also [`Controller`], its `owns` and `watches` | the type | `list`, `watch` |
 //! | [`finalizers`] | the type | `get`, `patch` |

@@ -35,7 +35,7 @@ pub enum LookupError {
     NotFound {
         /// `plural.group` of the type.
         resource: Arc<str>,
-        /// The key asked for.
+        /// The requested key.
         key: ObjectKey,
     },
     /// The cache is of other namespaces, so the state of objects in this one is unknown. Reading again does not help.
@@ -43,7 +43,7 @@ pub enum LookupError {
     NotSelected {
         /// `plural.group` of the type.
         resource: Arc<str>,
-        /// The namespace asked for.
+        /// The requested namespace.
         namespace: String,
         /// The scope of the cache.
         scope: Scope,
@@ -58,7 +58,7 @@ pub enum LookupError {
     /// The object exists, but its current state cannot be decoded. Never treat this as deleted.
     #[error("{key:?} exists, but its current state cannot be decoded")]
     Undecodable {
-        /// The key asked for.
+        /// The requested key.
         key: ObjectKey,
         /// The error of decoding it.
         #[source]

@@ -72,7 +72,7 @@ pub enum ManagerError {
     /// A task did not end within the grace period and was dropped at an await point.
     #[error("task {task:?} was cut off after {grace:?}")]
     CutOff {
-        /// The task.
+        /// The name of the task.
         task: String,
         /// The grace period.
         grace: Duration,
@@ -101,7 +101,7 @@ pub enum ManagerError {
     /// Tasks were cut off and still run, because their code blocks or computes and never awaits.
     #[error("tasks {tasks:?} still run after {grace:?}: they do not return to the runtime")]
     StillRunning {
-        /// The tasks.
+        /// The names of the tasks.
         tasks: Vec<String>,
         /// The grace period.
         grace: Duration,
@@ -109,16 +109,16 @@ pub enum ManagerError {
     /// A task failed; everything else was stopped.
     #[error("task {task:?} failed")]
     Task {
-        /// The task.
+        /// The name of the task.
         task: String,
-        /// Its error.
+        /// The error of the task.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
     /// A task panicked; everything else was stopped.
     #[error("task {task:?} panicked: {message}")]
     TaskPanicked {
-        /// The task.
+        /// The name of the task.
         task: String,
         /// The message of the panic.
         message: String,

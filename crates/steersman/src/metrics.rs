@@ -41,7 +41,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `workqueue_adds_total` | counter | `name`, `controller` | adds that were not merged into an earlier one |
 /// | `workqueue_queue_duration_seconds` | histogram | `name`, `controller` | how long keys wait |
 /// | `workqueue_work_duration_seconds` | histogram | `name`, `controller` | how long keys are processed |
-/// | `workqueue_unfinished_work_seconds` | gauge | `name`, `controller` | processing so far of what is not finished, in sum |
+/// | `workqueue_unfinished_work_seconds` | gauge | `name`, `controller` | how long unfinished keys have been processed, in sum |
 /// | `workqueue_longest_running_processor_seconds` | gauge | `name`, `controller` | the longest of these |
 /// | `workqueue_retries_total` | counter | `name`, `controller` | rate-limited adds |
 /// | `controller_runtime_reconcile_total` | counter | `controller`, `result` | results: `success`, `requeue`, `requeue_after`, `error` |
@@ -56,7 +56,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `leader_election_slowpath_total` | counter | `name` | renewals that had to read the lease first, because it was not as expected |
 /// | `steersman_shard_slots_held` | gauge | `group` | slots on whose keys this replica works, of 1,024 |
 /// | `steersman_shard_members` | gauge | `group` | replicas that this one sees alive, itself included |
-/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica, without those that it had and works through again |
+/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica, without those that it held before and processes again |
 /// | `steersman_shard_slots_lost_total` | counter | `group` | slots that went from it |
 /// | `steersman_shard_renewals_late_total` | counter | `group` | renewals sent more than two periods after the one before |
 /// | `steersman_shard_stops_total` | counter | `group` | times when all work had to stop, because the lease could not be renewed |
@@ -71,10 +71,10 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `steersman_webhook_calls_total` | counter | `webhook`, `outcome` | calls by outcome: `allowed`, `mutated`, `denied`, `converted`, `failed`, `malformed`, `panicked`, `timed_out`, `abandoned` |
 /// | `steersman_webhook_certificate_expiry_timestamp_seconds` | gauge | | when the certificate of webhooks expires |
 /// | `steersman_events_total` | counter | `component`, `outcome` | Events of recorders by outcome: `sent`, `refused`, `unanswered`, `queue_full` |
-/// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that handlers have not heard yet |
-/// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | how far the cache has come |
+/// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that wait for handlers |
+/// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | the version up to which the cache is filled |
 /// | `steersman_informer_staleness_seconds` | gauge | `name`, `group`, `version`, `resource` | how stale the cache may be: time since the last event, bookmark or list. Servers send a bookmark about once a minute |
-/// | `steersman_informer_relists_total` | counter | `name`, `group`, `version`, `resource`, `reason` | lists after the first, by what made them necessary: for instance `expired` (the server has forgotten the version), `transport`, `refused`; a reason is there once it was one |
+/// | `steersman_informer_relists_total` | counter | `name`, `group`, `version`, `resource`, `reason` | lists after the first, by cause: for instance `expired` (the server no longer has the version), `transport`, `refused`; a cause appears once it has occurred |
 ///
 /// The priorities of `workqueue_depth` are `-100` (initial list and resyncs), `0` and `100`. The values of two sources
 /// with one name are added up. A source is reported for as long as it exists.

@@ -32,9 +32,9 @@ pub enum Outcome<K> {
     Updated {
         /// The key of the object.
         key: ObjectKey,
-        /// The state before.
+        /// The previous state.
         old: Cached<K>,
-        /// The state now.
+        /// The new state.
         new: Cached<K>,
     },
 }

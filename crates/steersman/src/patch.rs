@@ -36,7 +36,7 @@ pub enum Force {
 /// Whether a patch is for one version of an object only (`MergeFromWithOptimisticLock`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lock {
-    /// Whatever the object is by then, the difference is made to it.
+    /// The difference is applied to the object in whatever version it is by then.
     No,
     /// Any other version is a conflict (409).
     Yes,

@@ -42,7 +42,7 @@ pub(crate) use crate::queue::report::Report as QueueReport;
 pub use crate::queue::report::Stats;
 pub use crate::queue::requeue::Requeue;
 
-/// A queue of keys for a set of workers. Clones are the same queue.
+/// A queue of keys for a set of workers. Clones share one queue.
 ///
 /// Bounded by the number of distinct keys: each has at most one place, however often it is added. Keys whose retries
 /// failed and that were never forgotten keep a small entry.
@@ -50,7 +50,7 @@ pub struct WorkQueue<T: Key = ObjectKey> {
     shared: Arc<Shared<T>>,
 }
 
-/// What a queue can hold. Implemented for every suitable type.
+/// A type that a queue can hold. Implemented for every suitable type.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
 
 impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Key for T {}
@@ -118,7 +118,7 @@ impl<T: Key> WorkQueue<T> {
 
     /// Adds `key`, unless it waits already. Consumes a delayed add of the same key: it runs now instead.
     ///
-    /// After a shutdown, nothing is added; the same goes for the other ways to add.
+    /// After a shutdown this adds nothing, nor do the other methods that add.
     pub fn add(&self, key: T) {
         self.add_with(key, Priority::Normal);
     }

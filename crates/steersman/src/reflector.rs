@@ -45,7 +45,7 @@ pub(crate) use crate::reflector::monitor::Monitor;
 
 /// How long the server may take to begin an answer, or to continue a list.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Added to the lifetime asked of the server before a watch is taken for dead.
+/// How long after its requested lifetime a watch is taken for dead.
 const WATCH_GRACE: Duration = Duration::from_secs(15);
 /// A streaming list that stalls this long without its closing bookmark is given up for LIST + WATCH.
 const BOOKMARK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -134,7 +134,7 @@ enum Unfilled {
     Failed(Failure),
 }
 
-/// What to do after a failure, once the wait is over.
+/// The next request after a failure, once the wait is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Next {
     Relist,
@@ -260,7 +260,7 @@ impl<K: CachedResource> Reflector<K> {
         if self.target.parts.is_empty() {
             return self.watch(deltas, stop).await;
         }
-        // Aborted when this is dropped.
+        // Dropping the set aborts the watches.
         let mut parts = JoinSet::new();
         for target in &self.target.parts {
             let known = self.decoding.known().clone();
@@ -347,7 +347,7 @@ impl<K: CachedResource> Reflector<K> {
         listed.map(|version| (version, None))
     }
 
-    /// After a failed streaming list: `Ok` if a LIST is to be tried at once.
+    /// Handles a failed streaming list. `Ok`: try a LIST at once.
     fn fall_back(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure.kind {
             // A LIST would fare no better.

@@ -13,7 +13,7 @@
 //! - A process that was stopped, or whose host was suspended, for longer than its lease begins nothing when it goes on.
 //!   Work that was under way then is cut off within a second, in which its new owner may be at work too.
 //! - A virtual machine that is paused from outside, without notice to its system, has no clock that shows it: it goes
-//!   on as if nothing had happened, until the group has divided anew, which takes some periods.
+//!   on as if nothing had happened, until the group has divided its slots again, which takes some periods.
 //!
 //! A write that must not happen even then needs a precondition on the server, such as a resource version.
 //!

@@ -155,7 +155,7 @@ impl<K: CachedResource> Informer<K> {
     /// [`AwaitError`].
     ///
     /// # Cancel safety
-    /// Waits only.
+    /// Only waits.
     pub async fn await_condition(
         &self,
         key: &ObjectKey,

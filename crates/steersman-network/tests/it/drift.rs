@@ -172,7 +172,7 @@ async fn of_objects_that_are_gone_what_was_adopted_or_only_has_the_tag_stays() {
     let gone = "network-controller:c:0aa7e6ad-0000-4000-8000-000000000001";
     let theirs = NetworkCreate { name: text("theirs"), description: text("d"), ..NetworkCreate::default() };
     let copy = tagged(&world, theirs.clone(), gone).await;
-    // Created with a description of the spec: its subnet's marker shows that.
+    // Created for an object whose spec sets a description: the marker of its subnet shows that.
     let made = tagged(&world, theirs.clone(), gone).await;
     let subnet = SubnetCreate { description: text(gone), ..SubnetCreate::new(made, "10.0.0.0/24".parse().unwrap()) };
     world.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();

@@ -23,7 +23,7 @@ const OUTAGES: [(Fault, &str); 13] = [
     (Fault::Answer(503, "NoNetworkAvailable"), "NoNetworkAvailable"),
 ];
 
-/// Faults of a single create, with the reason in the object's condition.
+/// Faults of a single call while an object is created, with the reason in its condition.
 const CREATES: [(Operation, Fault, &str); 12] = [
     (Operation::CreateNetwork, Fault::LoseAnswer, "AnswerLost"),
     (Operation::CreateNetwork, Fault::Malformed, "AnswerLost"),

@@ -24,7 +24,7 @@ pub enum OpenError {
     /// The file was not written by this program. Move it away to start with an empty cloud.
     #[error("{path} is not the file of a simulated cloud; move it away to start with an empty one")]
     Corrupt {
-        /// The document.
+        /// The path of the document.
         path: PathBuf,
         /// The error of the parser; `None` if every part is readable but they contradict each other.
         #[source]
@@ -33,9 +33,9 @@ pub enum OpenError {
     /// A newer program wrote the file.
     #[error("{path} has format {found}, and this program knows formats up to {FORMAT}; use a newer program")]
     Format {
-        /// The document.
+        /// The path of the document.
         path: PathBuf,
-        /// Its format.
+        /// The format of the document.
         found: u32,
     },
     /// Another process has it open.

@@ -12,7 +12,7 @@ use steersman_neutron::{Client, RequestId};
 /// A running Neutron, and maybe its Keystone.
 pub(crate) struct Server {
     pub(crate) url: String,
-    /// Ends in `/v3`; empty without Keystone.
+    /// The URL of Keystone, which ends in `/v3`; empty without Keystone.
     pub(crate) keystone_url: String,
     /// Closed by the system when this process ends, which makes the watchdog stop the servers.
     _lifeline: ChildStdin,

@@ -33,7 +33,7 @@ impl Drop for Work<'_> {
     }
 }
 
-/// Never ends by itself.
+/// A reconcile that never ends by itself.
 async fn reconcile(_: ObjectKey, (number, world): &(usize, Arc<Mutex<World>>)) -> Result<Action, Infallible> {
     let _work = Work(*number, world);
     {

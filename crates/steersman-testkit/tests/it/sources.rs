@@ -28,7 +28,8 @@ const OWNED: &str = "
   {kind: KIND, apiVersion: v1, name: NAME, uid: UID, controller: true}]}}
 ";
 
-/// Runs `controller` and sends `kind`/`name` of the owners whose keys must run when an owned object appears.
+/// Checks that `key` runs when an object appears whose owner is `kind`, `name`, `uid`. `controller` sends the keys that
+/// ran.
 async fn check_owner<K: steersman::cache::CachedResource>(
     plane: &ControlPlane,
     controller: impl FnOnce(mpsc::Sender<String>) -> Controller<K>,

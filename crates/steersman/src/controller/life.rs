@@ -33,7 +33,7 @@ pub enum ControllerError {
     /// Its caches were not filled in time.
     #[error("controller {name:?} cannot start")]
     NotSynced {
-        /// The controller.
+        /// The name of the controller.
         name: String,
         /// The caches that are missing.
         #[source]
@@ -42,7 +42,7 @@ pub enum ControllerError {
     /// Workers did not finish within the grace period and were cut off.
     #[error("controller {name:?} stopped with {active} reconciles cut off after {grace:?}")]
     CutOff {
-        /// The controller.
+        /// The name of the controller.
         name: String,
         /// The number of workers.
         active: u64,
@@ -55,7 +55,7 @@ pub enum ControllerError {
         names(keys)
     )]
     StillRunning {
-        /// The controller.
+        /// The name of the controller.
         name: String,
         /// The keys of the reconciles.
         keys: Vec<ObjectKey>,

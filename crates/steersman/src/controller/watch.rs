@@ -171,7 +171,8 @@ impl<T: Resource> fmt::Debug for Objects<T> {
 }
 
 impl<K: CachedResource> Primary<'_, K> {
-    /// Registers a handler that adds the keys of changes that pass.
+    /// Registers a handler that adds the keys of changes that pass, and the source of these keys with the fences and
+    /// the standby.
     pub(crate) fn add_handler<T: CachedResource>(
         &self,
         informer: &Informer<T>,

@@ -247,7 +247,7 @@ async fn work(world: Shared, number: usize, fence: Arc<dyn Fence>, queue: WorkQu
     }
 }
 
-/// A process that is started again whenever it ends.
+/// Runs a process, which is started again whenever it ends.
 async fn run(world: Shared, number: usize) {
     loop {
         let (identity, wait) = {

@@ -35,7 +35,7 @@ pub(crate) struct Correlator {
     budgets: Recent<(Object, &'static str), Instant>,
 }
 
-/// How many times an event was recorded so far.
+/// An event with its count so far.
 #[derive(Debug, Default)]
 struct Counted {
     event: Event,

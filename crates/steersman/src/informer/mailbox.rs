@@ -7,7 +7,7 @@
 //! A mailbox is full when `excess_max` events wait in addition to one for each object that exists, whose state the
 //! cache holds anyway. So the initial state of many objects does not block the informer, however slow a handler is. A
 //! mailbox never holds more than `excess_max` events, one for each object, and the changes of one batch; when the
-//! informer stops, also the rest of what it had read of its watch.
+//! informer stops, also the rest of the events that it had read.
 //!
 //! While `excess_max` events wait, states that came and went within one batch are left out: the cache changed under one
 //! lock, so no reader can have seen them. The further the informer falls behind, the larger its batches are, so a

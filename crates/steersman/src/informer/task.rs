@@ -51,7 +51,7 @@ pub(super) struct Handlers<K> {
     pub(super) next_number: u64,
     /// Number of the newest batch of events.
     pub(super) batch: u64,
-    /// Handlers that were added before the start, each with the parts of its task.
+    /// Handlers that were added before the start, each with its mailbox.
     pub(super) waiting: Vec<Unserved<K>>,
     pub(super) phase: Phase,
 }

@@ -158,7 +158,7 @@ impl Life {
         }
     }
 
-    /// From the start of the caches to their end.
+    /// Runs the manager from the start of its caches to their end.
     async fn live(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), ManagerError> {
         let grace = Grace::new(self.grace);
         let (mut first, mut always) = (Group::new(grace.clone()), Group::new(grace.clone()));

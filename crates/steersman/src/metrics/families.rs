@@ -81,7 +81,7 @@ impl Collector for Sources {
     }
 }
 
-// === what is asked ===
+// === sources ===
 
 fn by_queue(queues: &[Arc<dyn Measured>]) -> BTreeMap<String, QueueReport> {
     let mut reports: BTreeMap<String, QueueReport> = BTreeMap::new();

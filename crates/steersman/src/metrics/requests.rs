@@ -49,9 +49,9 @@ pub(crate) struct Requests {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By code, method and host.
+    /// The number of answers by code, method and host.
     answers: BTreeMap<(String, String, String), u64>,
-    /// By method and host.
+    /// Times and sizes by method and host.
     measured: BTreeMap<(String, String), Sizes>,
 }
 

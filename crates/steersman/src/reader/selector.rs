@@ -31,7 +31,7 @@ enum Field {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectorError {
-    /// A field that a cache does not select by.
+    /// A cache cannot select by this field.
     #[error(
         "a cache selects by metadata.name and metadata.namespace, not by {field:?}: use an index, or ask the server"
     )]

@@ -12,11 +12,11 @@ use crate::selection::{Scope, Target};
 /// Shared between a reflector, which writes, and its informer, which reads.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    /// One for each watch.
+    /// The state of each watch.
     parts: Mutex<Vec<Part>>,
 }
 
-/// One watch.
+/// The state of one watch.
 #[derive(Debug)]
 struct Part {
     scope: Scope,

@@ -46,7 +46,7 @@ pub struct Permit {
 #[derive(Debug, Default)]
 struct State {
     permission: Permission,
-    /// By slot; no entry without permits.
+    /// The work under way by slot; no entry without permits.
     running: BTreeMap<usize, Running>,
     /// The member has left.
     is_closed: bool,

@@ -34,9 +34,9 @@ pub(crate) struct Times {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
     pub(crate) id: String,
-    /// Changes with every write.
+    /// The resource version, which changes with every write.
     pub(crate) version: String,
-    /// What the member may be working on.
+    /// The slots that the member may be working on.
     pub(crate) claims: Slots,
     /// The member has left and claims nothing.
     pub(crate) is_released: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Member {
     request: Request,
     /// Version of our record, as far as we know.
     own: Option<String>,
-    /// What our record claims, as last known for certain.
+    /// The slots that our record claims, as last known for certain.
     certain: Slots,
     /// The slots that our record claims whichever of our unanswered writes were done: the intersection of their claims.
     doubtful: Slots,
@@ -115,7 +115,7 @@ pub(crate) struct Member {
     late: Slots,
     /// The slots that were being worked on at the last step.
     in_use: Slots,
-    /// Counts how often everything had to stop.
+    /// The number of times that all work had to stop.
     term: u64,
     must_list: bool,
     /// The group has been listed at least once.
@@ -145,7 +145,7 @@ enum Life {
     Taking,
 }
 
-/// Another member, as last seen.
+/// Another member, as last listed.
 #[derive(Debug)]
 struct Peer {
     record: Record,

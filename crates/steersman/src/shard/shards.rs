@@ -29,7 +29,7 @@ use crate::shard::stats::{Measured, Report, Stats};
 /// async fn work_if_ours(key: &ObjectKey, shards: &Shards) {
 ///     let Some(permit) = shards.begin(key) else { return };
 ///     tokio::select! {
-///         () = permit.revoked() => {} // Dropped where it waited.
+///         () = permit.revoked() => {} // The work was dropped at an await point.
 ///         () = work(key) => {}
 ///     }
 /// }

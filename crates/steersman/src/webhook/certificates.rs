@@ -54,7 +54,7 @@ pub enum CertificateError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the file system.
         #[source]
@@ -160,7 +160,7 @@ impl Publisher {
         *self.problem.lock() = problem;
     }
 
-    /// Whether a valid certificate is served, and no problem exists.
+    /// Passes while a valid certificate is served and no problem exists.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(problem) = &*self.problem.lock() {
             return Err(problem.clone());

@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server::Server;
 
-/// So many owners that hardly any gets children twice, which would make it run again for another reason.
+/// The number of owners: so large that hardly any gets children twice, which would make it run again for another
+/// reason.
 const OWNERS: u32 = 1_000_000;
 
 /// The children that each owner had when its key ran last.

@@ -138,7 +138,7 @@ struct Host {
     queue: WorkQueue<ObjectKey>,
     feed: Feed,
     cache: Arc<Mutex<BTreeMap<ObjectKey, u64>>>,
-    /// By number.
+    /// The work under way, by number.
     works: BTreeMap<u64, Work>,
     /// The request whose answer is awaited.
     request: Option<u64>,
@@ -301,7 +301,7 @@ impl World {
         if host.machine.next_wake(now) <= now {
             return self.step(member, Input::Wake);
         }
-        // No sooner than a millisecond from now, by the slowest clock.
+        // At least a millisecond from now, by the slowest clock.
         let wait = host.machine.next_wake(now) - now;
         let wake_ms = (wait.as_secs_f64() * 1_000.0 / host.clock_rate) as u64 + 1;
         if now_ms + wake_ms < host.wake_at || host.wake_at <= now_ms {
@@ -567,7 +567,7 @@ impl World {
             }
             let ((now, _), event) = entry.remove_entry();
             self.now = now;
-            // Deadlines that passed since the last event did so before this one.
+            // Deadlines that passed since the last event are handled before this one.
             (0..self.hosts.len()).for_each(|member| self.cut(member));
             self.handle(event);
             self.wake_drained();
@@ -576,8 +576,8 @@ impl World {
         self.now = end_ms;
     }
 
-    /// Whether two members work on one key at once. A stopped process does nothing. A thawed process looks at its clock
-    /// before it begins anything.
+    /// Checks that no two members work on one key at once. A stopped process does nothing. A thawed process looks at its
+    /// clock before it begins anything.
     #[track_caller]
     fn check_safety(&self) {
         let (seed, now) = (self.seed, self.now);
@@ -624,7 +624,7 @@ impl World {
         assert!(held == Slots::ALL || alive.is_empty(), "seed {}: slots are in nobody's hands", self.seed);
     }
 
-    /// Whether the newest version of every object has been worked on.
+    /// Checks that the newest version of every object has been worked on.
     #[track_caller]
     fn check_done(&self) {
         if self.hosts.iter().all(|host| host.is_dead || host.machine.is_gone()) {

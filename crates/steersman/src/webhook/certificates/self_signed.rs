@@ -92,7 +92,7 @@ pub enum SelfSignedError {
         #[source]
         source: CertificateError,
     },
-    /// Others changed the Secret at the same time, [`CONFLICTS_MAX`] times in a row.
+    /// Others changed the Secret at the same time, 16 times in a row.
     #[error("the secret {secret} was changed by others {CONFLICTS_MAX} times in a row")]
     Conflicts {
         /// Namespace and name.
@@ -409,7 +409,7 @@ impl SelfSigned {
         SelfSignedError::Api { verb, what: format!("{} {}", Secret::kind(&()), self.secret_key()), source }
     }
 
-    /// In seconds since 1970.
+    /// The current time, in seconds since 1970.
     fn now(&self) -> i64 {
         (self.clock)().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
     }
