@@ -1,8 +1,8 @@
 //! The kind `Network` as the operator reads and writes it.
 //!
-//! Read leniently: where the definition has no schema, a spec may hold anything, and what is wrong with it is to be told in
-//! the object's status rather than to keep the object from being read. A status that somebody has spoiled is read as far as it
-//! can be, and written anew.
+//! Objects are read leniently: where the definition has no schema, a spec may hold anything, and its faults belong in
+//! the object's status rather than make the object unreadable. A damaged status is read as far as possible, and written
+//! again.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// What the user wants: a network with one subnet.
+/// The spec of a Network: a network with one subnet.
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize)]
 #[kube(
     group = "samplecrd.k8s.io",
@@ -23,19 +23,19 @@ use serde_json::Value;
 #[kube(derive = "Default", derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkSpec {
-    /// A network that is there already, to be used in place of a new one.
+    /// An existing network, to be used in place of a new one.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub adopt: Lenient<Adopt>,
     /// Whether the network should carry traffic.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub admin_state_up: Lenient<bool>,
-    /// Where ports get their addresses from.
+    /// The ranges from which ports get their addresses.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub allocation_pools: Lenient<Vec<Pool>>,
     /// The subnet's addresses, such as `192.168.0.0/16`.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub cidr: Lenient<String>,
-    /// What becomes of the network when the object is deleted.
+    /// Whether the network is deleted or kept when the object is deleted.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub deletion_policy: Lenient<DeletionPolicy>,
     /// The network's description in Neutron.
@@ -44,10 +44,10 @@ pub struct NetworkSpec {
     /// The name servers that DHCP hands out, in the order of preference.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub dns_nameservers: Lenient<Vec<String>>,
-    /// What to do about a change that somebody made in Neutron.
+    /// Whether a change that somebody made in Neutron is undone or reported.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub drift_policy: Lenient<DriftPolicy>,
-    /// Whether the cloud hands out addresses.
+    /// Whether DHCP is enabled.
     #[serde(rename = "enableDHCP", skip_serializing_if = "Lenient::is_absent")]
     pub enable_dhcp: Lenient<bool>,
     /// The subnet's gateway, an address within `cidr`.
@@ -56,10 +56,10 @@ pub struct NetworkSpec {
     /// Whether the operator may write to Neutron for this object.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub management_policy: Lenient<ManagementPolicy>,
-    /// The largest packet, in bytes.
+    /// The MTU, in bytes.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub mtu: Lenient<u32>,
-    /// Whether what cannot be changed in place may be made anew.
+    /// Whether a subnet that cannot be changed in place may be deleted and created again.
     #[serde(skip_serializing_if = "Lenient::is_absent")]
     pub replace_on_change: Lenient<bool>,
     /// Whether every project may use the network.
@@ -67,14 +67,14 @@ pub struct NetworkSpec {
     pub shared: Lenient<bool>,
 }
 
-/// A network that is there already: exactly one of the two is set.
+/// An existing network: exactly one of the two fields is set.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopt {
     /// Its id in Neutron.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// A tag that it alone has.
+    /// A tag that no other network has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }
@@ -89,36 +89,36 @@ pub struct Pool {
     pub end: String,
 }
 
-/// What becomes of the network when the object is deleted.
+/// Whether the network is deleted or kept when the object is deleted.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum DeletionPolicy {
-    /// It is deleted too. The default, but for a network that was adopted.
+    /// It is deleted too. The default, except for an adopted network.
     Delete,
-    /// It stays, without the operator's marker. The default of a network that was adopted.
+    /// It stays, without the operator's marker. The default for an adopted network.
     Retain,
 }
 
-/// What to do about a change that somebody made in Neutron.
+/// Whether a change that somebody made in Neutron is undone or reported.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum DriftPolicy {
-    /// Change it back.
+    /// Undo the change.
     #[default]
     Repair,
-    /// Say so in the conditions, and leave it.
+    /// Report the change in the conditions, and leave it.
     Report,
 }
 
 /// Whether the operator may write to Neutron for an object.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum ManagementPolicy {
-    /// It may.
+    /// The operator creates, changes and deletes.
     #[default]
     Managed,
-    /// It only compares.
+    /// The operator only compares.
     Observed,
 }
 
-/// What is known of the network, written by the operator alone.
+/// The observed state of the network. Only the operator writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
@@ -128,21 +128,21 @@ pub struct NetworkStatus {
     /// The subnet's id in Neutron.
     #[serde(rename = "subnetID", skip_serializing_if = "Option::is_none")]
     pub subnet_id: Option<String>,
-    /// Which Neutron it is in; a simulated one says so.
+    /// The Neutron that has the network; the name of a simulated one says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// The project of the credentials with which it was last seen there.
+    /// The project of the credentials with which the network was last seen.
     #[serde(rename = "projectID", skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
-    /// Identifies the spec that Neutron was last brought to agree with: what differs although the spec is still that one was
-    /// changed in Neutron.
+    /// Identifies the spec with which Neutron last agreed: while the spec is still that one, differences were made in
+    /// Neutron.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_spec: Option<String>,
-    /// The generation of the spec that the rest speaks of. Absent where the definition has no status subresource: there
-    /// every status write makes a new generation.
+    /// The generation of the spec that the other fields describe. Absent where the definition has no status
+    /// subresource: there every status write makes a new generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready` and `Progressing`.
+    /// The conditions `Ready` and `Progressing`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -150,23 +150,24 @@ pub struct NetworkStatus {
 /// A field that should be a `T`, and may hold anything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Lenient<T> {
-    /// It is not there, or null.
+    /// The field is absent or null.
     #[default]
     Absent,
-    /// It is something else: the JSON of it.
+    /// The field is something else; the text is its JSON.
     Invalid(String),
-    /// It is one.
+    /// The field is a `T`.
     Valid(T),
 }
 
 impl<T> Lenient<T> {
-    /// Whether it is not there.
+    /// Whether the field is absent.
     pub fn is_absent(&self) -> bool {
         matches!(self, Lenient::Absent)
     }
 }
 
-/// A spec that is missing, null or no object is one without fields: what it lacks is then said of it.
+/// A spec that is missing, null or not an object is read as one without fields, so that the status can name the
+/// required fields.
 impl<'de> Deserialize<'de> for NetworkSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NetworkSpec, D::Error> {
         let mut spec = Option::<Value>::deserialize(deserializer)?.unwrap_or_default();
@@ -190,7 +191,7 @@ impl<'de> Deserialize<'de> for NetworkSpec {
     }
 }
 
-/// A field that cannot be understood counts as missing: the operator writes the status, and will write it again.
+/// A field that cannot be read counts as absent: the operator writes the status, and will write it again.
 impl<'de> Deserialize<'de> for NetworkStatus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NetworkStatus, D::Error> {
         let mut status = Option::<Value>::deserialize(deserializer)?.unwrap_or_default();

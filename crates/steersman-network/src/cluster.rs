@@ -1,18 +1,18 @@
-//! Which cluster the operator works for, by default named after the uid of the namespace `kube-system`, which every cluster
-//! has and none shares.
+//! The cluster that the operator works for, by default identified by the uid of the namespace `kube-system`, which
+//! every cluster has and none shares.
 
 use crate::identity::{ClusterId, InvalidClusterId};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::OnceCell;
 
-/// The cluster, once it is known.
+/// The id of the cluster, once it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     id: OnceCell<ClusterId>,
 }
 
-/// Why a cluster cannot be told from others.
+/// Why the cluster has no id.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error(
@@ -36,7 +36,7 @@ impl ClusterError {
 }
 
 impl Cluster {
-    /// One that was named, or is to be asked for.
+    /// A cluster with this id, or one whose id is to be read from the server.
     pub(crate) fn new(id: Option<ClusterId>) -> Cluster {
         Cluster { id: OnceCell::new_with(id) }
     }
@@ -44,7 +44,7 @@ impl Cluster {
     /// The cluster's id; asks the server until it has answered once.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The server cannot be asked, or its answer is not an id.
     pub(crate) async fn id(&self, client: &Client) -> Result<&ClusterId, ClusterError> {
         let ask = async {
             let namespaces = Api::<Namespace>::all(client.clone());

@@ -1,4 +1,4 @@
-//! Lets go of the network of an object that is being deleted: out of Neutron, or out of the operator's hands.
+//! Releases the network of an object that is being deleted: deletes it from Neutron, or removes the operator's markers.
 
 use crate::api::{DeletionPolicy, Lenient, ManagementPolicy, NetworkSpec};
 use crate::desired::Invalid;
@@ -11,11 +11,12 @@ use crate::pending::Pending;
 use crate::plan::copied;
 use steersman_neutron::{Network, NetworkUpdate};
 
-/// What a spec, the rest of which may be invalid, says of the network of an object that is being deleted; none where it leaves
-/// that open. What is only observed keeps nothing of the operator, which may have managed it before.
+/// The deletion policy of an object that is being deleted, read from a spec whose other fields may be invalid; `None`
+/// where the spec leaves it open. `Observed` counts as `Retain`: only the operator's markers are removed, which exist
+/// if it was managed before.
 ///
 /// # Errors
-/// What it says cannot be understood: deleting might be what was to be prevented.
+/// The policy cannot be read: the user may have meant to prevent a deletion.
 pub(crate) fn deletion_policy(spec: &NetworkSpec) -> Result<Option<DeletionPolicy>, Invalid> {
     let unclear = |field, json: &String, want| Err(Invalid::Type { field, json: json.clone(), want });
     match &spec.management_policy {
@@ -30,21 +31,21 @@ pub(crate) fn deletion_policy(spec: &NetworkSpec) -> Result<Option<DeletionPolic
     }
 }
 
-/// What to let go of.
+/// The network to release.
 pub(crate) struct Release<'a> {
     pub(crate) search: Search<'a>,
     pub(crate) cluster: &'a ClusterId,
     pub(crate) uid: &'a str,
     pub(crate) pending: &'a Pending,
-    /// None: what was made is deleted, and what was adopted stays.
+    /// `None`: created networks are deleted, and adopted ones stay.
     pub(crate) policy: Option<DeletionPolicy>,
 }
 
 impl Release<'_> {
-    /// `Ok` when nothing in Neutron needs the object any more.
+    /// `Ok` when nothing in Neutron belongs to the object any more.
     ///
     /// # Errors
-    /// What is in the way.
+    /// Why the network cannot be released yet.
     pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         match self.policy {
             Some(DeletionPolicy::Delete) | None => self.delete(events).await,
@@ -52,7 +53,7 @@ impl Release<'_> {
         }
     }
 
-    /// Deletes what carries the marker, and what has lost it; what was adopted only if the spec says so.
+    /// Deletes networks with the marker, and those that have lost it; adopted ones only if the spec says so.
     async fn delete(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         let Search { cloud, request, identity, read_access, .. } = self.search;
         let Found { networks, is_missing } = self.search.own(None).await?;
@@ -78,10 +79,11 @@ impl Release<'_> {
             }
             let network = match identity.ownership(&network) {
                 Ownership::Own => network,
-                // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
+                // Only a network with the marker is deleted, so the marker is given back first. If two release it at
+                // the same time, the slower one gets a conflict.
                 _ => give_back_marker(cloud, request, identity, network.id, network.revision).await?,
             };
-            // As it was read: somebody may have taken the marker away since, to keep the network.
+            // Deleted at the revision that was read: somebody may have removed the marker since, to keep the network.
             match cloud.delete_network(request, network.id, network.revision).await {
                 Ok(()) => events.push(Event::new("NetworkDeleted", format!("deleted network {}", network.id))),
                 Err(error) if error.is_not_found() => {}
@@ -91,12 +93,12 @@ impl Release<'_> {
         self.settle()
     }
 
-    /// Takes the markers away, so that no sweep takes the network for one that was left behind.
+    /// Removes the markers, so that no sweep takes the network for an orphan.
     async fn retain(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         let Search { cloud, request, read_access, .. } = self.search;
         let Found { networks, is_missing } = self.search.carriers().await?;
         if is_missing && networks.is_empty() {
-            // A network that only cannot be seen still has its marker, and some day a sweep would see it.
+            // A network that is only invisible still has its marker, and a later sweep would delete it.
             read_access.check(cloud, request, self.cluster).await?;
         }
         for network in networks {
@@ -108,7 +110,7 @@ impl Release<'_> {
 
     async fn unmark(&self, network: &Network) -> Result<(), NotReady> {
         let Search { cloud, request, identity, .. } = self.search;
-        // The description first: whoever is interrupted in between still finds it by its tag.
+        // The description first: after an interruption in between, the network is still found by its tag.
         if identity.has_described(network) {
             let change = NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
             cloud.update_network(request, network.id, &change, network.revision).await?;
@@ -116,7 +118,7 @@ impl Release<'_> {
         Ok(identity.untag(cloud, request, network).await?)
     }
 
-    /// A create whose answer was lost may still come about: wait, then look once more.
+    /// A create whose answer was lost may still be carried out: wait, then search once more.
     fn settle(&self) -> Result<(), NotReady> {
         match self.pending.wait(self.uid) {
             Some(wait) => {

@@ -11,35 +11,35 @@ use steersman_neutron::{AllocationPool, Gateway, Network, NetworkId};
 
 pub use crate::desired::invalid::Invalid;
 
-/// A spec that can be made real. What is `None` was not said: Neutron's default applies to a network that the operator made,
-/// and one that was adopted stays as it is.
+/// A valid spec. `None` stands for a field that the spec does not set: Neutron's default applies to a network that the
+/// operator created, and an adopted network stays unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
-    /// A network that is there already.
+    /// The existing network to adopt.
     pub adopt: Option<Target>,
     /// Whether the network should carry traffic.
     pub admin_state_up: Option<bool>,
-    /// Where ports get their addresses from, sorted.
+    /// The ranges from which ports get their addresses, sorted.
     pub allocation_pools: Option<Vec<AllocationPool>>,
     /// The subnet's addresses.
     pub cidr: IpNet,
-    /// What becomes of the network when the object is deleted.
+    /// Whether the network is deleted or kept when the object is deleted.
     pub deletion_policy: DeletionPolicy,
     /// The network's description.
     pub description: Option<String>,
-    /// In the order of preference.
+    /// The name servers, in the order of preference.
     pub dns_nameservers: Option<Vec<IpAddr>>,
-    /// What to do about a change that somebody made in Neutron.
+    /// Whether a change that somebody made in Neutron is undone or reported.
     pub drift_policy: DriftPolicy,
-    /// Whether the cloud hands out addresses.
+    /// Whether DHCP is enabled.
     pub enable_dhcp: Option<bool>,
     /// The subnet's gateway; the first address, where the spec names none.
     pub gateway: Option<IpAddr>,
-    /// Whether Neutron may be written to.
+    /// Whether the operator may write to Neutron.
     pub management_policy: ManagementPolicy,
-    /// The largest packet, in bytes.
+    /// The MTU, in bytes.
     pub mtu: Option<u32>,
-    /// Whether what cannot be changed in place may be made anew.
+    /// Whether a subnet that cannot be changed in place may be deleted and created again.
     pub replace_on_change: bool,
     /// Whether every project may use the network.
     pub shared: Option<bool>,
@@ -50,12 +50,12 @@ pub struct Desired {
 pub enum Target {
     /// By its id.
     Id(NetworkId),
-    /// By a tag that it alone has.
+    /// By a tag that no other network has.
     Tag(String),
 }
 
 impl Target {
-    /// Whether a network is the one meant.
+    /// Whether `network` is the one to adopt.
     pub(crate) fn is(&self, network: &Network) -> bool {
         match self {
             Target::Id(id) => network.id == *id,
@@ -75,15 +75,15 @@ impl fmt::Display for Target {
 
 /// The longest description, in characters.
 const DESCRIPTION_CHARS_MAX: usize = 255;
-/// The smallest MTU: what every host of the version must take.
+/// The smallest MTU: every host of the version of IP must accept packets of this size.
 const MTU_MIN_V4: u32 = 68;
 const MTU_MIN_V6: u32 = 1280;
 
 impl Desired {
-    /// Reads a spec.
+    /// Parses and validates a spec.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first fault of the spec.
     pub fn parse(spec: &NetworkSpec) -> Result<Desired, Invalid> {
         let cidr = addresses::cidr(&spec.cidr)?;
         let gateway = addresses::gateway(cidr, &spec.gateway)?;
@@ -114,15 +114,15 @@ impl Desired {
         Ok(desired)
     }
 
-    /// The gateway as a request to Neutron says it.
+    /// The gateway for a create request.
     pub(crate) fn request_gateway(&self) -> Gateway {
         self.gateway.map_or(Gateway::Automatic, Gateway::Address)
     }
 }
 
-/// Identifies a spec: equal ones, and in practice only those, have the same.
+/// Identifies a spec: equal specs have equal fingerprints, and in practice only those.
 pub(crate) fn fingerprint(spec: &NetworkSpec) -> String {
-    // FNV-1a, which the same bytes lead to the same number with in every version of the program.
+    // FNV-1a, because every version of the program must compute the same number from the same bytes.
     let bytes = serde_json::to_vec(spec).unwrap_or_default();
     let hash = bytes
         .iter()
@@ -130,7 +130,7 @@ pub(crate) fn fingerprint(spec: &NetworkSpec) -> String {
     format!("{hash:016x}")
 }
 
-/// The value of a field, if it is there and of the right type.
+/// The value of a field, if it is set and has the right type.
 fn given<'a, T>(field: &'a Lenient<T>, name: &'static str, want: &'static str) -> Result<Option<&'a T>, Invalid> {
     match field {
         Lenient::Absent => Ok(None),
@@ -158,7 +158,7 @@ fn description(field: &Lenient<String>) -> Result<Option<String>, Invalid> {
     if DESCRIPTION_CHARS_MAX < chars {
         return Err(Invalid::DescriptionTooLong { chars, chars_max: DESCRIPTION_CHARS_MAX });
     }
-    // With a marker as its description the operator would take one object's network for another's.
+    // With another object's marker as its description, a network would count as that object's.
     if crate::identity::is_marker(text) {
         return Err(Invalid::DescriptionIsMarker { text: text.clone() });
     }

@@ -1,10 +1,10 @@
-//! Objects that may have a network that was made twice: all their networks are looked for at the next reconcile.
+//! Objects that may have duplicate networks: the next reconcile finds all their networks.
 
 use crate::observe::Lookup;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
-/// By uid; bounded by the number of objects, as only those in the cache are added.
+/// The objects by uid; bounded by the number of objects, as only those in the cache are added.
 #[derive(Debug, Default)]
 pub(crate) struct PossibleDuplicates {
     uids: Mutex<HashSet<String>>,
@@ -15,12 +15,12 @@ impl PossibleDuplicates {
         self.uids.lock().insert(uid.to_owned());
     }
 
-    /// Which networks of an object to look for this time.
+    /// Which networks of an object to find in this reconcile.
     pub(crate) fn lookup(&self, uid: &str) -> Lookup {
         if self.uids.lock().contains(uid) { Lookup::All } else { Lookup::Recorded }
     }
 
-    /// All were looked for, and the object is ready.
+    /// Removes the object: all its networks were found, and it is ready.
     pub(crate) fn clear(&self, uid: &str) {
         self.uids.lock().remove(uid);
     }

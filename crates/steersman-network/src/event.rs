@@ -1,6 +1,6 @@
-//! An Event about something that a reconcile did, kept until the reconcile ends and its Events are recorded.
+//! An Event about a change that a reconcile made, kept until the reconcile ends and its Events are recorded.
 
-/// What a `Normal` Event says: something was done.
+/// The content of a `Normal` Event about a change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Event {
     pub(crate) reason: &'static str,

@@ -14,26 +14,26 @@ use steersman_neutron::{
     SubnetId, SubnetUpdate,
 };
 
-/// Steps of one reconcile. Eight are enough for anything; more means that somebody works against us.
+/// The most steps of one reconcile. Eight are enough for anything; more means that somebody undoes them.
 const STEPS_MAX: usize = 16;
 
-/// Looks of one reconcile: each beyond the first is because somebody else wrote in between.
+/// The most observations of one reconcile: each beyond the first is because somebody else wrote in between.
 const LOOKS_MAX: usize = 3;
 
-/// What a reconcile works on.
+/// The input of a reconcile.
 pub(crate) struct Work<'a> {
     pub(crate) search: Search<'a>,
     pub(crate) cluster: &'a ClusterId,
     pub(crate) uid: &'a str,
     pub(crate) desired: &'a Desired,
     pub(crate) pending: &'a Pending,
-    /// Neutron was brought to agree with this spec before: what differs was changed in Neutron.
+    /// Neutron agreed with this spec before: differences were made in Neutron.
     pub(crate) is_applied: bool,
 }
 
 /// Why a step was not taken.
 enum StepError {
-    /// Somebody else wrote in between: look again.
+    /// Somebody else wrote in between: observe again.
     Conflict,
     NotReady(NotReady),
 }
@@ -53,18 +53,18 @@ impl From<NotReady> for StepError {
     }
 }
 
-/// What is there, kept up to date with the answers to what is done, so that nothing is read twice.
+/// The observed state, updated with the answers to the steps, so that nothing is read twice.
 struct Progress<'a> {
     work: &'a Work<'a>,
     observed: Observed,
-    /// The status names a network that is not there.
+    /// The status names a network that was not found.
     is_missing: bool,
-    /// Made in this reconcile: its marker needs no Event of its own.
+    /// The network created in this reconcile: its marker needs no Event of its own.
     created: Option<NetworkId>,
     events: &'a mut Vec<Event>,
 }
 
-/// Brings Neutron to agree with what is wanted. An event is added for each thing that was done.
+/// Takes steps until Neutron agrees with the spec. Adds an event for each change.
 pub(crate) async fn converge(work: &Work<'_>, events: &mut Vec<Event>) -> Outcome {
     let mut n_steps = 0;
     let mut created = None;
@@ -104,7 +104,7 @@ pub(crate) async fn converge(work: &Work<'_>, events: &mut Vec<Event>) -> Outcom
     Outcome::stuck(contested())
 }
 
-/// What is said where what was done did not last, or could not be done for changes in between.
+/// The error where changes did not last, or kept failing because of other changes.
 fn contested() -> NotReady {
     let message = "Neutron was not as it should be after many steps: something else changes the same network";
     NotReady::new("NeutronChanged", message, Retry::BackOff)
@@ -131,7 +131,7 @@ impl Progress<'_> {
             step if desired.management_policy == ManagementPolicy::Observed => {
                 return Err(NotReady::differs(step).into());
             }
-            // Its own half-made pair is finished whatever the policy.
+            // A network and subnet that this reconcile has begun to create are finished, whatever the policy.
             step if desired.drift_policy == DriftPolicy::Report && self.work.is_applied && self.created.is_none() => {
                 return Err(NotReady::drifted(step).into());
             }
@@ -175,7 +175,7 @@ impl Progress<'_> {
         if self.is_missing {
             read_access.check(cloud, request, cluster).await?;
         }
-        // One at a time until something that was created has been read.
+        // One create at a time until the first created network has been read.
         let turn = read_access.turn().await;
         if turn.is_some() {
             read_access.recheck(cloud, request).await?;
@@ -193,7 +193,7 @@ impl Progress<'_> {
         let id = network.id;
         self.event("NetworkCreated", format!("created network {id}"));
         self.created = Some(id);
-        // Noted before it is read: where it cannot be, the status names it, and no other is made.
+        // Noted before it is read: if the read fails, the status names the network, and no other is created.
         self.observed.networks = vec![network];
         self.observed.subnets.clear();
         if turn.is_some() {
@@ -228,7 +228,7 @@ impl Progress<'_> {
         Ok(())
     }
 
-    /// An earlier reconcile may have been cut off between marking a network to adopt and looking who else has.
+    /// An earlier reconcile may have been cut off between marking a network to adopt and checking for other markers.
     async fn yield_unrecorded(&mut self) -> Result<(), StepError> {
         let Work { search, desired, .. } = self.work;
         let recorded = search.status.and_then(NetworkStatus::network);
@@ -237,8 +237,9 @@ impl Progress<'_> {
         if desired.adopt.is_some() && is_managed && !is_recorded { self.yield_shared().await } else { Ok(()) }
     }
 
-    /// Takes the marker off a network to adopt that another object has marked too. Each looks after it has marked, so of two
-    /// at once the later sees the other; if both do, both try again, a little apart.
+    /// Removes the marker from a network to adopt that another object has marked too. Each object checks after it has
+    /// marked, so the later of two sees the marker of the other; if both see each other, both try again, a little
+    /// apart.
     async fn yield_shared(&mut self) -> Result<(), StepError> {
         let Work { search, .. } = self.work;
         let Some(network) = self.observed.networks.first().filter(|it| search.identity.is_shared(it)) else {
@@ -246,7 +247,7 @@ impl Progress<'_> {
         };
         let id = network.id;
         search.identity.untag(search.cloud, search.request, network).await?;
-        // The status is not to name it.
+        // The status must not name the network.
         self.observed.networks.clear();
         Err(taken(id).into())
     }
@@ -254,7 +255,8 @@ impl Progress<'_> {
     /// Marks a network to adopt, and makes sure that no other object did so at the same time.
     async fn adopt(&mut self, id: NetworkId) -> Result<(), StepError> {
         let (cloud, request) = (self.work.search.cloud, self.work.search.request);
-        // Not the object's before it is known to be that alone: neither is the status to name it.
+        // The network is not the object's before no other object has marked it: until then the status must not name it
+        // either.
         self.observed.networks.clear();
         cloud.add_network_tag(request, id, &self.work.search.identity.marker_adopted).await?;
         self.observed.networks.push(cloud.read_network(request, id).await?);
@@ -300,12 +302,12 @@ impl Progress<'_> {
         Ok(())
     }
 
-    /// The reason of an Event: what was changed because the spec was, or because somebody changed it in Neutron.
+    /// The reason of an Event: for a change that follows the spec, or one that undoes a change in Neutron.
     fn reason(&self, by_spec: &'static str, by_somebody: &'static str) -> &'static str {
         if self.work.is_applied { by_somebody } else { by_spec }
     }
 
-    /// What was done raised the network's revision to a number that no answer told.
+    /// The step raised the network's revision to a number that no answer contained.
     fn forget_revision(&mut self) {
         if let Some(network) = self.observed.networks.first_mut() {
             network.revision = None;
@@ -328,7 +330,7 @@ impl Progress<'_> {
 /// Gives a network its name and marker, if it still has this revision, and returns it.
 ///
 /// # Errors
-/// The cloud's.
+/// The cloud's error.
 pub(crate) async fn give_back_marker(
     cloud: &dyn Cloud,
     request: RequestId,
@@ -344,7 +346,7 @@ pub(crate) async fn give_back_marker(
     cloud.update_network(request, id, &change, revision).await
 }
 
-/// What is gone already needs no deletion.
+/// A resource that is gone already counts as deleted.
 fn forgiving(deleted: Result<(), Error>) -> Result<(), Error> {
     match deleted {
         Err(error) if error.is_not_found() => Ok(()),

@@ -1,36 +1,36 @@
-//! How what belongs to an object is recognised in Neutron, where names are not unique.
+//! How the networks of an object are recognized in Neutron, where names are not unique.
 //!
-//! A marker names the cluster and the object's uid. It is written as the description in the request that creates, because
-//! nothing else is both atomic with a create and searchable; and then as a tag, which leaves the description to the user and
-//! survives when somebody edits it.
+//! A marker names the cluster and the object's uid. It is written as the description in the create request, because
+//! nothing else is both atomic with a create and searchable; and then as a tag, which leaves the description to the
+//! user and survives an edit of it.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use steersman_neutron::{Cloud, Error, Network, RequestId, Subnet};
 
-/// How markers begin. Tags take no slash.
+/// The prefix of markers. Tags cannot contain a slash.
 const PREFIX: &str = "network-controller:";
-/// How the markers of version 0.1.0 began, which named no cluster and were descriptions only.
+/// The prefix of the markers of version 0.1.0, which named no cluster and were descriptions only.
 const PREFIX_0_1: &str = "network-controller/";
-/// How the tag of a network ends that was there before the object, and adopted. It is kept in Neutron because the spec may
-/// change and the status may be lost, and a network that was adopted is not the operator's to delete.
+/// The suffix of the tag of an adopted network, which existed before the object. It is kept in Neutron because the spec
+/// may change and the status may be lost, and the operator must not delete a network that was adopted.
 const ADOPTED: &str = ":adopted";
-/// The longest name, in bytes, that Neutron takes.
+/// The longest name, in bytes, that Neutron accepts.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The cluster that an operator works for: networks with markers of other clusters are never touched.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClusterId(String);
 
-/// A text that is not the identity of a cluster.
+/// A text that is not a legal identity of a cluster.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is no cluster id: want 1 to 63 lower-case letters, digits and hyphens")]
 pub struct InvalidClusterId(String);
 
-/// How one object's network and subnet are recognised.
+/// The markers by which the network and subnet of one object are recognized.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
-    /// The tag of the network, the description of the subnet, and of the network unless the spec has one.
+    /// The tag of the network, and the description of the subnet, and of the network unless the spec sets one.
     pub marker: String,
     /// The tag of a network that was adopted, in place of the marker.
     pub marker_adopted: String,
@@ -40,12 +40,12 @@ pub struct Identity {
     pub name: String,
 }
 
-/// Whose a network is.
+/// The owner of a network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ownership {
-    /// The object's: it has its marker.
+    /// This object: the network has its marker.
     Own,
-    /// Another object's: it has the marker of one.
+    /// Another object: the network has the marker of one.
     Others,
     /// It has no marker.
     Unmarked,
@@ -70,7 +70,7 @@ impl fmt::Display for ClusterId {
 }
 
 impl ClusterId {
-    /// The uids in the markers of this cluster that a network has: more than one where two objects adopt it at once.
+    /// The uids in the markers of this cluster on a network: more than one where two objects adopt it at once.
     pub fn owners_of<'a>(&self, network: &'a Network) -> BTreeSet<&'a str> {
         let texts = network.tags.iter().chain([&network.description]);
         texts.filter_map(|text| parse(text)).filter(|(cluster, _)| *cluster == self.0).map(|(_, uid)| uid).collect()
@@ -81,14 +81,15 @@ impl ClusterId {
         network.tags.contains(&format!("{}{ADOPTED}", self.marker(uid)))
     }
 
-    /// The marker of an object, or of anything else that has an id.
+    /// The marker of an object, or of another thing with an id.
     pub(crate) fn marker(&self, uid: &str) -> String {
         format!("{PREFIX}{}:{uid}", self.0)
     }
 }
 
 impl Identity {
-    /// Of an object of a cluster. The uid, not the name, tells objects apart: they are made again under a name.
+    /// The identity of an object of a cluster. The uid, not the name, tells objects apart, since an object may be
+    /// created again with the same name.
     pub fn new(cluster: &ClusterId, uid: &str, namespace: &str, name: &str) -> Identity {
         let mut name = format!("{namespace}/{name}");
         name.truncate(NAME_BYTES_MAX);
@@ -97,7 +98,7 @@ impl Identity {
         Identity { marker, marker_adopted, marker_0_1: format!("{PREFIX_0_1}{uid}"), name }
     }
 
-    /// Whose a network is.
+    /// The owner of a network.
     pub fn ownership(&self, network: &Network) -> Ownership {
         let texts = || network.tags.iter().chain([&network.description]);
         if texts().any(|text| [&self.marker, &self.marker_adopted, &self.marker_0_1].contains(&text)) {
@@ -106,7 +107,7 @@ impl Identity {
         if texts().any(|text| is_marker(text)) { Ownership::Others } else { Ownership::Unmarked }
     }
 
-    /// The other cluster in whose name a network was marked for this very object, and the object's own.
+    /// The id of another cluster that marks a network with this object's uid, and the id of the object's own cluster.
     pub(crate) fn renamed_cluster<'a>(&'a self, network: &'a Network) -> Option<(&'a str, &'a str)> {
         let (own, uid) = parse(&self.marker)?;
         let texts = network.tags.iter().chain([&network.description]);
@@ -121,13 +122,13 @@ impl Identity {
         self.ownership(network) == Ownership::Own && network.tags.iter().chain([&network.description]).any(is_anothers)
     }
 
-    /// The tags by which a network is the object's.
+    /// The tags that mark a network as the object's.
     pub(crate) fn tags_of<'a>(&'a self, network: &Network) -> impl Iterator<Item = &'a str> {
         let own = [&self.marker, &self.marker_adopted].map(|tag| network.tags.contains(tag).then_some(tag.as_str()));
         own.into_iter().flatten()
     }
 
-    /// Takes the tags away by which a network is the object's. One that is gone already is as good.
+    /// Removes the tags that mark a network as the object's. A tag that is gone already is no error.
     pub(crate) async fn untag(&self, cloud: &dyn Cloud, request: RequestId, network: &Network) -> Result<(), Error> {
         for tag in self.tags_of(network) {
             match cloud.remove_network_tag(request, network.id, tag).await {
@@ -143,28 +144,28 @@ impl Identity {
         self.tags_of(network).next().is_some()
     }
 
-    /// Whether a network was there before the object, which has adopted it.
+    /// Whether the object adopted a network that existed before it.
     pub(crate) fn has_adopted(&self, network: &Network) -> bool {
         network.tags.contains(&self.marker_adopted)
     }
 
-    /// Whether more than a tag, which may have been copied, shows that a network is the object's.
+    /// Whether more than a tag, which may have been copied, marks a network as the object's.
     pub(crate) fn is_certain_of(&self, network: &Network) -> bool {
         self.has_described(network) || network.name == self.name || self.has_adopted(network)
     }
 
-    /// Whether a network was made by the create of this object: a tag is copied easily, a description is not.
+    /// Whether a network was created for this object: a tag is copied easily, a description is not.
     pub(crate) fn has_described(&self, network: &Network) -> bool {
         [&self.marker, &self.marker_0_1].contains(&&network.description)
     }
 
-    /// Whether a subnet of the object's network was made for it.
+    /// Whether a subnet of the object's network was created for the object.
     pub(crate) fn has_made(&self, subnet: &Subnet) -> bool {
         [&self.marker, &self.marker_0_1].contains(&&subnet.description) || subnet.name == self.name
     }
 }
 
-/// Whether a text is a marker of any object.
+/// Whether a text is the marker of any object.
 pub(crate) fn is_marker(text: &str) -> bool {
     text.starts_with(PREFIX) || text.starts_with(PREFIX_0_1)
 }
@@ -180,7 +181,7 @@ fn uid_in(text: &str) -> Option<&str> {
     parse(text).map(|(_, uid)| uid).or_else(|| text.strip_prefix(PREFIX_0_1))
 }
 
-/// The uids in all markers that a network has, of whichever cluster.
+/// The uids in all markers of a network, of any cluster.
 pub(crate) fn uids(network: &Network) -> impl Iterator<Item = &str> {
     network.tags.iter().chain([&network.description]).filter_map(|text| uid_in(text))
 }

@@ -1,14 +1,15 @@
 //! The Network operator: `Network` objects of `samplecrd.k8s.io/v1` made real in OpenStack Neutron.
 //!
-//! One Neutron network and one subnet for each object, found again by the id in the object's status and by a marker that is
-//! written in the same request as the create, so that a lost answer never makes a second one for long. A reconcile looks at what
-//! is there, asks [`plan`] for the next step, takes it, and goes on until nothing is left to do; `plan` is pure. Once per interval
-//! a survey lists everything that Neutron has, finds what was changed there, and removes what has no object any more.
+//! Each object gets one Neutron network and one subnet, found again by the id in the object's status and by a marker
+//! that is written in the same request as the create, so that after a lost answer a duplicate is found and removed. A
+//! reconcile observes the resources, asks [`plan`] for the next step, takes it, and goes on until nothing is left to
+//! do; `plan` is pure. Once per interval a survey lists everything in Neutron, finds changes made there, and removes
+//! networks that have no object any more.
 //!
-//! Nothing here knows a server or a store: everything goes through a `kube::Client` and a [`Cloud`], and it uses nothing
-//! of the controller library that a user's controller could not. It installs no CRD: until one exists it waits. `client.rs` and what
-//! is below it is generated of `manifests/crd/network-v1.yaml`: `cargo xtask codegen` has the command, and CI checks that it is up to
-//! date.
+//! The operator depends on neither a server nor a store: everything goes through a `kube::Client` and a [`Cloud`], and
+//! it uses only what the controller library offers to every user. It installs no CRD: it waits until one exists.
+//! `client.rs` and the files below it are generated from `manifests/crd/network-v1.yaml`: `cargo xtask codegen` has the
+//! command, and CI checks that they are up to date.
 
 pub mod api;
 #[rustfmt::skip]
@@ -52,35 +53,37 @@ use steersman::events::EventRecorder;
 use steersman::{Controller, Manager, ManagerError};
 use steersman_neutron::Cloud;
 
-/// The name under which the operator appears in Events, in finalizers and in the marker of what it makes.
+/// The name of the operator in Events, in finalizers and in the markers of its networks.
 pub const NAME: &str = "network-controller";
 /// Keeps an object until its network is gone from Neutron.
 pub const FINALIZER: &str = "samplecrd.k8s.io/neutron-network";
-/// How often everything in Neutron is listed, unless told otherwise.
+/// The default interval between two listings of everything in Neutron.
 pub const DRIFT_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a network without an object is left alone, unless told otherwise.
+/// The default time for which a network without an object is kept.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 
 /// Objects reconciled at a time.
 const WORKERS: usize = 4;
 /// How long one reconcile may take: a dozen calls to a slow Neutron.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(180);
-/// How long reconciles may go on once the operator is to end: shorter than a pod has, and enough for calls that Neutron answers.
-/// What is cut off after that has its marker already, and is finished by the next operator.
+/// How long reconciles may go on after the shutdown began: shorter than the grace period of a Pod, and enough for calls
+/// that Neutron answers. A network whose create is cut off after that has its marker already, and the next operator
+/// finishes it.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
-/// How long the last Events may take to be written: the API server may be gone, and then nobody takes them.
+/// How long the last Events may take to be written, since the API server may be gone.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the operator works.
+/// Options of the operator.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Options {
-    /// Which cluster's networks are its own; by default the uid of the namespace `kube-system` says.
+    /// The cluster whose networks belong to the operator; by default the uid of the namespace `kube-system`.
     pub cluster: Option<ClusterId>,
-    /// How often everything in Neutron is listed, to find what was changed there.
+    /// The interval between two listings of everything in Neutron, to find changes made there.
     pub drift_interval: Duration,
-    /// How long a network with the cluster's marker is left alone although its object is gone.
+    /// How long a network with the cluster's marker is kept after its object is gone.
     pub orphan_grace: Duration,
-    /// The namespace of the Lease [`NAME`], if the manager holds an election by it: the permissions for it are needed then.
+    /// The namespace of the Lease [`NAME`], if the manager uses it for its election: the operator then needs the
+    /// permissions for it.
     pub lease_namespace: Option<String>,
 }
 
@@ -93,8 +96,8 @@ impl Default for Options {
 /// Runs the operator until `shutdown` resolves; reconciles under way end first, or are cut off after [`SHUTDOWN_GRACE`].
 ///
 /// # Errors
-/// When the controllers cannot be run, or reconciles were cut off at the end: the next operator finds what these have made, and
-/// finishes it.
+/// When the controllers cannot be run, or reconciles were cut off at the end: the next operator finds their networks,
+/// and finishes them.
 pub async fn run(
     client: Client,
     cloud: Arc<dyn Cloud>,

@@ -1,4 +1,4 @@
-//! What the operator counts beside what every controller does.
+//! The operator's metrics, besides those of every controller.
 
 use crate::api::Network;
 use crate::status::ready;
@@ -14,7 +14,7 @@ use steersman_neutron::{Cloud, Error, Measured, Operation};
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Counters and gauges; clones are the same.
+/// Counters and gauges; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     requests: Family<Labels, Counter>,
@@ -28,7 +28,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Shows them among the metrics of a manager.
+    /// Registers them with the metrics of a manager.
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.register(|registry| {
             let registry = registry.sub_registry_with_prefix("network_operator");
@@ -61,7 +61,7 @@ impl Counts {
         Arc::new(Measured::new(cloud, Arc::new(observer)))
     }
 
-    /// A survey has ended.
+    /// Records the result of a survey.
     pub(crate) fn surveyed(&self, objects: &[Arc<Network>], n_drifted: usize, n_orphans: usize) {
         let mut by_reason: BTreeMap<String, i64> = BTreeMap::new();
         for object in objects {
@@ -86,7 +86,7 @@ impl Counts {
     }
 }
 
-/// How a call ended, in a word.
+/// The label for the outcome of a call.
 fn result(outcome: Result<(), &Error>) -> String {
     match outcome {
         Ok(()) => "success".to_owned(),

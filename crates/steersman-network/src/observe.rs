@@ -1,4 +1,4 @@
-//! What Neutron has of an object.
+//! Finds the resources of an object in Neutron.
 
 use crate::api::NetworkStatus;
 use crate::desired::{Desired, Target};
@@ -9,16 +9,16 @@ use crate::read_access::ReadAccess;
 use std::collections::BTreeMap;
 use steersman_neutron::{Cloud, Error, Network, NetworkFilter, NetworkId, RequestId, Subnet, SubnetFilter, SubnetId};
 
-/// Which networks of an object to look for.
+/// Which networks of an object to find.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Lookup {
-    /// The one that the status records, if it is there.
+    /// The one that the status records, if it exists.
     Recorded,
-    /// All that have the marker: one was made twice, or all are to go.
+    /// All that have the marker: to find duplicates, or to delete them all.
     All,
 }
 
-/// Whose network is looked for, and where.
+/// The object whose networks are searched for, and where.
 pub(crate) struct Search<'a> {
     pub(crate) cloud: &'a dyn Cloud,
     pub(crate) request: RequestId,
@@ -33,29 +33,29 @@ pub(crate) struct Search<'a> {
 /// The networks of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
-    /// The object's network, and after it those that were made twice.
+    /// The object's network, and after it its duplicates.
     pub(crate) networks: Vec<Network>,
-    /// The status names a network that is not there: it may be gone, or not be visible.
+    /// The status names a network that was not found: it may be gone, or not be visible.
     pub(crate) is_missing: bool,
 }
 
 impl NetworkStatus {
-    /// The network that the status names; none if it names none, or no id.
+    /// The network that the status names; `None` without one, or if the text is not an id.
     pub(crate) fn network(&self) -> Option<NetworkId> {
         self.network_id.as_deref()?.parse().ok()
     }
 
-    /// As [`NetworkStatus::network`].
+    /// The subnet that the status names; `None` without one, or if the text is not an id.
     pub(crate) fn subnet(&self) -> Option<SubnetId> {
         self.subnet_id.as_deref()?.parse().ok()
     }
 }
 
 impl Search<'_> {
-    /// The networks that the object uses or made: the one its status names first.
+    /// The networks that the object uses or created, first the one that its status names.
     ///
     /// # Errors
-    /// What the status says cannot be found where this operator looks, or the cloud's.
+    /// The network in the status cannot be found with this operator's credentials, or the cloud's error.
     pub(crate) async fn own(&self, adopt: Option<&Target>) -> Result<Found, NotReady> {
         let mut networks = Vec::new();
         let named = match self.status.and_then(NetworkStatus::network) {
@@ -82,7 +82,8 @@ impl Search<'_> {
         Ok(Found { networks, is_missing: false })
     }
 
-    /// Whether more than a tag shows that the network to use is the object's: tags are copied, with a template or by hand.
+    /// Checks that more than a tag shows that the first network is the object's: tags are copied, with a template or by
+    /// hand.
     fn check_first(
         &self,
         networks: &[Network],
@@ -102,10 +103,10 @@ impl Search<'_> {
         Err(NotReady::new("MarkerCopied", message, Retry::After(SLOW)))
     }
 
-    /// The networks with the object's marker, to take it away: what else is wrong with them does not matter then.
+    /// The networks with the object's marker, in order to remove the marker: their other faults do not matter then.
     ///
     /// # Errors
-    /// What the status says cannot be found where this operator looks, or the cloud's.
+    /// The network in the status cannot be found with this operator's credentials, or the cloud's error.
     pub(crate) async fn carriers(&self) -> Result<Found, NotReady> {
         let mut networks = self.marked().await?;
         let named = self.status.and_then(NetworkStatus::network);
@@ -115,7 +116,7 @@ impl Search<'_> {
         match self.cloud.read_network(self.request, id).await {
             Ok(network) => {
                 self.read_access.confirm();
-                // An administrator sees one of another project, where the search did not look.
+                // An administrator can read a network of another project, which the search did not cover.
                 match self.identity.ownership(&network) {
                     Ownership::Own => networks.push(network),
                     Ownership::Others => self.check_cluster(&network)?,
@@ -131,14 +132,14 @@ impl Search<'_> {
         }
     }
 
-    /// The network that the status names, if it is the object's: anyone who may write a status may write any id there, so the
-    /// id alone proves nothing.
+    /// Returns the network that the status names if it is the object's: anyone who may write a status may write any id
+    /// there, so the id alone proves nothing.
     fn recognise(&self, network: Network, adopt: Option<&Target>) -> Result<Option<Network>, NotReady> {
         match self.identity.ownership(&network) {
             Ownership::Own => Ok(Some(network)),
             Ownership::Others => self.check_cluster(&network).map(|()| None),
-            // The marker is gone, as when somebody cleared both tags and description. In another project a network of this
-            // name is somebody's own, which an administrator sees too.
+            // The marker is gone, as when somebody cleared both tags and description. A network of this name in another
+            // project, which an administrator can read too, belongs to somebody else.
             Ownership::Unmarked if network.name == self.identity.name && self.is_of_this_project(&network) => {
                 Ok(Some(network))
             }
@@ -153,13 +154,13 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the operator's credentials are for the project that has the network; true where either says nothing of projects.
+    /// Whether the network is in the project of the operator's credentials; true where either names no project.
     fn is_of_this_project(&self, network: &Network) -> bool {
         self.project.is_none_or(|own| network.project_id.as_deref().is_none_or(|its| its == own))
     }
 
-    /// Whether a network was marked for this very object by an operator with another cluster id: the object has a network then,
-    /// which this operator may not touch.
+    /// Checks that no operator with another cluster id has marked the network for this object: the object would have a
+    /// network then that this operator may not touch.
     fn check_cluster(&self, network: &Network) -> Result<(), NotReady> {
         let Some((other, own)) = self.identity.renamed_cluster(network) else { return Ok(()) };
         let message = format!(
@@ -169,7 +170,8 @@ impl Search<'_> {
         Err(NotReady::new("ClusterChanged", message, Retry::After(SLOW)))
     }
 
-    /// Whether this operator looks where the network is: elsewhere it is not there, and that says nothing.
+    /// Checks that this operator's credentials can read the network that the status names: if not, its absence means
+    /// nothing.
     fn check_place(&self, id: NetworkId) -> Result<(), NotReady> {
         let Some(status) = self.status else { return Ok(()) };
         let backend = self.cloud.name();
@@ -193,14 +195,14 @@ impl Search<'_> {
         }
     }
 
-    /// The networks with the object's marker: those first that have more than a tag, and of these the oldest.
+    /// The networks with the object's marker: first those with more than a tag, and among these the oldest first.
     async fn marked(&self) -> Result<Vec<Network>, Error> {
         let mut found = BTreeMap::new();
         let descriptions = vec![self.identity.marker.clone(), self.identity.marker_0_1.clone()];
         let described = NetworkFilter { descriptions: Some(descriptions), ..NetworkFilter::all() };
         let tags = [&self.identity.marker, &self.identity.marker_adopted].map(String::clone);
         for mut filter in [described, NetworkFilter::tags(tags)] {
-            // An administrator sees all projects' networks, and anyone can write any description.
+            // An administrator sees the networks of all projects, and anyone can write any description.
             filter.project_ids = self.project.map(|project| vec![project.to_owned()]);
             for network in self.cloud.find_networks(self.request, &filter).await? {
                 found.insert((!self.identity.is_certain_of(&network), network.created_at, network.id), network);
@@ -215,7 +217,7 @@ impl Search<'_> {
     /// The network that the spec wants adopted.
     ///
     /// # Errors
-    /// It is not there, it is not the only one, another object has it, or the cloud's.
+    /// The network does not exist, more than one matches, another object has it, or the cloud's error.
     pub(crate) async fn network_to_adopt(&self, target: &Target) -> Result<Network, NotReady> {
         let filter = match target {
             Target::Id(id) => NetworkFilter::id(*id),
@@ -237,7 +239,7 @@ impl Search<'_> {
     }
 }
 
-/// What is said where another object has the network to adopt.
+/// The error where another object has the network to adopt.
 pub(crate) fn taken(id: NetworkId) -> NotReady {
     let message = format!("network {id} has the marker of another object: remove that object, or its marker");
     NotReady::new("AdoptTaken", message, Retry::After(SLOW))
@@ -246,12 +248,12 @@ pub(crate) fn taken(id: NetworkId) -> NotReady {
 /// The subnets of a network.
 ///
 /// # Errors
-/// The cloud's.
+/// The cloud's error.
 pub(crate) async fn subnets(cloud: &dyn Cloud, request: RequestId, network: NetworkId) -> Result<Vec<Subnet>, Error> {
     cloud.find_subnets(request, &SubnetFilter::network(network)).await
 }
 
-/// What is the object's, for [`crate::plan::plan`].
+/// Observes the object's resources, for [`crate::plan::plan`].
 ///
 /// # Errors
 /// As [`Search::own`] and [`Search::network_to_adopt`].

@@ -1,4 +1,4 @@
-//! How a reconcile ended: what the object's conditions say, what is told in an Event, and when to look again.
+//! The outcome of a reconcile: the object's conditions, the Event, and the time of the next try.
 
 use crate::desired::Invalid;
 use crate::plan::{Refusal, Step};
@@ -7,20 +7,20 @@ use std::time::Duration;
 use steersman::queue::RateLimiter;
 use steersman_neutron::{Class, Error, Network, NetworkId, NetworkStatus, SubnetId};
 
-/// What will not pass by itself soon is tried again so often.
+/// How often a failure that will not pass soon by itself is tried again.
 pub(crate) const SLOW: Duration = Duration::from_secs(60);
-/// The first and the longest wait after failures in a row. After an outage, however long, everything is tried again within
-/// the latter.
+/// The first and the longest wait after failures in a row. After an outage, however long, every object is tried again
+/// within the longest wait.
 const BACK_OFF_MIN: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(120);
-/// Retries of all objects together, a second, and how many at once.
+/// Retries of all objects together: how many a second, and how many at once.
 const RETRIES_PER_SECOND: f64 = 10.0;
 const RETRIES_BURST: u32 = 100;
 
-/// How a reconcile ended.
+/// The outcome of a reconcile.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Outcome {
-    /// `Ok` where network and subnet are as they should be.
+    /// `Ok` where network and subnet are in the desired state.
     pub(crate) ready: Result<(), NotReady>,
     /// The object's network, as far as it is known.
     pub(crate) network: Option<NetworkId>,
@@ -31,9 +31,9 @@ pub(crate) struct Outcome {
 /// Why a network is not ready.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct NotReady {
-    /// For programs: the reason of the conditions and the Event.
+    /// The reason of the conditions and the Event, for programs.
     pub(crate) reason: &'static str,
-    /// For people.
+    /// The message of the conditions and the Event, for people.
     pub(crate) message: String,
     pub(crate) retry: Retry,
 }
@@ -41,7 +41,7 @@ pub(crate) struct NotReady {
 /// When an object is reconciled again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Retry {
-    /// After so long.
+    /// After this time.
     After(Duration),
     /// When the rate limiter allows, later each time.
     BackOff,
@@ -49,8 +49,8 @@ pub(crate) enum Retry {
     OnChange,
 }
 
-/// How failed objects are spaced: 0.5 s doubling to two minutes, a little more or less for each, so that those that failed
-/// together are not tried again together.
+/// The waits of failed objects: 0.5 s doubling to two minutes, a little more or less for each, so that objects that
+/// failed together are not tried again together.
 pub(crate) fn limiter() -> RateLimiter {
     let wait = |n_failures: u32| {
         let doubled = BACK_OFF_MIN.saturating_mul(2_u32.saturating_pow(n_failures.min(16)));
@@ -68,7 +68,7 @@ pub(crate) fn jittered(duration: Duration) -> Duration {
 }
 
 impl Outcome {
-    /// Nothing is known but why it is not ready.
+    /// An outcome without a network or a subnet, only with the reason.
     pub(crate) fn stuck(not_ready: impl Into<NotReady>) -> Outcome {
         Outcome { ready: Err(not_ready.into()), network: None, subnet: None }
     }
@@ -79,29 +79,29 @@ impl NotReady {
         NotReady { reason, message: message.into(), retry }
     }
 
-    /// Somebody changed something in Neutron, and the object says that it is to be left.
+    /// Somebody changed a resource in Neutron, and the object's drift policy is to leave it.
     pub(crate) fn drifted(step: &Step) -> NotReady {
         let message = format!("Neutron was changed, and spec.driftPolicy is Report: to repair it would be to {step}");
         NotReady::new("Drifted", message, Retry::After(SLOW))
     }
 
-    /// What is observed is not what the spec says.
+    /// An observed network differs from the spec.
     pub(crate) fn differs(step: &Step) -> NotReady {
         let message =
             format!("Neutron has something else, and spec.managementPolicy is Observed: to agree would be to {step}");
         NotReady::new("Differs", message, Retry::After(SLOW))
     }
 
-    /// Whether work goes on by itself.
+    /// Whether the object is tried again without a change.
     pub(crate) fn is_progressing(&self) -> bool {
         self.retry != Retry::OnChange
     }
 }
 
-/// Whether a network carries traffic, or need not.
+/// Checks that a network carries traffic, or need not.
 ///
 /// # Errors
-/// What Neutron says of it.
+/// The network's status in Neutron, if it should carry traffic and does not.
 pub(crate) fn check_working(network: &Network, admin_state_up: Option<bool>) -> Result<(), NotReady> {
     let id = network.id;
     let stuck = |reason, text: &str, retry| Err(NotReady::new(reason, format!("network {id} {text}"), retry));
@@ -174,12 +174,12 @@ fn by_class(class: Class) -> (&'static str, Retry) {
     }
 }
 
-/// Whether a reason says that Neutron could not be used: when it can, objects that say so need not wait.
+/// Whether a reason stands for an outage of Neutron: when Neutron works again, objects with this reason need not wait.
 pub(crate) fn is_outage(reason: &str) -> bool {
     matches!(reason, "AnswerLost" | "NeutronUnreachable" | "NeutronBusy" | "NeutronUnavailable" | "NeutronCredentials")
 }
 
-/// An error with what caused it.
+/// An error with its causes.
 fn sentence(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

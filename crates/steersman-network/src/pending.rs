@@ -1,4 +1,4 @@
-//! Creates whose answer was lost: for a while they may still come about.
+//! Creates whose answer was lost: they may still be carried out for a while.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -6,18 +6,19 @@ use std::time::Duration;
 use steersman_neutron::Error;
 use tokio::time::Instant;
 
-/// How long a create whose answer was lost may still come about.
+/// How long after its answer was lost a create may still be carried out.
 pub(crate) const SETTLE: Duration = Duration::from_secs(10);
-/// Objects remembered at a time; the oldest give way. Forgetting one risks a duplicate, which the next reconcile removes.
+/// The most objects remembered; the oldest are dropped. Dropping one risks a duplicate, which the next reconcile
+/// removes.
 const OBJECTS_MAX: usize = 10_000;
 
-/// By uid, when an answer was lost last.
+/// When an answer was last lost, by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     lost: Mutex<HashMap<String, Instant>>,
 }
 
-/// A create under way. Dropped without an outcome, as when its reconcile is cut off, its answer counts as lost from then on.
+/// A create under way. Dropped without an outcome, as when its reconcile is cut off, its answer counts as lost.
 #[derive(Debug)]
 #[must_use = "a create is over when its outcome is known"]
 pub(crate) struct InFlight<'a> {
@@ -27,7 +28,7 @@ pub(crate) struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    /// Takes note of how the create ended: only an error that leaves its effect open is remembered.
+    /// Records how the create ended: only an error that leaves its effect open is remembered.
     pub(crate) fn outcome<T>(mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         self.is_answered = !outcome.as_ref().is_err_and(Error::is_uncertain);
         outcome
@@ -43,12 +44,12 @@ impl Drop for InFlight<'_> {
 }
 
 impl Pending {
-    /// A create for the object is about to be sent.
+    /// Begins a create for the object.
     pub(crate) fn in_flight<'a>(&'a self, uid: &'a str) -> InFlight<'a> {
         InFlight { pending: self, uid, is_answered: false }
     }
 
-    /// An answer was lost now.
+    /// Records that an answer was lost now.
     pub(crate) fn note(&self, uid: &str) {
         let mut lost = self.lost.lock();
         if lost.len() >= OBJECTS_MAX {
@@ -60,7 +61,7 @@ impl Pending {
         lost.insert(uid.to_owned(), Instant::now());
     }
 
-    /// How long to wait before "it is not there" can be believed.
+    /// How long to wait before the absence of the object's network is certain.
     pub(crate) fn wait(&self, uid: &str) -> Option<Duration> {
         let mut lost = self.lost.lock();
         let left = SETTLE.checked_sub(lost.get(uid)?.elapsed()).filter(|left| !left.is_zero());
@@ -70,7 +71,7 @@ impl Pending {
         left
     }
 
-    /// What was made has been seen.
+    /// Drops the object, because its network was found.
     pub(crate) fn forget(&self, uid: &str) {
         self.lost.lock().remove(uid);
     }

@@ -1,4 +1,4 @@
-//! What the operator may do in the cluster: the rules that it needs, and what is said of those that it lacks.
+//! The rules that the operator needs in the cluster, and a check for those that are missing.
 
 use crate::metrics::Counts;
 use crate::{NAME, Options};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often what is missing is looked for again, so that the log says when it is granted.
+/// How often missing rules are checked again, so that the log says when they are granted.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// One rule of a role.
@@ -19,15 +19,16 @@ pub struct Rule {
     pub group: &'static str,
     /// The resource, with a subresource behind a slash.
     pub resource: &'static str,
-    /// The namespace whose Role has it; none for a ClusterRole.
+    /// The namespace whose Role has the rule; `None` for a ClusterRole.
     pub namespace: Option<String>,
-    /// The only object that it is about, if there is one.
+    /// The name of the only object that the rule is for; none for all.
     pub name: Option<&'static str>,
-    /// What is done with it.
+    /// The verbs that are granted.
     pub verbs: &'static [&'static str],
 }
 
-/// What the operator needs in order to run with these options. `manifests/network-operator/rbac.yaml` grants what it needs there.
+/// The rules that the operator needs with these options. `manifests/network-operator/rbac.yaml` grants those that it
+/// needs there.
 pub fn rules(options: &Options) -> Vec<Rule> {
     let cluster = |group, resource, name, verbs| Rule { group, resource, namespace: None, name, verbs };
     // Where the definition has no status subresource, the status is patched into the object.
@@ -47,7 +48,8 @@ pub fn rules(options: &Options) -> Vec<Rule> {
             name,
             verbs,
         };
-        // The name of what is created is not known to those who decide whether it may be.
+        // The authorizer does not know the name of an object that is to be created, so `create` cannot be limited to a
+        // name.
         rules.extend([lease(None, &["create"]), lease(Some(NAME), &["get", "update"])]);
     }
     rules
@@ -58,7 +60,7 @@ pub fn rules(options: &Options) -> Vec<Rule> {
 pub struct Missing {
     /// The rule to add.
     pub rule: Rule,
-    /// What may not be done.
+    /// The verb that is not allowed.
     pub verb: &'static str,
 }
 
@@ -86,7 +88,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What the client's user lacks of some rules.
+/// The verbs of `rules` that the client's user does not have.
 ///
 /// # Errors
 /// The server cannot be asked.
@@ -118,7 +120,7 @@ pub async fn missing(client: &Client, rules: &[Rule]) -> Result<Vec<Missing>, ku
     Ok(missing)
 }
 
-/// Logs what is missing until nothing is; a change of it is logged too.
+/// Logs missing rules until none is missing; each change of them is logged too.
 pub(crate) async fn watch(
     client: Client,
     rules: Vec<Rule>,

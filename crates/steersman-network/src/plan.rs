@@ -1,4 +1,4 @@
-//! What to do next, from what is wanted and what is there. Pure: no calls, no clock.
+//! The next step, from the desired and the observed state. Pure: no calls, no clock.
 
 use crate::api::ManagementPolicy;
 use crate::desired::{Desired, Target};
@@ -9,33 +9,33 @@ use steersman_neutron::{
     Gateway, Network, NetworkId, NetworkUpdate, Subnet, SubnetId, SubnetUpdate, default_gateway, default_pools,
 };
 
-/// What Neutron has of one object.
+/// The resources of one object in Neutron.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The object's network, and after it those that were made twice.
+    /// The object's network, and after it its duplicates.
     pub networks: Vec<Network>,
-    /// The subnets of the first of them.
+    /// The subnets of the first network.
     pub subnets: Vec<Subnet>,
     /// The subnet that the object's status names.
     pub known_subnet: Option<SubnetId>,
 }
 
-/// One step towards what is wanted.
+/// One step towards the desired state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Give the network its marker as a tag.
+    /// Add the marker to the network, as a tag.
     AddTag(NetworkId),
-    /// Make the network, with its marker.
+    /// Create the network, with its marker.
     CreateNetwork,
-    /// Make the subnet, with its marker.
+    /// Create the subnet, with its marker.
     CreateSubnet(NetworkId),
-    /// A network that was made twice: take away the one that the object does not use.
+    /// Delete a duplicate that the object does not use.
     DeleteDuplicate(NetworkId),
-    /// The subnet has other addresses, which cannot be changed: take it away.
+    /// Delete the subnet, which has other addresses, because addresses of a subnet cannot be changed.
     DeleteSubnet(SubnetId),
-    /// Everything is as it should be.
+    /// Neutron agrees with the spec.
     Done(NetworkId, SubnetId),
-    /// What is wanted cannot be reached from here.
+    /// The desired state cannot be reached from the observed one.
     Refuse(Refusal),
     /// Change these fields of the network.
     UpdateNetwork(NetworkId, NetworkUpdate),
@@ -43,41 +43,41 @@ pub enum Step {
     UpdateSubnet(SubnetId, SubnetUpdate),
 }
 
-/// Why what is wanted cannot be reached: a sentence with the way out.
+/// Why the desired state cannot be reached: a sentence with the way out.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// The object has a network, and another is to be adopted.
+    /// The object has a network, and `spec.adopt` names another.
     #[error(
         "the object has network {network}, which is not the one {target} that spec.adopt names: set spec.adopt back, or delete the object and make it anew"
     )]
     Adopt {
-        /// The object's.
+        /// The object's network.
         network: NetworkId,
-        /// The one to adopt.
+        /// The network to adopt.
         target: Target,
     },
-    /// Another network has the object's marker, and nothing shows that it was made for the object.
+    /// Another network has the object's marker, and nothing shows that it was created for the object.
     #[error(
         "network {other} has the marker {marker} of this object, as has network {network}, which the object uses, and may be somebody's own: remove the tag from it, or delete it"
     )]
     Copied {
-        /// The object's.
+        /// The object's network.
         network: NetworkId,
-        /// The other one.
+        /// The other network with the marker.
         other: NetworkId,
-        /// The object's.
+        /// The object's marker.
         marker: String,
     },
-    /// Somebody else's subnet of the network has addresses that are wanted.
+    /// A subnet of the network that is not the object's has addresses that the spec wants.
     #[error(
         "subnet {subnet}, which somebody else made, has the addresses {taken}, so {cidr} cannot be made: remove it, or choose another spec.cidr"
     )]
     Overlap {
-        /// Theirs.
+        /// The foreign subnet.
         subnet: SubnetId,
-        /// Its addresses.
+        /// The CIDR of the foreign subnet.
         taken: IpNet,
-        /// Those wanted.
+        /// The addresses wanted.
         cidr: IpNet,
     },
     /// Neutron cannot change the addresses of a subnet.
@@ -87,9 +87,9 @@ pub enum Refusal {
     Replace {
         /// The subnet.
         subnet: SubnetId,
-        /// Its addresses.
+        /// The current CIDR of the subnet.
         present: IpNet,
-        /// Those wanted.
+        /// The addresses wanted.
         cidr: IpNet,
     },
 }
@@ -102,18 +102,18 @@ pub fn plan(desired: &Desired, identity: &Identity, observed: &Observed) -> Step
     if let Some(target) = desired.adopt.as_ref().filter(|target| !target.is(network)) {
         return Step::Refuse(Refusal::Adopt { network: network.id, target: target.clone() });
     }
-    // What is only observed is nobody's to mark, and other networks are nothing to it.
+    // A network that is only observed is not marked, and other networks do not matter to it.
     let is_adopted = is_adopted(desired, identity, network);
     if desired.management_policy == ManagementPolicy::Managed {
         if let Some(duplicate) = duplicates.first() {
-            // An object that adopts makes no networks, so it makes none twice.
+            // An object that adopts creates no networks, so it has no duplicates.
             let is_made_twice = !is_adopted && identity.has_described(duplicate);
             return match is_made_twice {
                 true => Step::DeleteDuplicate(duplicate.id),
                 false => Step::Refuse(copied(identity, network, duplicate)),
             };
         }
-        // Before the description, which may be all that the network is recognised by.
+        // The tag is added before the description changes, which may be the only marker so far.
         if !identity.has_tagged(network) {
             return Step::AddTag(network.id);
         }
@@ -125,17 +125,18 @@ pub fn plan(desired: &Desired, identity: &Identity, observed: &Observed) -> Step
     subnet_step(desired, identity, observed, network.id, is_adopted)
 }
 
-/// Whether the network is somebody's who made it before: as long as the spec names it, and after that as long as it has the tag.
+/// Whether the network existed before the object, which adopted it: as long as the spec names it, and after that as
+/// long as it has the tag.
 fn is_adopted(desired: &Desired, identity: &Identity, network: &Network) -> bool {
     desired.adopt.is_some() || identity.has_adopted(network)
 }
 
-/// The refusal to take one network away for having the marker of an object that uses another.
+/// The refusal to delete a network that has the marker of an object that uses another network.
 pub(crate) fn copied(identity: &Identity, network: &Network, other: &Network) -> Refusal {
     Refusal::Copied { network: network.id, other: other.id, marker: identity.marker.clone() }
 }
 
-/// What is to be done about the subnet, once the network is as it should be.
+/// The next step for the subnet, once the network is in the desired state.
 fn subnet_step(
     desired: &Desired,
     identity: &Identity,
@@ -144,7 +145,7 @@ fn subnet_step(
     is_adopted: bool,
 ) -> Step {
     let cidr = desired.cidr;
-    // In a network that was adopted the status may name a subnet that was there before.
+    // The status may name a subnet of an adopted network that existed before the object.
     let is_known = |subnet: &Subnet| !is_adopted && observed.known_subnet == Some(subnet.id);
     let is_ours = |subnet: &Subnet| identity.has_made(subnet) || is_known(subnet);
     let outdated = observed.subnets.iter().find(|subnet| is_ours(subnet) && subnet.cidr != cidr);
@@ -166,7 +167,7 @@ fn subnet_step(
             None => Step::Done(network, subnet.id),
         };
     }
-    // Looked at before anything is taken away: a subnet that cannot be replaced stays.
+    // Overlaps are checked before anything is deleted: a subnet that cannot be replaced stays.
     let overlaps = |subnet: &&Subnet| subnet.cidr.contains(&cidr) || cidr.contains(&subnet.cidr);
     if let Some(other) = observed.subnets.iter().filter(|subnet| !is_ours(subnet)).find(overlaps) {
         return Step::Refuse(Refusal::Overlap { subnet: other.id, taken: other.cidr, cidr });
@@ -177,7 +178,7 @@ fn subnet_step(
     }
 }
 
-/// The fields of the network that differ. What a server does not show is not compared.
+/// The fields of the network that differ. Fields that a server does not show are not compared.
 fn network_update(desired: &Desired, identity: &Identity, network: &Network, is_adopted: bool) -> NetworkUpdate {
     let by_default = |default: bool| (!is_adopted).then_some(default);
     let flag = |wanted: Option<bool>, default: bool, present: Option<bool>| {
@@ -194,7 +195,7 @@ fn network_update(desired: &Desired, identity: &Identity, network: &Network, is_
     }
 }
 
-/// The fields of the subnet that differ. Of one that somebody else made only those that the spec names.
+/// The fields of the subnet that differ. For a subnet that is not the object's, only fields that the spec sets.
 fn subnet_update(desired: &Desired, identity: &Identity, subnet: &Subnet, is_ours: bool) -> SubnetUpdate {
     let gateway = desired.gateway.or_else(|| default_gateway(desired.cidr).filter(|_| is_ours));
     let gateway = if is_ours { gateway } else { gateway.or(subnet.gateway_ip) };
@@ -223,7 +224,7 @@ fn subnet_update(desired: &Desired, identity: &Identity, subnet: &Subnet, is_our
     }
 }
 
-// === what a step says ===
+// === texts of steps ===
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

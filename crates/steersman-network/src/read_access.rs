@@ -1,9 +1,10 @@
-//! Whether "not found" can be believed.
+//! Decides whether a "not found" of Neutron is true.
 //!
-//! Neutron answers "not found" for what credentials may not see, and credentials that may create need not be able to read.
-//! An operator that believed every such answer would make the network anew at each look. So before something that was there counts as gone, the
-//! credentials have to have read something; where nothing else proves that, a network is made for the purpose, read, and
-//! deleted. One at a time, so that credentials that cannot read leave at most one network behind.
+//! Neutron answers "not found" for resources that the credentials may not see, and credentials that may create need not
+//! be able to read. An operator that trusted every such answer would create the network again at each reconcile. So
+//! before a known network counts as gone, the credentials must have read something; where nothing else proves that, a
+//! network is created for the purpose, read, and deleted. Only one at a time, so that credentials that cannot read
+//! leave at most one network behind.
 
 use crate::identity::ClusterId;
 use crate::outcome::{NotReady, Retry, SLOW};
@@ -12,33 +13,34 @@ use std::time::Duration;
 use steersman_neutron::{Cloud, NetworkCreate, NetworkId, RequestId};
 use tokio::time::Instant;
 
-/// How long what was read proves that reading works.
+/// How long a successful read counts as proof.
 const PROOF: Duration = Duration::from_secs(60);
-/// In place of a uid in the marker of a network that was made to be read: the sweep removes one that was left behind.
+/// In place of a uid in the marker of a network that was created as a probe: the sweep removes one that was left
+/// behind.
 const PROBE: &str = "probe";
 
-/// Whether the credentials can read, as far as it is known.
+/// Whether the credentials can read, as far as that is known.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAccess {
     confirmed: Mutex<Option<Instant>>,
-    /// A network that was made and could not be read.
+    /// A network that was created and could not be read.
     unseen: Mutex<Option<NetworkId>>,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl ReadAccess {
-    /// Something of the credentials' own was read.
+    /// Records that a resource of the credentials' own project was read.
     pub(crate) fn confirm(&self) {
         *self.confirmed.lock() = Some(Instant::now());
         *self.unseen.lock() = None;
     }
 
-    /// Whether something was read lately.
+    /// Whether something was read within [`PROOF`].
     pub(crate) fn is_confirmed(&self) -> bool {
         self.confirmed.lock().is_some_and(|since| since.elapsed() < PROOF)
     }
 
-    /// Waits until no other create is under way that nobody knows whether it can be read; none where reading is proven.
+    /// Waits until no other create is under way that has yet to be read; `None` where reading is proven.
     pub(crate) async fn turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         if self.is_confirmed() {
             return None;
@@ -47,16 +49,16 @@ impl ReadAccess {
         if self.is_confirmed() { None } else { Some(turn) }
     }
 
-    /// A network was made and cannot be read.
+    /// Records that a network was created and cannot be read.
     pub(crate) fn refute(&self, id: NetworkId) {
         *self.confirmed.lock() = None;
         *self.unseen.lock() = Some(id);
     }
 
-    /// Whether the last network that was made and could not be read can be read now; `Ok` where there is none.
+    /// Checks that the last network that could not be read can be read now; `Ok` if there was none.
     ///
     /// # Errors
-    /// It cannot, or the cloud's.
+    /// The network still cannot be read, or the cloud's error.
     pub(crate) async fn recheck(&self, cloud: &dyn Cloud, request: RequestId) -> Result<(), NotReady> {
         let unseen = *self.unseen.lock();
         let Some(id) = unseen else { return Ok(()) };
@@ -70,10 +72,10 @@ impl ReadAccess {
         }
     }
 
-    /// Proves that the credentials can read, with a network made for the purpose if nothing else does.
+    /// Checks that the credentials can read, with a probe network if nothing else proves it.
     ///
     /// # Errors
-    /// They cannot, or the cloud's.
+    /// The credentials cannot read, or the cloud's error.
     pub(crate) async fn check(
         &self,
         cloud: &dyn Cloud,
@@ -109,7 +111,7 @@ impl ReadAccess {
     }
 }
 
-/// What is said where a network was made and cannot be read.
+/// The error where a network was created and cannot be read.
 pub(crate) fn unreadable(id: NetworkId) -> NotReady {
     let message =
         format!("network {id} was created but cannot be read: the credentials need the role reader in their project");

@@ -1,4 +1,4 @@
-//! One look at one object: what is wanted, what is there, what to do, what to say.
+//! One reconcile of one object: from the desired and the observed state to requests, conditions and Events.
 
 use crate::FINALIZER;
 use crate::api::{ManagementPolicy, Network};
@@ -24,10 +24,11 @@ use steersman::status::Written;
 use steersman::{Action, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers};
 use steersman_neutron::{Cloud, RequestId};
 
-/// How long a reconcile waits to see its own write. Longer means that the watch is down, and then the next sees it.
+/// How long a reconcile waits to see its own write. After that the watch is probably down, and the next reconcile sees
+/// it.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a reconcile needs.
+/// The context of the reconciler.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) networks: Lister<Network>,
@@ -44,19 +45,19 @@ pub(crate) struct Context {
 /// Why a key is tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The cluster cannot be told from others, so nothing can be marked as its own.
+    /// The id of the cluster is not known, so nothing can be marked as its own.
     #[error("the cluster cannot be told from others")]
     Cluster(#[source] ClusterError),
-    /// Whether the object is there is not known.
+    /// The cache cannot say whether the object exists.
     #[error("whether the object is there is not known")]
     Lookup(#[source] LookupError),
-    /// The object is there, but not as a Network.
+    /// The object exists, but cannot be decoded as a Network.
     #[error("the object cannot be read as a Network")]
     Unreadable,
-    /// Neutron is not as it should be; the object's conditions say why.
+    /// Neutron does not agree with the spec; the object's conditions say why.
     #[error("{reason}: {message}")]
     Stuck { reason: &'static str, message: String },
-    /// The API server did not take a write.
+    /// The API server did not accept a write.
     #[error("the object could not be written")]
     Write(#[source] WriteError),
 }
@@ -74,10 +75,10 @@ impl ReconcileError for Error {
     }
 }
 
-/// Whether a change of an object is one to act on. The operator's own writes, of the status and its finalizer, are not.
+/// Whether a change of an object needs a reconcile. The operator's own writes, of the status and its finalizer, do not.
 pub(crate) fn is_relevant(change: &Change<'_, Network>) -> bool {
     let Change::Updated { old, new } = change else { return true };
-    // What was unreadable may have said anything.
+    // The previous state is unknown, so anything may have changed.
     let Some(old) = old.object() else { return true };
     let (before, after) = (&old.metadata, &new.metadata);
     change.is_resync()
@@ -89,7 +90,7 @@ pub(crate) fn is_relevant(change: &Change<'_, Network>) -> bool {
         || before.labels != after.labels
 }
 
-/// An object in work.
+/// The reconcile of one object.
 struct Reconciliation<'a> {
     cx: &'a Context,
     object: &'a Network,
@@ -102,7 +103,7 @@ struct Reconciliation<'a> {
 /// Makes Neutron agree with one object.
 ///
 /// # Errors
-/// When it is to be tried again after a growing while.
+/// The error after which the key is retried with a growing wait.
 pub(crate) async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let object = match cx.networks.find(&key) {
         Ok(Some(object)) => object,
@@ -141,7 +142,7 @@ impl<'a> Reconciliation<'a> {
         Reconciliation { cx, object, uid, cluster, identity, request: RequestId::random() }
     }
 
-    /// Brings Neutron to agree, and says with the credentials of which project.
+    /// Takes steps until Neutron agrees with the spec. Also returns the project of the credentials.
     async fn agree(&self, desired: &Desired, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
         let recorded = self.object.status.as_ref().and_then(|status| status.project_id.clone());
         if let Some(outcome) = self.agreed(desired).await {
@@ -151,7 +152,7 @@ impl<'a> Reconciliation<'a> {
             Ok(project) => project,
             Err(error) => return (Outcome::stuck(error), recorded),
         };
-        // From now on no listing that was begun before says anything about the object, however this ends.
+        // From now on a listing that was begun before is out of date for this object, however this ends.
         self.cx.snapshots.touch(&self.uid);
         let status = self.object.status.as_ref();
         let work = Work {
@@ -172,7 +173,7 @@ impl<'a> Reconciliation<'a> {
         (outcome, project)
     }
 
-    /// Where the latest listing shows that all is well, that is the outcome, without a request.
+    /// The outcome without a request, where the latest listing shows that nothing is left to do.
     async fn agreed(&self, desired: &Desired) -> Option<Outcome> {
         self.cx.snapshots.first().await;
         if self.cx.possible_duplicates.lookup(&self.uid) == Lookup::All {
@@ -195,7 +196,7 @@ impl<'a> Reconciliation<'a> {
         }
     }
 
-    /// Writes down how it ended and says when to look again.
+    /// Writes the outcome into the status and returns the time of the next try.
     async fn conclude(&self, outcome: &Outcome, project: Option<&str>, events: &[Event]) -> Result<Action, Error> {
         let (cx, object) = (self.cx, self.object);
         self.record(events);
@@ -222,13 +223,13 @@ impl<'a> Reconciliation<'a> {
             Err(error) => return Err(Error::Write(error)),
         }
         match &outcome.ready {
-            // The survey finds what changes in Neutron.
+            // The survey finds changes in Neutron.
             Ok(()) => Ok(Action::AwaitChange),
             Err(not_ready) => action(not_ready),
         }
     }
 
-    /// Lets the network of an object that is being deleted go, then the object.
+    /// Releases the network of an object that is being deleted, then the object.
     async fn remove(&self) -> Result<Action, Error> {
         let (cx, object) = (self.cx, self.object);
         if !finalizers::contains(object, FINALIZER) {
@@ -266,7 +267,8 @@ impl<'a> Reconciliation<'a> {
     }
 }
 
-/// Waits until the cache has the status that was written: a reconcile that still saw the old one would tell it again.
+/// Waits until the cache has the status that was written: otherwise a reconcile with the old one would send its Events
+/// again.
 async fn own_write_seen(cx: &Context, written: &Network) {
     let version = written.resource_version().unwrap_or_default();
     if let Err(error) = cx.networks.wait_for(&ObjectKey::of(written), &version, OWN_WRITE_TIMEOUT).await {

@@ -1,6 +1,6 @@
-//! Everything that Neutron had at one time: one listing for all objects, in place of a few requests for each.
+//! Everything in Neutron at one time: one listing for all objects, in place of a few requests for each.
 //!
-//! What a snapshot shows is only good for saying that all is well. Before anything is changed, the object's own network is
+//! A snapshot only serves to find that nothing is left to do. Before anything is changed, the object's own network is
 //! read.
 
 use crate::api::NetworkStatus;
@@ -18,13 +18,13 @@ use tokio::time::Instant;
 
 /// How long the first reconciles wait for the first snapshot.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Objects remembered as written to since the last snapshot; beyond, all count as written to.
+/// The number of objects whose writes since the last snapshot are remembered; beyond it, all count as written to.
 const TOUCHED_MAX: usize = 100_000;
 
-/// What Neutron had at one time.
+/// The state of Neutron at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// When it was begun: what was written later may be missing.
+    /// When the listing was begun: later writes may be missing.
     pub(crate) begun: Instant,
     networks: HashMap<NetworkId, Network>,
     /// The networks of this cluster by the uid in their markers.
@@ -33,10 +33,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Lists everything that the credentials' project has, and of other projects the networks that are `named`: adopted ones.
+    /// Lists everything in the credentials' project, and from other projects the networks that are `named`: adopted
+    /// ones.
     ///
     /// # Errors
-    /// The cloud's.
+    /// The cloud's error.
     pub(crate) async fn take(
         cloud: &dyn Cloud,
         cluster: &ClusterId,
@@ -64,7 +65,8 @@ impl Snapshot {
             let ids: Vec<NetworkId> = found.iter().map(|network| network.id).collect();
             networks.extend(found.into_iter().map(|network| (network.id, network)));
             if !ids.is_empty() {
-                // All of them, whosever they are: those of this project are among them once more.
+                // All subnets of these networks, whatever their project: those of this project are listed a second
+                // time.
                 let filter = SubnetFilter { network_ids: Some(ids.clone()), ..SubnetFilter::all() };
                 subnets.retain(|network, _| !ids.contains(network));
                 for subnet in cloud.find_subnets(request, &filter).await? {
@@ -75,8 +77,8 @@ impl Snapshot {
         Ok(Snapshot { begun, networks, owned, subnets })
     }
 
-    /// An object's network and subnet, if they are as the spec says and Neutron says that the network works; none as well where
-    /// only requests for the object alone can tell.
+    /// An object's network and subnet, if they agree with the spec and Neutron says that the network works; `None` also
+    /// where only requests for the object alone can tell.
     pub(crate) fn agreed(
         &self,
         uid: &str,
@@ -90,7 +92,7 @@ impl Snapshot {
         Some((network, subnet))
     }
 
-    /// What an object has, if its status names a network that is recognised.
+    /// The resources of an object, if its status names a network that is recognized as the object's.
     fn observed(
         &self,
         uid: &str,
@@ -114,7 +116,7 @@ impl Snapshot {
         })
     }
 
-    /// How many networks carry the marker of an object.
+    /// The number of networks with the marker of an object.
     pub(crate) fn n_owned(&self, uid: &str) -> usize {
         self.owned.get(uid).map_or(0, Vec::len)
     }
@@ -124,8 +126,8 @@ impl Snapshot {
         self.owned.iter().map(|(uid, ids)| (uid.as_str(), ids.as_slice()))
     }
 
-    /// Whether more than a tag, which may have been copied, shows that a network was made for an object, or that the object has
-    /// adopted it.
+    /// Whether more than a tag, which may have been copied, shows that a network was created for an object, or that the
+    /// object has adopted it.
     pub(crate) fn is_certain(&self, cluster: &ClusterId, uid: &str, id: NetworkId) -> bool {
         let marker = cluster.marker(uid);
         let is_made = self
@@ -135,30 +137,30 @@ impl Snapshot {
         is_made || self.subnets.get(&id).into_iter().flatten().any(|subnet| subnet.description == marker)
     }
 
-    /// Whether anything in it is this cluster's.
+    /// Whether the snapshot has networks of this cluster.
     pub(crate) fn has_own(&self) -> bool {
         !self.owned.is_empty()
     }
 }
 
-/// The latest snapshot, and for which objects it is out of date.
+/// The latest snapshot, and the objects for which it is out of date.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     latest: Mutex<Option<Arc<Snapshot>>>,
-    /// By uid, when the object's network was last written to.
+    /// When the network of each object, by uid, was last written to.
     touched: Mutex<HashMap<String, Instant>>,
-    /// Whether the first attempt has ended.
+    /// True once the first attempt has ended.
     first: watch::Sender<bool>,
     age_max: Duration,
 }
 
 impl Snapshots {
-    /// None yet. One that is older than `age_max` says nothing.
+    /// Without a snapshot. A snapshot that is older than `age_max` is not used.
     pub(crate) fn new(age_max: Duration) -> Snapshots {
         Snapshots { latest: Mutex::default(), touched: Mutex::default(), first: watch::Sender::new(false), age_max }
     }
 
-    /// The latest, if it was begun after the object's network was last written to.
+    /// The latest snapshot, if it was begun after the object's network was last written to.
     pub(crate) fn of(&self, uid: &str) -> Option<Arc<Snapshot>> {
         let latest = self.latest.lock().clone()?;
         let touched = self.touched.lock();
@@ -166,28 +168,30 @@ impl Snapshots {
         (is_current && latest.begun.elapsed() < self.age_max).then_some(latest)
     }
 
-    /// The object's network is about to be written to, or has been.
+    /// Records that the object's network is about to be written to, or has been.
     pub(crate) fn touch(&self, uid: &str) {
         self.touched.lock().insert(uid.to_owned(), Instant::now());
     }
 
-    /// There is a new one.
+    /// Sets the latest snapshot.
     pub(crate) fn replace(&self, snapshot: Arc<Snapshot>) {
         self.touched.lock().retain(|_, at| snapshot.begun <= *at);
         *self.latest.lock() = Some(snapshot);
         self.first.send_replace(true);
     }
 
-    /// There is none at present: each object is looked at on its own.
+    /// Drops the snapshot: each object is observed on its own.
     pub(crate) fn clear(&self) {
         *self.latest.lock() = None;
         self.first.send_replace(true);
     }
 
-    /// Waits until the first attempt to take one has ended, so that a start does not look at every object on its own.
+    /// Waits until the first attempt to take a snapshot has ended, so that a start does not observe every object on its
+    /// own.
     pub(crate) async fn first(&self) {
         let mut first = self.first.subscribe();
-        // The sender lives as long as this does; and without a snapshot everything works too.
+        // This cannot fail, since the sender lives as long as `self`. After a timeout, everything works without a
+        // snapshot.
         let _ = tokio::time::timeout(FIRST_TIMEOUT, first.wait_for(|is_over| *is_over)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The status that an outcome makes.
+//! Makes the status of an object from an outcome.
 
 use crate::api::{Network, NetworkStatus};
 use crate::outcome::Outcome;
@@ -11,21 +11,22 @@ pub(crate) const READY: &str = "Ready";
 /// The condition that says whether the operator is at work on it.
 pub(crate) const PROGRESSING: &str = "Progressing";
 
-/// What a status says beside the outcome.
+/// The parts of a status besides the outcome.
 pub(crate) struct StatusContext<'a> {
-    /// Which Neutron was looked at.
+    /// The name of the Neutron that was observed.
     pub(crate) backend: &'a str,
     /// The project of the credentials, where it is known.
     pub(crate) project: Option<&'a str>,
-    /// Identifies the spec.
+    /// The fingerprint of the spec.
     pub(crate) fingerprint: &'a str,
     pub(crate) route: Route,
 }
 
-/// The status of an object after an outcome. What is as it was keeps its times.
+/// The status of an object after an outcome. Unchanged conditions keep their transition times.
 pub(crate) fn status(object: &Network, outcome: &Outcome, status_context: &StatusContext<'_>) -> NetworkStatus {
     let mut status = object.status.clone().unwrap_or_default();
-    // Where it is, is recorded together with what is there: of what was not found the record is all that is known.
+    // The place of the network is recorded together with its id: if the network is later not found, the record is the
+    // only information.
     if let Some(network) = outcome.network {
         status.network_id = Some(network.to_string());
         status.backend = Some(status_context.backend.to_owned());
@@ -40,7 +41,7 @@ pub(crate) fn status(object: &Network, outcome: &Outcome, status_context: &Statu
     if outcome.subnet.is_some() {
         status.applied_spec = Some(status_context.fingerprint.to_owned());
     }
-    // Without a status subresource every status write makes a new generation: naming one would never end.
+    // Without a status subresource every status write makes a new generation: writing it down would never end.
     let generation = object.metadata.generation.filter(|_| status_context.route == Route::Subresource);
     status.observed_generation = generation;
     let conditions = match &outcome.ready {
@@ -67,7 +68,7 @@ pub(crate) fn ready(status: Option<&NetworkStatus>) -> Option<&Condition> {
     conditions::find(&status?.conditions, READY)
 }
 
-/// Whether the condition `Ready` says something else than before, so that it is worth an Event.
+/// Whether the condition `Ready` has changed, so that it is worth an Event.
 pub(crate) fn is_news(before: Option<&NetworkStatus>, after: &NetworkStatus) -> bool {
     let ready = |status: &NetworkStatus| {
         conditions::find(&status.conditions, READY)

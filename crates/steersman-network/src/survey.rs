@@ -1,4 +1,4 @@
-//! The leader's look at everything: once per interval it lists what Neutron has, has objects reconciled whose networks were
+//! The leader's survey: once per interval it lists everything in Neutron, has objects reconciled whose networks were
 //! changed, and removes networks whose objects are gone.
 
 use crate::api::Network;
@@ -22,14 +22,14 @@ use steersman_neutron::{Cloud, Network as Made, NetworkId, RequestId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Orphans removed in one survey: a mistake with many would take a while, and can be stopped.
+/// The most orphans removed in one survey: a mistake with many would take a while, and can be stopped.
 const ORPHANS_PER_SURVEY_MAX: usize = 20;
-/// Objects listed at a time, to be sure that a network's object is gone.
+/// The page size of the list that makes sure that a network's object is gone.
 const PAGE: u32 = 500;
-/// How soon a survey that failed is tried again, at most.
+/// The longest wait after a survey that failed.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// What a survey needs.
+/// The parts that a survey needs.
 pub(crate) struct Survey {
     pub(crate) client: Client,
     pub(crate) cloud: Arc<dyn Cloud>,
@@ -44,15 +44,15 @@ pub(crate) struct Survey {
     pub(crate) orphan_grace: Duration,
 }
 
-/// Since when networks have had no object.
+/// Since when each network has had no object.
 #[derive(Debug, Default)]
 struct Orphans {
     since: HashMap<NetworkId, Instant>,
 }
 
 impl Survey {
-    /// Surveys until `stop`: a first time at once, then once per interval, a little more or less so that operators that were
-    /// started together do not all ask at the same time.
+    /// Surveys until `stop`: the first time at once, then once per interval, a little more or less so that operators
+    /// that were started together do not all ask at the same time.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Infallible> {
         let work = async {
             let mut orphans = Orphans::default();
@@ -65,7 +65,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Whether it went well.
+    /// One survey. Returns whether it succeeded.
     async fn once(&self, orphans: &mut Orphans) -> bool {
         let cluster = match self.cluster.id(&self.client).await {
             Ok(cluster) => cluster,
@@ -87,7 +87,7 @@ impl Survey {
             self.read_access.confirm();
         }
         self.snapshots.replace(Arc::clone(&snapshot));
-        // Which objects there are is known later: nothing is an orphan until then.
+        // The cache has no list of objects yet: nothing is an orphan until then.
         let Ok(objects) = self.networks.list() else { return false };
         let mut n_drifted = 0;
         for object in &objects {
@@ -98,17 +98,17 @@ impl Survey {
         true
     }
 
-    /// The networks of objects that are ready: what is wrong with others they have said, and have a time of their own to be tried
-    /// again.
+    /// The networks of ready objects: other objects have their problem in their status, and a time of their own for the
+    /// next try.
     fn recorded(&self) -> Vec<NetworkId> {
-        // None where it is not known yet which objects there are: then each is looked at on its own once.
+        // Empty if the cache has no list of objects yet: each object is then observed on its own once.
         let objects = self.networks.list().unwrap_or_default();
         let is_ready =
             |object: &&Arc<Network>| ready(object.status.as_ref()).is_some_and(|ready| ready.status == "True");
         objects.iter().filter(is_ready).filter_map(|object| object.status.as_ref()?.network()).collect()
     }
 
-    /// Has an object reconciled where that could help; whether its network was changed.
+    /// Has an object reconciled where that could help. Returns whether its network was changed.
     fn look(&self, cluster: &ClusterId, snapshot: &Snapshot, object: &Network) -> bool {
         let (uid, key) = (object.uid().unwrap_or_default(), ObjectKey::of(object));
         if 1 < snapshot.n_owned(&uid) {
@@ -118,13 +118,13 @@ impl Survey {
         }
         let ready = ready(object.status.as_ref());
         if ready.is_none_or(|ready| ready.status != "True") {
-            // It has a time of its own to be tried again, which an outage may have put far off.
+            // The object has a time of its own for the next try, which an outage may have put far off.
             if ready.is_some_and(|ready| is_outage(&ready.reason)) {
                 self.queue.add(key);
             }
             return false;
         }
-        // What is wrong with a spec was told when it was written.
+        // An invalid spec was reported when it was written.
         let Ok(desired) = Desired::parse(&object.spec) else { return false };
         let namespace = object.namespace().unwrap_or_default();
         let identity = Identity::new(cluster, &uid, &namespace, &object.name_any());
@@ -135,7 +135,8 @@ impl Survey {
         !is_well
     }
 
-    /// Removes networks with this cluster's marker whose objects have been gone for the grace time; how many there are.
+    /// Removes networks with this cluster's marker whose objects have been gone for the grace time. Returns the number
+    /// of networks without an object.
     async fn sweep(
         &self,
         cluster: &ClusterId,
@@ -149,7 +150,7 @@ impl Survey {
         if due.is_empty() {
             return n_orphans;
         }
-        // The cache may be behind, or not filled: nothing is deleted on its word alone.
+        // The cache may be behind, or not filled: nothing is deleted only because an object is missing there.
         let live = match self.live_uids().await {
             Ok(live) => live,
             Err(error) => {
@@ -173,7 +174,7 @@ impl Survey {
                 return;
             }
         };
-        // Somebody may have taken the marker away, to keep it, and another object may have adopted it.
+        // Somebody may have removed the marker, to keep the network, or another object may have adopted it.
         if !cluster.owners_of(&network).contains(uid) || uids(&network).any(|uid| live.contains(uid)) {
             return;
         }
@@ -192,7 +193,7 @@ impl Survey {
         }
     }
 
-    /// Takes the tags away from a network that was adopted by an object that is gone: it was there before, and stays.
+    /// Removes the tags from a network that was adopted by a deleted object: it existed before the object, and stays.
     async fn leave(&self, cluster: &ClusterId, request: RequestId, uid: &str, network: &Made) {
         let identity = Identity::new(cluster, uid, "", "");
         if let Err(error) = identity.untag(&*self.cloud, request, network).await {
@@ -218,8 +219,8 @@ impl Survey {
 }
 
 impl Orphans {
-    /// Takes note of the networks without an object, and returns those for which the grace time is over. A network that only has
-    /// the tag of an object may have got it by being copied, and is none.
+    /// Records the networks without an object, and returns those for which the grace time is over. A network that has
+    /// only the tag of an object may be a copy, and does not count.
     fn note(
         &mut self,
         cluster: &ClusterId,

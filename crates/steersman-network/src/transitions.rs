@@ -1,7 +1,7 @@
-//! What a change of a spec leads to: field by field, from every value to every other, as [`plan`] decides.
+//! The effect of a change of a spec: field by field, from every value to every other, as [`plan`] decides.
 //!
-//! `docs/network-transitions.md` is [`document`]; a test holds the two together, and another drives every row on a real
-//! Neutron. What a step does to Neutron is modelled here in a few lines, so that a row says all the steps.
+//! `docs/network-transitions.md` is the output of [`document`]; a test compares the two, and another runs every row
+//! against a real Neutron. A few lines here model the effect of a step on Neutron, so that a row has all the steps.
 
 use crate::api::{ManagementPolicy, NetworkSpec};
 use crate::desired::Desired;
@@ -13,36 +13,36 @@ use steersman_neutron::{
     Gateway, Network, NetworkId, NetworkUpdate, Subnet, SubnetId, SubnetUpdate, default_gateway, default_pools,
 };
 
-/// A field with values that stand for all that it can have, in a spec that is otherwise the same.
+/// A field with representative values, in a spec that is otherwise the same.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Its name, with what else the spec says where that matters.
+    /// Its name, and the other fields of the spec where they matter.
     pub title: &'static str,
-    /// The field of the spec.
+    /// The field's name in the spec.
     pub name: &'static str,
     /// The rest of the spec.
     pub base: Value,
-    /// Values; null is none.
+    /// The values; null stands for an absent field.
     pub values: Vec<Value>,
 }
 
-/// What a change of a spec leads to.
+/// The effect of a change of a spec.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Effect {
-    /// The new spec cannot be made real; Neutron stays as it is.
+    /// The new spec is invalid; Neutron stays unchanged.
     Invalid(String),
-    /// The change cannot be made; Neutron stays as it is.
+    /// The change is refused; Neutron stays unchanged.
     Refused(String),
     /// These steps are taken, in order.
     Steps(Vec<String>),
 }
 
-/// Ids in place of those that Neutron chooses; a row shows none.
+/// Ids in place of those that Neutron chooses; no row shows them.
 const NETWORK: u128 = 1;
 const SUBNETS: u128 = 100;
 
 impl Field {
-    /// The spec with one of the values.
+    /// The spec with this value of the field.
     pub fn spec(&self, value: &Value) -> Value {
         let mut spec = self.base.clone();
         spec[self.name] = value.clone();
@@ -111,7 +111,7 @@ fn list(values: Value) -> Vec<Value> {
     }
 }
 
-/// What a change from one spec to another leads to, where Neutron agrees with the first as far as it can.
+/// The effect of a change from one spec to another, where Neutron agrees with the first as far as possible.
 pub fn transition(from: &Value, to: &Value) -> Effect {
     let mut world = World::with_theirs();
     if let Ok(from) = read(from) {
@@ -167,11 +167,11 @@ impl std::fmt::Display for Effect {
     }
 }
 
-/// What Neutron has, modelled.
+/// A model of the resources in Neutron.
 struct World {
     identity: Identity,
     observed: Observed,
-    /// There before any object was: what `adopt` may name.
+    /// A network that existed before any object, which `adopt` may name.
     theirs: Observed,
     n_subnets: u128,
 }
@@ -258,7 +258,7 @@ impl World {
         }
     }
 
-    /// The subnet that a create leads to.
+    /// The subnet that a create makes.
     fn made(&mut self, desired: &Desired, network: NetworkId) -> Option<Subnet> {
         self.n_subnets += 1;
         let gateway = desired.gateway.or_else(|| default_gateway(desired.cidr));
@@ -319,7 +319,7 @@ fn uuid(number: u128) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
 
-/// A sentence without the ids of the model, which no Neutron would choose.
+/// A sentence without the ids of the model.
 fn without_ids(sentence: &str) -> String {
     let is_id = |word: &&str| word.trim_end_matches([',', ':']).parse::<SubnetId>().is_ok();
     let words: Vec<String> = sentence

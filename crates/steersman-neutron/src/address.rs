@@ -1,7 +1,7 @@
-//! Address arithmetic: what Neutron chooses for a subnet where the request does not say.
+//! Address arithmetic: Neutron's choices for a subnet where the request makes none.
 //!
-//! Pure functions of a cidr, used by the simulated cloud and by callers who must foresee the server's choice, for example
-//! to send pools together with a moved gateway. Follows Neutron 29.
+//! Pure functions of a CIDR, used by the simulated cloud and by callers who must predict the server's choice, for
+//! example to send pools together with a moved gateway. Follows Neutron 29.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,9 +9,10 @@ use ipnet::IpNet;
 
 use crate::subnet::AllocationPool;
 
-/// The gateway of a subnet made without naming one: in IPv4 the address after the first, in IPv6 the first.
+/// The gateway of a subnet that is created without one: in IPv4 the address after the first, in IPv6 the first.
 ///
-/// In an IPv4 `/32` that address lies outside the cidr, which Neutron accepts; none where there is no such address at all.
+/// In an IPv4 `/32` that address lies outside the CIDR, which Neutron accepts; `None` where no such address exists at
+/// all.
 pub fn default_gateway(cidr: IpNet) -> Option<IpAddr> {
     match cidr.network() {
         IpAddr::V4(first) => first.to_bits().checked_add(1).map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits))),
@@ -19,9 +20,9 @@ pub fn default_gateway(cidr: IpNet) -> Option<IpAddr> {
     }
 }
 
-/// The pools of a subnet made without naming any: every usable address, cut round the gateway.
+/// The pools of a subnet that is created without any: every usable address, without the gateway.
 ///
-/// They are chosen once, at create; a later change of the gateway does not recut them.
+/// They are chosen once, at the create; a later change of the gateway does not change them.
 pub fn default_pools(cidr: IpNet, gateway: Option<IpAddr>) -> Vec<AllocationPool> {
     let (first, last) = usable(cidr);
     let whole = AllocationPool { start: first, end: last };
@@ -36,7 +37,7 @@ pub fn default_pools(cidr: IpNet, gateway: Option<IpAddr>) -> Vec<AllocationPool
 
 /// The first and the last address that a port may have.
 ///
-/// IPv4 keeps the network and the broadcast address back where the prefix leaves room, IPv6 only the first.
+/// IPv4 reserves the network and the broadcast address where the prefix leaves room, IPv6 only the first.
 pub(crate) fn usable(cidr: IpNet) -> (IpAddr, IpAddr) {
     let (first, last) = (cidr.network(), cidr.broadcast());
     let spare = cidr.max_prefix_len() - cidr.prefix_len();
@@ -102,7 +103,7 @@ mod tests {
         expected.assert_eq(&format!("{gateway:?} {}", pools.join(" ")));
     }
 
-    /// The right-hand sides were answered by a Neutron 29.
+    /// The expected values are the answers of a Neutron 29.
     #[test]
     fn choices_are_those_of_neutron() {
         check("10.1.0.0/24", expect!["Some(10.1.0.1) 10.1.0.2-10.1.0.254"]);

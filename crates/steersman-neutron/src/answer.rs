@@ -1,8 +1,8 @@
-//! What a server's refusal means. The only place where HTTP status codes and Neutron's error names are interpreted.
+//! The meaning of a server's refusal. The only place where HTTP status codes and Neutron's error names are interpreted.
 //!
-//! OpenStack refuses in four shapes: Neutron's JSON, Keystone's JSON, HTML of middleware and proxies, and nothing at all.
-//! The status decides, the error's name refines, and the text is for people. Both backends come here: the client with
-//! bytes, the simulated cloud with the same names.
+//! OpenStack refuses in four shapes: Neutron's JSON, Keystone's JSON, HTML of middleware and proxies, and nothing at
+//! all. The status decides, the error's name refines, and the text is for people. Both backends use this module: the
+//! client with bytes, the simulated cloud with the same names.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
 
-/// The longest that a server may ask a client to wait; more is cut to this.
+/// The longest wait that a server may ask for; longer ones are cut to this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// The longest text of a refusal that is kept, in characters.
@@ -20,9 +20,9 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 /// A refusal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Answer {
-    /// What it means for the caller.
+    /// The meaning of the refusal for the caller.
     pub class: Class,
-    /// Neutron's name of the error, such as `OverQuota`; none from Keystone and proxies.
+    /// Neutron's name of the error, such as `OverQuota`; `None` from Keystone and proxies.
     pub kind: Option<String>,
     /// The server's explanation, for people, at most 1000 characters; may be empty.
     pub message: String,
@@ -34,10 +34,10 @@ pub struct Answer {
     status: u16,
 }
 
-/// What a refusal means for the caller, and with it what helps.
+/// The meaning of a refusal for the caller, and the remedy.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Class {
-    /// Something else has what was asked for, such as a VLAN id: until the request changes.
+    /// Another resource has the thing asked for, such as a VLAN id: fails until the request changes.
     Conflict,
     /// The cloud has no segment left for another network. Will not pass soon.
     Exhausted,
@@ -45,15 +45,15 @@ pub enum Class {
     Forbidden,
     /// The gateway lies inside a pool, or a router uses it.
     GatewayConflict,
-    /// Ports still use what was to be deleted; the message names them. Passes when they are gone.
+    /// Ports still use the resource that was to be deleted; the message names them. Passes when they are gone.
     InUse,
     /// The request itself is wrong.
     InvalidInput,
-    /// The resource, or the network a subnet was to be made in, is not there for these credentials.
+    /// The resource, or the network of a new subnet, does not exist for these credentials.
     NotFound,
-    /// The cidr overlaps another subnet of the network, maybe one that an earlier, unanswered create made.
+    /// The CIDR overlaps another subnet of the network, maybe one that an earlier, unanswered create made.
     Overlap,
-    /// The project may not have more. Passes when something is deleted or the quota raised.
+    /// The project's quota is used up. Passes when something is deleted or the quota raised.
     OverQuota,
     /// The resource has another revision. Read it again, decide again, try again.
     PreconditionFailed,
@@ -61,9 +61,9 @@ pub enum Class {
     RateLimited,
     /// The server failed in the middle. Whether the request had an effect is unknown.
     ServerError,
-    /// Too much in one request.
+    /// The request is too large.
     TooLarge,
-    /// The credentials are not accepted, a new token included.
+    /// The credentials are not accepted, not even with a new token.
     Unauthorized,
     /// The server, or Keystone behind it, is not working at present. The request had no effect.
     Unavailable,
@@ -85,7 +85,7 @@ impl Answer {
         }
     }
 
-    /// Reads a refusal off the wire.
+    /// Parses a refusal from an HTTP answer.
     pub(crate) fn parse(
         status: u16,
         body: &[u8],
@@ -119,7 +119,7 @@ impl fmt::Display for Answer {
 }
 
 impl Class {
-    /// What to say where the server said nothing.
+    /// The message where the server gave none.
     fn hint(self) -> &'static str {
         match self {
             Self::Conflict => "something else is in the way",
@@ -144,7 +144,7 @@ impl Class {
 
 fn classify(status: u16, kind: Option<&str>, message: &str) -> Class {
     match (status, kind.unwrap_or_default()) {
-        // Neutron has no name of its own for this one; the phrase is the same in every release.
+        // Neutron has no error name for an overlap; the phrase is the same in every release.
         (400, "InvalidInput") if message.contains("overlaps with another subnet") => Class::Overlap,
         (400, _) => Class::InvalidInput,
         (401, _) => Class::Unauthorized,

@@ -1,8 +1,8 @@
 //! The client of a real Neutron.
 //!
-//! This module knows Neutron's paths and shapes; `http` moves bytes and says what is known of a lost answer, `session` has
-//! the tokens of Keystone, `paging` splits and walks searches. Nothing here retries but one thing: a request refused for an
-//! outdated token is repeated once with a new one, because it certainly had no effect.
+//! This module has Neutron's paths and formats; `http` sends requests and classifies lost answers, `session` has the
+//! tokens of Keystone, `paging` splits and walks searches. Only one failure is retried here: a request refused for an
+//! expired token is repeated once with a new one, because it certainly had no effect.
 
 mod catalog;
 mod http;
@@ -29,9 +29,9 @@ use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 /// A Neutron behind HTTP.
 ///
-/// Clones share connections and the token. Making one sends nothing: the first call connects, and signs in where needed.
-/// TLS trusts the system's authorities and those of the configuration; no process-global TLS provider is needed or set.
-/// Proxies of the environment are not used, and redirects are not followed.
+/// Clones share connections and the token. Making one sends nothing: the first call connects, and signs in where
+/// needed. TLS trusts the system's authorities and those of the configuration; no process-global TLS provider is needed
+/// or set. Proxies of the environment are not used, and redirects are not followed.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
@@ -51,7 +51,7 @@ enum Authentication {
     None { endpoint: Url },
 }
 
-/// Where one request goes and what it carries to be let in.
+/// The address of one request, and its headers for authentication.
 struct Credentials {
     endpoint: Url,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -92,7 +92,7 @@ impl Client {
     }
 }
 
-/// Whether a tag can stand in a path as it is: Neutron takes an escaped slash for a slash.
+/// Whether a tag can be part of a path unescaped: Neutron takes an escaped slash for a slash.
 pub(crate) fn is_tag(tag: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~:".contains(letter);
     !tag.is_empty() && tag != "." && tag != ".." && tag.chars().all(is_plain)
@@ -206,8 +206,8 @@ impl Inner {
         Ok(found.into_sorted())
     }
 
-    /// One search from its first page to its last. If the object that marks a page's end is deleted meanwhile, the server
-    /// has lost the place, and the walk starts again.
+    /// One search from its first page to its last. If the object that marks a page's end is deleted meanwhile, the
+    /// server can no longer find the place, and the walk starts again.
     async fn walk<T: DeserializeOwned + Item>(&self, call: &Call, part: &Pairs) -> Result<Vec<T>, Error> {
         let first = paging::encode(part, self.limits.page_size);
         let mut query = first.clone();
@@ -228,7 +228,7 @@ impl Inner {
             let page = page.map_err(|reason| call.clone().unanswered(Cause::Malformed(reason)))?;
             let progressed = found.add(page.items).map_err(|cause| call.clone().unanswered(cause))?;
             match page.next {
-                // A page of nothing new that names a next one would never end.
+                // A page without new items that has a next page would never end.
                 Some(next) if progressed => query = next,
                 Some(_) | None => return Ok(found.into_sorted()),
             }
@@ -236,10 +236,10 @@ impl Inner {
     }
 }
 
-/// A request, apart from what lets it in.
+/// A request without its authentication.
 struct Ask<'a> {
     method: Method,
-    /// Below `/v2.0/`; made of fixed words and ids, so nothing needs escaping.
+    /// The path below `/v2.0/`; made of fixed words and ids, so nothing needs escaping.
     path: String,
     query: Option<&'a str>,
     body: Option<Vec<u8>>,

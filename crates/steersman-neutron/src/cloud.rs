@@ -1,4 +1,4 @@
-//! [`Cloud`]: what every backend can do. How a backend does it is in its own module.
+//! [`Cloud`]: the calls of every backend. Each backend has a module of its own.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,32 +21,33 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 /// conditional: if the resource's revision is another, nothing is changed and the call ends in
 /// [`Class::PreconditionFailed`](crate::Class::PreconditionFailed).
 ///
-/// A resource of another project looks missing, and with credentials that may not read everything looks missing: do not
-/// take one "not found" for proof that somebody deleted it.
+/// A resource of another project looks absent, and so does one that the credentials may not read: do not take one "not
+/// found" for proof that somebody deleted it.
 ///
 /// # Cancel safety
 ///
 /// Dropping the reply to a create, update or delete leaves open whether it happened.
 pub trait Cloud: fmt::Debug + Send + Sync {
-    /// What to call this backend in front of people: the URL of a real one, "simulated (...)" for the other.
+    /// The name of this backend for people: the URL of a real one, "simulated (...)" for the other.
     fn name(&self) -> &str;
 
     /// Whether networks here exist only in this process and its files.
     fn is_simulated(&self) -> bool;
 
-    /// The project that the credentials belong to; none where the backend does not say (a Neutron without sign-in).
+    /// The project that the credentials belong to; `None` where the backend does not know it (a Neutron without
+    /// sign-in).
     fn project_id(&self, request: RequestId) -> Reply<'_, Option<String>>;
 
-    /// Every network that matches, oldest first, equally old ones by id.
+    /// Finds every network that matches, oldest first, equally old ones by id.
     fn find_networks<'a>(&'a self, request: RequestId, filter: &'a NetworkFilter) -> Reply<'a, Vec<Network>>;
 
-    /// One network.
+    /// Reads one network.
     fn read_network(&self, request: RequestId, id: NetworkId) -> Reply<'_, Network>;
 
-    /// Makes a network. Calling twice makes two: look for your marker first, and again if the error is uncertain.
+    /// Creates a network. Calling twice creates two: search for your marker first, and again if the error is uncertain.
     fn create_network<'a>(&'a self, request: RequestId, network: &'a NetworkCreate) -> Reply<'a, Network>;
 
-    /// Changes the set fields of a network and returns the whole of it.
+    /// Changes the set fields of a network and returns the whole network.
     fn update_network<'a>(
         &'a self,
         request: RequestId,
@@ -59,26 +60,27 @@ pub trait Cloud: fmt::Debug + Send + Sync {
     /// [`Class::InUse`](crate::Class::InUse) while it has ports.
     fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()>;
 
-    /// Gives a network a tag, which it may have already. Tags cannot be written with the create.
+    /// Adds a tag to a network, which may have it already. Tags cannot be part of the create.
     ///
-    /// A tag has ASCII letters, digits, `-`, `.`, `_`, `~` and `:` only; another one is not sent. If the network is missing, Neutron
-    /// 29 answers [`Class::ServerError`](crate::Class::ServerError), so look whether it is there.
+    /// A tag may have only ASCII letters, digits, `-`, `.`, `_`, `~` and `:`; another one is not sent. If the network
+    /// does not exist, Neutron 29 answers [`Class::ServerError`](crate::Class::ServerError), so check whether it
+    /// exists.
     fn add_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()>;
 
-    /// Takes a tag from a network; [`Class::NotFound`](crate::Class::NotFound) if it does not have it.
+    /// Removes a tag from a network; [`Class::NotFound`](crate::Class::NotFound) if it does not have it.
     fn remove_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()>;
 
-    /// Every subnet that matches, oldest first, equally old ones by id.
+    /// Finds every subnet that matches, oldest first, equally old ones by id.
     fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>>;
 
-    /// One subnet.
+    /// Reads one subnet.
     fn read_subnet(&self, request: RequestId, id: SubnetId) -> Reply<'_, Subnet>;
 
-    /// Makes a subnet. Within one network the cidr is its natural key: a second create of the same is answered with
+    /// Creates a subnet. Within one network the CIDR is its natural key: a second create of the same is answered with
     /// [`Class::Overlap`](crate::Class::Overlap), a missing network with [`Class::NotFound`](crate::Class::NotFound).
     fn create_subnet<'a>(&'a self, request: RequestId, subnet: &'a SubnetCreate) -> Reply<'a, Subnet>;
 
-    /// Changes the set fields of a subnet and returns the whole of it.
+    /// Changes the set fields of a subnet and returns the whole subnet.
     fn update_subnet<'a>(
         &'a self,
         request: RequestId,
@@ -87,14 +89,14 @@ pub trait Cloud: fmt::Debug + Send + Sync {
         expected: Option<Revision>,
     ) -> Reply<'a, Subnet>;
 
-    /// Deletes a subnet. Refused with [`Class::InUse`](crate::Class::InUse) while a port has an address of it.
+    /// Deletes a subnet. Refused with [`Class::InUse`](crate::Class::InUse) while a port has one of its addresses.
     fn delete_subnet(&self, request: RequestId, id: SubnetId, expected: Option<Revision>) -> Reply<'_, ()>;
 }
 
-/// The id that ties calls to the work they are made for; draw one per reconcile.
+/// The id that ties calls to the work that they belong to; draw one per reconcile.
 ///
-/// Sent as `X-Openstack-Request-Id`, so that it is found in the log of Neutron, and kept in errors. Prints as `req-` and a
-/// UUID, the only form Neutron takes.
+/// Sent as `X-Openstack-Request-Id`, so that it is in the log of Neutron, and kept in errors. Prints as `req-` and a
+/// UUID, the only form that Neutron accepts.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestId(Uuid);
 

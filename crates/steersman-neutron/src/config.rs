@@ -1,8 +1,8 @@
 //! Where the cloud is and how to sign in: from a URL, from `OS_*` variables, or from `clouds.yaml`.
 //!
 //! The process's environment is passed in, never read here, so that two clouds fit in one process and tests need no
-//! process state. What a variable or key means is as in openstacksdk; what is not supported is refused, not ignored, if
-//! it would change whom we sign in as or where we go.
+//! process state. Variables and keys mean the same as in openstacksdk. A setting that is not supported is refused, not
+//! ignored, if it would change the identity or the address.
 
 mod clouds;
 mod settings;
@@ -55,11 +55,11 @@ impl Default for Limits {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
-    /// Identity in plain headers, for a Neutron whose token check is taken out.
+    /// Identity in plain headers, for a Neutron without a token check.
     Headers { endpoint: Url, identity: Identity },
-    /// A token of Keystone.
+    /// A token from Keystone.
     Keystone(Keystone),
-    /// None: a Neutron with `auth_strategy = noauth`.
+    /// No identity: a Neutron with `auth_strategy = noauth`.
     Unauthenticated { endpoint: Url },
 }
 
@@ -72,27 +72,27 @@ pub struct Identity {
     pub user_id: Option<String>,
     /// `X-Project-Id`.
     pub project_id: String,
-    /// `X-Roles`. Roles imply nothing here: an administrator needs `admin`, `member` and `reader`.
+    /// `X-Roles`. Roles do not imply each other here: an administrator needs `admin`, `member` and `reader`.
     pub roles: Vec<String>,
 }
 
 /// How to sign in at Keystone, version 3.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Keystone {
-    /// Ends in `/v3`.
+    /// The URL of Keystone; ends in `/v3`.
     pub(crate) auth_url: Url,
     pub(crate) credentials: Credentials,
-    /// Which region's Neutron; if none, there must be only one region.
+    /// The region whose Neutron is used; without one, the catalog must have only one region.
     pub(crate) region: Option<String>,
-    /// Which of its addresses: public, internal or admin.
+    /// The address of the catalog to use: public, internal or admin.
     pub(crate) interface: String,
-    /// Instead of the catalog's.
+    /// The address of Neutron, in place of the catalog's.
     pub(crate) endpoint: Option<Url>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Credentials {
-    /// Knows its own project.
+    /// A credential that belongs to a project, so none is named.
     ApplicationCredential {
         credential: Named,
         secret: Secret,
@@ -104,7 +104,7 @@ pub(crate) enum Credentials {
     },
 }
 
-/// Something that Keystone knows by its id, or by a name that is unique within something else.
+/// A resource of Keystone, named by its id, or by a name that is unique within another resource.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Named {
     Id(String),
@@ -118,7 +118,7 @@ pub(crate) enum Domain {
     Name(String),
 }
 
-/// A text that is never printed.
+/// A text that `Debug` never prints.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Secret(pub(crate) String);
 
@@ -128,43 +128,44 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where [`Config::keystone`] looks.
+/// Where [`Config::keystone`] finds its settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// The environment: `OS_*` variables, `HOME` for a leading `~` in file names.
     pub vars: &'a BTreeMap<String, String>,
-    /// The entry of `clouds.yaml` to use. If none, `OS_CLOUD` names it; if that is not set either, `OS_*` variables are all.
+    /// The entry of `clouds.yaml` to use. Without one, `OS_CLOUD` names it; if that is not set either, only `OS_*`
+    /// variables are used.
     pub cloud: Option<&'a str>,
-    /// The directories of `clouds.yaml`, the first that has one wins; see [`search_dirs`].
+    /// The directories to search for `clouds.yaml`; the first that has one wins. See [`search_dirs`].
     pub dirs: &'a [PathBuf],
 }
 
 /// Why there is no usable configuration. Nothing was sent anywhere.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is not what it should be.
+    /// A file has content that cannot be used.
     #[error("{path} cannot be used: {reason}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong in it, and where.
+        /// The fault and its place.
         reason: String,
     },
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("cannot read {path}")]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the file system.
         #[source]
         source: io::Error,
     },
-    /// Something that must be said is not.
+    /// A required setting is absent.
     #[error("{origin} does not say {missing}")]
     Missing {
-        /// The environment or an entry of a file.
+        /// Where settings are read from: the environment or an entry of a file.
         origin: String,
-        /// What to add, in the origin's words.
+        /// The setting to add, as the origin spells it.
         missing: String,
     },
     /// No `clouds.yaml` was found.
@@ -172,49 +173,49 @@ pub enum Error {
     NoCloudsFile {
         /// The entry that was looked for.
         cloud: String,
-        /// The directories, in order.
+        /// The directories that were searched, in order.
         searched: String,
     },
     /// Trust in the server's certificate cannot be set up.
     #[error("TLS cannot be set up: {reason}")]
     Tls {
-        /// What stands against it.
+        /// The cause.
         reason: String,
     },
-    /// The file has no such entry.
+    /// The file does not have the entry.
     #[error("{path} has no cloud {cloud:?}, it has {known}")]
     UnknownCloud {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The entry that was looked for.
         cloud: String,
-        /// The entries there are.
+        /// The entries that the file has.
         known: String,
     },
-    /// A setting asks for something this client does not do.
+    /// A setting asks for something that this client does not support.
     #[error("{origin}: {key} {value:?} is not supported; {remedy}")]
     Unsupported {
-        /// The environment or an entry of a file.
+        /// Where the setting comes from: the environment or an entry of a file.
         origin: String,
         /// The setting.
         key: String,
-        /// Its value.
+        /// The value of the setting.
         value: String,
-        /// What to do instead.
+        /// The alternative.
         remedy: &'static str,
     },
-    /// Not a URL to send requests to.
+    /// A text is not a URL that requests can be sent to.
     #[error("{text:?} is not a usable URL: {reason}; it should look like http://host:9696")]
     Url {
-        /// What was given.
+        /// The text given.
         text: String,
-        /// What is wrong with it.
+        /// The fault of the text.
         reason: String,
     },
 }
 
 impl Config {
-    /// A Neutron that asks for no sign-in (`auth_strategy = noauth`), at this URL, for example `http://127.0.0.1:9696`.
+    /// A Neutron without sign-in (`auth_strategy = noauth`), at this URL, for example `http://127.0.0.1:9696`.
     ///
     /// # Errors
     ///
@@ -223,7 +224,7 @@ impl Config {
         Ok(Self::new(Access::Unauthenticated { endpoint: service_url(url)? }))
     }
 
-    /// A Neutron that believes plain headers, at this URL. For tests: anybody can be anybody there.
+    /// A Neutron that trusts plain headers, at this URL. For tests: anybody can claim any identity there.
     ///
     /// # Errors
     ///
@@ -234,12 +235,13 @@ impl Config {
 
     /// A Neutron behind Keystone, described by variables or `clouds.yaml`.
     ///
-    /// Reads files (small, blocking). Understood are passwords and application credentials, and entries with
-    /// `auth_type: none`.
+    /// Reads files (small, blocking). Supports passwords and application credentials, and entries with `auth_type:
+    /// none`.
     ///
     /// # Errors
     ///
-    /// A file cannot be read or used, something is missing, or asks for what this client does not do.
+    /// A file cannot be read or used, a setting is missing, or a setting asks for something that this client does not
+    /// support.
     pub fn keystone(source: &Source<'_>) -> Result<Self, Error> {
         let named = source.cloud.map(str::to_owned);
         let cloud = named.or_else(|| source.vars.get("OS_CLOUD").filter(|cloud| !cloud.is_empty()).cloned());
@@ -249,7 +251,7 @@ impl Config {
         }
     }
 
-    /// The same, with Neutron at this URL instead of where the catalog says.
+    /// Sets the URL of Neutron, in place of the one in the catalog.
     ///
     /// # Errors
     ///
@@ -263,7 +265,7 @@ impl Config {
         Ok(self)
     }
 
-    /// The same, with other bounds.
+    /// Sets the bounds of the client's work.
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -274,7 +276,7 @@ impl Config {
     }
 }
 
-/// Where `clouds.yaml` is looked for: the working directory, the user's configuration, the machine's.
+/// The directories to search for `clouds.yaml`: the working directory, the user's configuration, the machine's.
 pub fn search_dirs(vars: &BTreeMap<String, String>) -> Vec<PathBuf> {
     let user = match (vars.get("XDG_CONFIG_HOME"), vars.get("HOME")) {
         (Some(config), _) if !config.is_empty() => Some(Path::new(config).join("openstack")),

@@ -1,4 +1,4 @@
-//! What every [`Cloud`] must do: one suite, run over the simulated cloud and over a real Neutron.
+//! The contract of every [`Cloud`]: one suite, run over the simulated cloud and over a real Neutron.
 //!
 //! Each case is an async function of a cloud in which the case's project is empty; it panics with the fact that does not
 //! hold. [`for_each_case`](crate::for_each_case) makes a test of each, so that a failure is named after its case.
@@ -63,7 +63,7 @@ macro_rules! for_each_case {
     };
 }
 
-/// A cloud with the id of one case's work, and short names for what cases do.
+/// A cloud with the id of one case's work, and short names for the calls of cases.
 struct Case<'a> {
     cloud: &'a dyn Cloud,
     request: RequestId,

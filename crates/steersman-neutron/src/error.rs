@@ -1,4 +1,4 @@
-//! How a call can end badly, told apart by what is known about its effect.
+//! Errors of calls, told apart by what is known about their effect.
 
 use std::error;
 use std::fmt;
@@ -18,24 +18,24 @@ use crate::network::NetworkCreate;
 pub enum Error {
     /// The server refused.
     Answered {
-        /// What was asked.
+        /// The call that was refused.
         call: Call,
-        /// What it said.
+        /// The answer of the server.
         answer: Answer,
     },
     /// The request went out, but no answer that can be understood came back. A change may or may not have happened, and may
     /// still happen.
     NoAnswer {
-        /// What was asked.
+        /// The call without an answer.
         call: Call,
-        /// What came in between.
+        /// Why no answer came.
         cause: Cause,
     },
     /// The request did not reach the server, so nothing happened.
     NotSent {
-        /// What was to be asked.
+        /// The call that was not sent.
         call: Call,
-        /// What came in between.
+        /// Why it was not sent.
         cause: Cause,
     },
 }
@@ -45,7 +45,7 @@ pub enum Error {
 pub struct Call {
     /// The kind of call.
     pub operation: Operation,
-    /// The resource: an id, or for a create the name, cidr or marker it would get.
+    /// The resource: an id, or for a create the name, CIDR or marker that it would get.
     pub target: Option<String>,
     /// The caller's id of the work.
     pub request: RequestId,
@@ -82,18 +82,18 @@ pub enum Operation {
     UpdateSubnet,
 }
 
-/// What came between a request and its answer.
+/// Why a request or its answer did not arrive.
 #[derive(Clone, Debug)]
 pub enum Cause {
     /// The connection broke while the request or the answer was under way.
     Broken(Detail),
-    /// The service catalog that Keystone returned has no network service to go to; the text says what it has.
+    /// The service catalog that Keystone returned has no suitable network service; the text says what it has.
     Catalog(String),
     /// No connection could be made: refused, unknown name, TLS, or too slow.
     Connect {
         /// Scheme, host and port.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         detail: Detail,
     },
     /// A test asked for this failure.
@@ -133,9 +133,9 @@ impl error::Error for Detail {
 // === impl Error ===
 
 impl Error {
-    /// What was asked.
+    /// The call that failed.
     ///
-    /// If signing in failed, this is [`Operation::Authenticate`], not the call it was for.
+    /// If signing in failed, this is [`Operation::Authenticate`], not the call that needed it.
     pub fn call(&self) -> &Call {
         match self {
             Self::Answered { call, .. } | Self::NoAnswer { call, .. } | Self::NotSent { call, .. } => call,
@@ -195,7 +195,7 @@ impl Error {
         }
     }
 
-    /// Whether the server said that the resource is not there, which also is what it says of other projects' resources.
+    /// Whether the server said that the resource does not exist. It says so of other projects' resources too.
     pub fn is_not_found(&self) -> bool {
         self.class() == Some(Class::NotFound)
     }
@@ -265,7 +265,7 @@ impl Call {
         Self { operation: Operation::CreateNetwork, target, request }
     }
 
-    /// A call about no resource in particular.
+    /// A call that names no resource.
     pub(crate) fn bare(operation: Operation, request: RequestId) -> Self {
         Self { operation, target: None, request }
     }

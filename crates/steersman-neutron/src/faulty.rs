@@ -1,7 +1,7 @@
 //! A cloud that fails on demand, for tests of code that uses a cloud.
 //!
-//! It wraps any backend and is one itself, so what is tested runs against the same trait as in production. Faults are asked
-//! for one by one, and so is work of the test's own that runs just before a call; without any, every call passes through.
+//! It wraps any backend and is one itself, so the code under test runs against the same trait as in production. A test
+//! asks for each fault, and can have its own code run just before a call; without either, every call passes through.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,13 +19,13 @@ use crate::id::{NetworkId, Revision, SubnetId};
 use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
 use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
-/// The most faults that can wait, and the most work; asking for more is a bug in the test and panics.
+/// The most faults that can wait, and the most pieces of work; asking for more is a bug in the test and panics.
 const PENDING_MAX: usize = 1024;
 
-/// What goes wrong with a call.
+/// The effect of a fault on a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// The server refuses with this status and this name of an error; not carried out.
+    /// The server refuses with this status and this error name; the request is not carried out.
     Answer(u16, &'static str),
     /// The request is lost on its way: not carried out, no answer.
     DropRequest,
@@ -35,13 +35,13 @@ pub enum Fault {
     LoseAnswer,
     /// The request is carried out, but its answer cannot be read.
     Malformed,
-    /// No connection: certainly not carried out.
+    /// No connection is made: the request is certainly not carried out.
     Refuse,
-    /// The server answers that it is not working at present; not carried out.
+    /// The server answers that it is unavailable; the request is not carried out.
     Unavailable,
 }
 
-/// A cloud in which faults can be asked for. Clones share them.
+/// A cloud with faults on demand. Clones share them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -67,7 +67,7 @@ pub struct Faulty {
     n_calls: Arc<AtomicU64>,
 }
 
-/// What runs before a call.
+/// Code that runs before a call.
 struct Work(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl fmt::Debug for Work {
@@ -82,9 +82,9 @@ impl Faulty {
         Self { inner, before: Arc::default(), pending: Arc::default(), outage: Arc::default(), n_calls: Arc::default() }
     }
 
-    /// Runs `work` to its end just before the next call of this kind, which waits for it: what somebody else does between two
-    /// calls of the code under test. It comes before a fault of the same call. Several for the same kind run before one call
-    /// each, in the order asked for.
+    /// Runs `work` to its end just before the next call of this kind, which waits for it: to simulate another client
+    /// between two calls of the code under test. It runs before a fault of the same call. Several for the same kind run
+    /// before one call each, in the order in which they were added.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Faulty {
     ///
     /// # Panics
     ///
-    /// If 1024 wait already.
+    /// If 1024 pieces of work wait already.
     pub fn before(&self, operation: Operation, work: impl Future<Output = ()> + Send + 'static) {
         let mut before = self.before.lock();
         assert!(before.len() < PENDING_MAX, "{PENDING_MAX} wait already");
@@ -121,30 +121,30 @@ impl Faulty {
         pending.push_back((operation, fault));
     }
 
-    /// From now on every call fails in this way, until another outage or none is set; asking for the project does not. Faults
-    /// asked for one by one come first.
+    /// Makes every call fail in this way from now on, until another outage or `None` is set; asking for the project
+    /// does not fail. Faults set with [`Faulty::next`] come first.
     pub fn set_outage(&self, outage: Option<Fault>) {
         *self.outage.lock() = outage;
     }
 
-    /// How many calls were made so far, failed ones included; asking for the project is none.
+    /// The number of calls made so far, failed ones included; asking for the project does not count.
     pub fn n_calls(&self) -> u64 {
         self.n_calls.load(Ordering::Relaxed)
     }
 
-    /// Whether every fault asked for has happened, and all work was begun.
+    /// Whether every fault has happened, and all work was begun.
     pub fn is_spent(&self) -> bool {
         self.pending.lock().is_empty() && self.before.lock().is_empty()
     }
 
-    /// Takes back every fault that has not happened, and all work that was not begun.
+    /// Drops every fault that has not happened, and all work that was not begun.
     pub fn clear(&self) {
         self.pending.lock().clear();
         self.before.lock().clear();
     }
 
     async fn pass<T>(&self, call: Call, inner: Reply<'_, T>) -> Result<T, Error> {
-        // The project of the credentials is known without a request, once there is a token.
+        // The credentials' project is known without a request, once a token was issued, so this is not counted.
         self.n_calls.fetch_add(u64::from(call.operation != Operation::Authenticate), Ordering::Relaxed);
         let work = take(&self.before, call.operation);
         if let Some(Work(work)) = work {
@@ -174,7 +174,7 @@ impl Faulty {
     }
 }
 
-/// The first of what waits for a call of this kind.
+/// The first entry that waits for a call of this kind.
 fn take<T>(waiting: &Mutex<VecDeque<(Operation, T)>>, operation: Operation) -> Option<T> {
     let mut waiting = waiting.lock();
     let position = waiting.iter().position(|(wanted, _)| *wanted == operation)?;

@@ -1,4 +1,4 @@
-//! Identifiers and revisions, as types of their own so that a network's id never lands where a subnet's belongs.
+//! Identifiers and revisions as distinct types, so that a network's id cannot be passed for a subnet's.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
-/// A text that is not the id of anything in Neutron.
+/// A text that is not an id of Neutron.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{text:?} is not a UUID")]
 pub struct InvalidId {
-    /// What was given, cut at 64 characters.
+    /// The text given, cut at 64 characters.
     pub text: String,
 }
 
@@ -67,7 +67,7 @@ macro_rules! id {
 id! {
     /// Neutron's id of a network: a UUID, lower case with hyphens when printed.
     ///
-    /// The server chooses it; it never changes and is never given again.
+    /// The server chooses it; it never changes and is never used again.
     NetworkId
 }
 

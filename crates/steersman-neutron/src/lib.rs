@@ -1,18 +1,19 @@
-//! OpenStack Neutron and Keystone: requests, error classes, and an in-memory double.
+//! OpenStack Neutron and Keystone: requests, error classes, and a simulated cloud.
 //!
 //! Everything is reached through one object-safe trait, [`Cloud`]: networks and subnets are found, read, created,
-//! updated and deleted. Two backends implement it: [`Client`] speaks HTTP to a real Neutron (signing in at Keystone where
-//! asked to), [`Simulated`] follows Neutron's rules inside the process and, if given a directory, remembers. [`Faulty`]
-//! wraps either and loses answers on request.
+//! updated and deleted. Two backends implement it: [`Client`] sends HTTP requests to a real Neutron (and signs in at
+//! Keystone where configured), [`Simulated`] follows Neutron's rules inside the process and, if given a directory,
+//! stores its state there. [`Faulty`] wraps either and loses answers on request.
 //!
 //! Three properties of Neutron shape the interface:
 //!
-//! - **Names are not unique, and a create carries no idempotency key.** Whoever creates writes a marker of its own into
-//!   `description`, looks for the marker before it creates, and looks again when [`Error::is_uncertain`].
+//! - **Names are not unique, and a create carries no idempotency key.** A caller that creates writes a marker of its
+//!   own into `description`, searches for the marker before it creates, and searches again when
+//!   [`Error::is_uncertain`].
 //! - **Updates can be conditional.** Pass the [`Revision`] that was read; a concurrent change is answered with
 //!   [`Class::PreconditionFailed`].
-//! - **Refusals differ in what helps.** [`Error`] says whether a call was not sent, went unanswered or was refused, and a
-//!   refusal has a [`Class`]. HTTP status codes and Neutron's error names stay inside this crate.
+//! - **Refusals differ in their remedy.** [`Error`] says whether a call was not sent, went unanswered or was refused,
+//!   and a refusal has a [`Class`]. HTTP status codes and Neutron's error names stay inside this crate.
 //!
 //! ```
 //! use steersman_neutron::{Cloud, NetworkCreate, NetworkFilter, RequestId, Simulated};
@@ -31,8 +32,8 @@
 //! # }
 //! ```
 //!
-//! The facts about Neutron's behavior are those of release 29 (2026.2), seen on a running server; the suite in
-//! [`conformance`] holds both backends to them.
+//! The facts about Neutron's behavior are those of release 29 (2026.2), observed on a running server; the suite in
+//! [`conformance`] checks them on both backends.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! A cloud that tells a function about every call that ended: for metrics, which this crate does not choose the library of.
+//! A cloud that calls a function after every call: for metrics, whose library this crate does not choose.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use crate::id::{NetworkId, Revision, SubnetId};
 use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
 use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
-/// Hears of a call: its kind, how it ended, how long it took. Called on the task that made the call, so it must not block.
+/// Gets each call: its kind, its outcome, and how long it took. Called on the task that made the call, so it must not
+/// block.
 pub type Observer = dyn Fn(Operation, Result<(), &Error>, Duration) + Send + Sync;
 
-/// A cloud whose calls are measured. A search of several pages is one call. A call that is dropped is not heard of.
+/// A cloud whose calls are measured. A search of several pages is one call. A call that is dropped is not reported.
 #[derive(Clone)]
 pub struct Measured {
     inner: Arc<dyn Cloud>,
@@ -23,7 +24,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// A cloud that behaves as `inner` and tells `observer` of every call.
+    /// A cloud that behaves as `inner` and calls `observer` after every call.
     pub fn new(inner: Arc<dyn Cloud>, observer: Arc<Observer>) -> Self {
         Self { inner, observer }
     }

@@ -1,4 +1,4 @@
-//! A network as Neutron describes it, and the requests that make, change and find one.
+//! A network as Neutron represents it, and the requests that create, change and find one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,19 +11,20 @@ use crate::text;
 
 /// A network, as read from the cloud.
 ///
-/// Only the id is sure to be there. What the caller may see depends on its roles and the cloud's plugins, so everything
-/// else is optional or empty by default. Serializes to Neutron's own JSON.
+/// Only the id is always present. The caller's roles and the cloud's plugins decide which fields are visible, so
+/// everything else is optional or empty by default. Serializes to Neutron's own JSON.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Network {
-    /// Chosen by Neutron.
+    /// The network's id, chosen by Neutron.
     pub id: NetworkId,
-    /// At most 255 characters; not unique.
+    /// The name, at most 255 characters; not unique.
     #[serde(default, deserialize_with = "text::or_default")]
     pub name: String,
-    /// At most 255 characters; the place for a marker, because it is written with the create and can be searched.
+    /// The description, at most 255 characters; the place for a marker, because it is written with the create and can
+    /// be searched.
     #[serde(default, deserialize_with = "text::or_default")]
     pub description: String,
-    /// The owner.
+    /// The project that owns it.
     #[serde(default)]
     pub project_id: Option<String>,
     /// Whether the network carries traffic yet.
@@ -32,13 +33,13 @@ pub struct Network {
     /// Whether it should carry traffic.
     #[serde(default)]
     pub admin_state_up: Option<bool>,
-    /// The largest packet, in bytes.
+    /// The MTU, in bytes.
     #[serde(default)]
     pub mtu: Option<u32>,
     /// Whether every project may use it.
     #[serde(default)]
     pub shared: Option<bool>,
-    /// Whether it leads out of the cloud.
+    /// Whether the network is external.
     #[serde(default, rename = "router:external")]
     pub external: Option<bool>,
     /// Its subnets, in no particular order.
@@ -47,29 +48,29 @@ pub struct Network {
     /// Tags, in no particular order.
     #[serde(default, deserialize_with = "text::or_default")]
     pub tags: Vec<String>,
-    /// Rises with changes of the network and with creating, changing and deleting its subnets.
+    /// The revision. Rises with changes of the network and with creating, changing and deleting its subnets.
     #[serde(default, rename = "revision_number")]
     pub revision: Option<Revision>,
-    /// Whole seconds.
+    /// The time of creation, in whole seconds.
     #[serde(default, deserialize_with = "text::lenient", serialize_with = "text::print_option")]
     pub created_at: Option<Timestamp>,
-    /// Whole seconds.
+    /// The time of the last change, in whole seconds.
     #[serde(default, deserialize_with = "text::lenient", serialize_with = "text::print_option")]
     pub updated_at: Option<Timestamp>,
 }
 
-/// Neutron's word on a network's working.
+/// Neutron's status of a network.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum NetworkStatus {
-    /// Works.
+    /// The network works.
     Active,
-    /// Being made; some plugins take a while.
+    /// The network is being created; some plugins take a while.
     Build,
-    /// Made, but carries nothing.
+    /// The network exists, but carries no traffic.
     Down,
-    /// The plugin gave up on it.
+    /// The plugin failed to create the network.
     Error,
-    /// A word that this crate does not know.
+    /// A status that this crate does not know.
     Other(String),
 }
 
@@ -102,41 +103,41 @@ impl fmt::Display for NetworkStatus {
 /// A network to create. A field that is `None` is not sent, and Neutron's default applies.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct NetworkCreate {
-    /// At most 255 characters; default empty.
+    /// The name, at most 255 characters; empty by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// At most 255 characters; default empty. Put a marker here to find the network again.
+    /// The description, at most 255 characters; empty by default. Put a marker here to find the network again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Default true.
+    /// Whether the network should carry traffic; true by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_state_up: Option<bool>,
-    /// In bytes; default is the largest the cloud allows, more is refused.
+    /// The MTU, in bytes; by default the largest that the cloud allows. Larger ones are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Default the project of the credentials; another one takes an administrator.
+    /// The project that will own it; by default that of the credentials. Another one takes an administrator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
-    /// Whether every project may use it; default false. True takes an administrator.
+    /// Whether every project may use it; false by default. True takes an administrator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
 }
 
-/// Changes to a network. A field that is `None` is not sent and stays as it is.
+/// Changes to a network. A field that is `None` is not sent and stays unchanged.
 ///
-/// Set only what differs: a description sent again unchanged, or `mtu: 0`, may raise the revision each time.
+/// Set only fields that differ: a description sent again unchanged, or `mtu: 0`, may raise the revision each time.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct NetworkUpdate {
-    /// At most 255 characters.
+    /// The name, at most 255 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// At most 255 characters.
+    /// The description, at most 255 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Whether the network should carry traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_state_up: Option<bool>,
-    /// In bytes.
+    /// The MTU, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Whether every project may use it. True takes an administrator.
@@ -151,26 +152,26 @@ impl NetworkUpdate {
     }
 }
 
-/// Which networks to find: every set key must match, and a key matches if one of its values does.
+/// The networks to find: every set key must match, and a key matches if one of its values does.
 ///
-/// Comparison is exact, letter case included, whatever the cloud's database thinks. A key that is set to an empty list
-/// matches nothing.
+/// Comparison is exact, letter case included, whatever the collation of the cloud's database. A key that is set to an
+/// empty list matches nothing.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NetworkFilter {
     /// By id.
     pub ids: Option<Vec<NetworkId>>,
     /// By name.
     pub names: Option<Vec<String>>,
-    /// By description, where markers are.
+    /// By description, which has the markers.
     pub descriptions: Option<Vec<String>>,
-    /// By owner.
+    /// By the project that owns it.
     pub project_ids: Option<Vec<String>>,
-    /// By its tags, of which it has one of these.
+    /// By tag: the network must have one of these.
     pub tags: Option<Vec<String>>,
 }
 
 impl NetworkFilter {
-    /// Every network that the credentials may see, others' shared ones included.
+    /// Every network that the credentials may see, including shared ones of other projects.
     pub fn all() -> Self {
         Self::default()
     }
@@ -180,7 +181,7 @@ impl NetworkFilter {
         Self::ids([id])
     }
 
-    /// The networks with these ids; those that are missing are left out.
+    /// The networks with these ids; ids without a network are ignored.
     pub fn ids(ids: impl IntoIterator<Item = NetworkId>) -> Self {
         Self { ids: Some(ids.into_iter().collect()), ..Self::default() }
     }
@@ -205,7 +206,7 @@ impl NetworkFilter {
         Self { tags: Some(tags.into_iter().collect()), ..Self::default() }
     }
 
-    /// Whether a network is among those looked for.
+    /// Whether a network matches the filter.
     pub fn matches(&self, network: &Network) -> bool {
         contains(&self.ids, &network.id)
             && contains(&self.names, &network.name)
@@ -214,11 +215,11 @@ impl NetworkFilter {
             && self.tags.as_ref().is_none_or(|tags| tags.iter().any(|tag| network.tags.contains(tag)))
     }
 
-    /// The keys and values of the query; a set but empty key has an empty list.
+    /// The keys and values of the query; a key that is set but empty has an empty list.
     pub(crate) fn query(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut query = Vec::new();
-        // One value for all, because Neutron wants them so. It reads a comma in a tag as the end of one and the beginning of another;
-        // `matches` leaves out what that finds.
+        // The tags are one value, as Neutron requires. It splits a tag at a comma; `matches` drops the networks that
+        // this finds too many.
         let tags = self.tags.as_ref().map(|tags| if tags.is_empty() { Vec::new() } else { vec![tags.join(",")] });
         push(&mut query, "tags-any", &tags);
         push(&mut query, "id", &self.ids);
@@ -234,7 +235,7 @@ pub(crate) fn contains<T: PartialEq>(wanted: &Option<Vec<T>>, value: &T) -> bool
     wanted.as_ref().is_none_or(|wanted| wanted.contains(value))
 }
 
-/// Whether a filter by project lets an object pass; one that hides its owner was chosen by the server.
+/// Whether a filter by project matches an object; one without a visible owner was selected by the server.
 pub(crate) fn owned_by(wanted: &Option<Vec<String>>, owner: &Option<String>) -> bool {
     owner.as_ref().is_none_or(|owner| contains(wanted, owner))
 }

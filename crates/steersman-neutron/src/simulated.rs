@@ -1,11 +1,11 @@
 //! A cloud inside the process that follows Neutron's rules.
 //!
-//! It is for people without a cloud at hand, and for tests that want one that cannot be slow. It has what Neutron has for
-//! networks and subnets: ids, revision numbers, conditional changes, normalised cidrs, chosen gateways and pools, overlap
-//! and gateway refusals under Neutron's names; names are as little unique as there. It has no ports, routers, quotas below
-//! a hundred thousand, tenants or roles.
+//! It is for people without a cloud at hand, and for tests that need a fast one. It has Neutron's networks and subnets:
+//! ids, revision numbers, conditional changes, normalized CIDRs, chosen gateways and pools, overlap and gateway
+//! refusals under Neutron's names; names need not be unique, as in Neutron. It has no ports, routers, quotas below a
+//! hundred thousand, tenants or roles.
 //!
-//! Logic is in `state` (pure), disk in `file` (blocking); this module is the dull shell around both.
+//! The logic is in `state` (pure), the disk in `file` (blocking); this module is the async shell around both.
 
 mod file;
 mod rules;
@@ -30,7 +30,7 @@ pub use crate::simulated::file::OpenError;
 
 /// A cloud inside the process.
 ///
-/// Clones are the same cloud. With a directory, a change is answered only when it is on disk, and is not seen by others
+/// Clones share the cloud. With a directory, a change is answered only when it is on disk, and is not visible to others
 /// before; changes that arrive together are written together.
 #[derive(Clone, Debug)]
 pub struct Simulated {
@@ -47,17 +47,17 @@ enum Store {
 #[derive(Debug)]
 struct Disk {
     file: File,
-    /// What was accepted; ahead of `durable` while a write is under way. Locked before `durable`, never for long.
+    /// The accepted state; ahead of `durable` while a write is under way. Locked before `durable`, never for long.
     accepted: Mutex<Numbered>,
-    /// What the file holds; all that readers see.
+    /// The state in the file, which is the one that readers see.
     durable: Mutex<Arc<Numbered>>,
     /// Held while the file is written.
     writing: Arc<tokio::sync::Mutex<()>>,
-    /// Set when a write failed: from then on nothing is accepted, since the content of the file is not known.
+    /// Set when a write failed: from then on nothing is accepted, since the content of the file is unknown.
     broken: Mutex<Option<Detail>>,
 }
 
-/// A state, and how many changes led to it since it was opened.
+/// A state, and the number of changes since it was opened.
 #[derive(Debug)]
 struct Numbered {
     state: State,
@@ -90,7 +90,7 @@ impl Simulated {
         Ok(Self { name: Arc::from(name), store: Store::Disk(Arc::new(disk)) })
     }
 
-    /// Gives a network a status, as a plugin of Neutron would; of a network that is missing, nothing happens.
+    /// Gives a network a status, as a plugin of Neutron would; does nothing if the network does not exist.
     ///
     /// # Errors
     ///
@@ -142,11 +142,12 @@ impl Simulated {
 }
 
 impl Disk {
-    /// Returns when the file holds at least so many changes.
+    /// Returns when the file holds at least `n_changes` changes.
     ///
     /// # Cancel safety
     ///
-    /// A write under way is finished. A change whose turn has not come is written with the next one.
+    /// A write under way is finished. If this is cancelled while it waits for its turn, the change is written with the
+    /// next one.
     async fn make_durable(self: &Arc<Self>, n_changes: u64) -> Result<(), Detail> {
         if n_changes <= self.durable.lock().n_changes {
             return Ok(());

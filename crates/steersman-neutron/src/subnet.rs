@@ -1,4 +1,4 @@
-//! A subnet as Neutron describes it, and the requests that make, change and find one.
+//! A subnet as Neutron represents it, and the requests that create, change and find one.
 
 use std::net::IpAddr;
 
@@ -13,51 +13,52 @@ use crate::text;
 
 /// A subnet, as read from the cloud.
 ///
-/// Its id, network and cidr are always there; everything else is optional or empty by default. Serializes to Neutron's own
-/// JSON.
+/// Its id, network and CIDR are always present; everything else is optional or empty by default. Serializes to
+/// Neutron's own JSON.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Subnet {
-    /// Chosen by Neutron.
+    /// The subnet's id, chosen by Neutron.
     pub id: SubnetId,
-    /// The network it belongs to; never changes.
+    /// The network that it belongs to; never changes.
     pub network_id: NetworkId,
-    /// Without host bits: Neutron turns `10.3.0.5/25` into `10.3.0.0/25`. Never changes.
+    /// The CIDR, without host bits: Neutron turns `10.3.0.5/25` into `10.3.0.0/25`. Never changes.
     #[serde(deserialize_with = "text::parse", serialize_with = "text::print")]
     pub cidr: IpNet,
-    /// At most 255 characters; not unique.
+    /// The name, at most 255 characters; not unique.
     #[serde(default, deserialize_with = "text::or_default")]
     pub name: String,
-    /// At most 255 characters.
+    /// The description, at most 255 characters.
     #[serde(default, deserialize_with = "text::or_default")]
     pub description: String,
-    /// The owner.
+    /// The project that owns it.
     #[serde(default)]
     pub project_id: Option<String>,
-    /// None means that there is no gateway.
+    /// The gateway; `None`: the subnet has no gateway.
     #[serde(default)]
     pub gateway_ip: Option<IpAddr>,
-    /// Whether the cloud hands out addresses.
+    /// Whether DHCP is enabled.
     #[serde(default)]
     pub enable_dhcp: Option<bool>,
-    /// Where ports get their addresses from, in no particular order.
+    /// The ranges from which ports get their addresses, in no particular order.
     #[serde(default, deserialize_with = "text::or_default")]
     pub allocation_pools: Vec<AllocationPool>,
-    /// In the order of preference.
+    /// The name servers that DHCP hands out, in the order of preference.
     #[serde(default, deserialize_with = "text::or_default")]
     pub dns_nameservers: Vec<IpAddr>,
     /// Routes handed out by DHCP, in no particular order.
     #[serde(default, deserialize_with = "text::or_default")]
     pub host_routes: Vec<HostRoute>,
-    /// Tags, which this crate reads only.
+    /// The tags, which this crate only reads.
     #[serde(default, deserialize_with = "text::or_default")]
     pub tags: Vec<String>,
-    /// Rises with changes of name, description, gateway and DHCP; **not** of pools, name servers or routes.
+    /// The revision. Rises with changes of name, description, gateway and DHCP; **not** of pools, name servers or
+    /// routes.
     #[serde(default, rename = "revision_number")]
     pub revision: Option<Revision>,
-    /// Whole seconds.
+    /// The time of creation, in whole seconds.
     #[serde(default, deserialize_with = "text::lenient", serialize_with = "text::print_option")]
     pub created_at: Option<Timestamp>,
-    /// Whole seconds.
+    /// The time of the last change, in whole seconds.
     #[serde(default, deserialize_with = "text::lenient", serialize_with = "text::print_option")]
     pub updated_at: Option<Timestamp>,
 }
@@ -74,52 +75,54 @@ pub struct AllocationPool {
 /// A route that DHCP hands to the machines of a subnet.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct HostRoute {
-    /// Where to; without host bits, or it is refused.
+    /// The destination, without host bits: Neutron refuses others.
     #[serde(deserialize_with = "text::parse", serialize_with = "text::print")]
     pub destination: IpNet,
-    /// By way of.
+    /// The address of the next hop.
     pub nexthop: IpAddr,
 }
 
-/// What a request says about a subnet's gateway.
+/// The gateway in a request for a subnet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Gateway {
-    /// This address. In IPv4 not the first or last of the cidr; outside the cidr is allowed; never inside a pool.
+    /// This address. In IPv4 not the first or last of the CIDR; it may be outside the CIDR, but never inside a pool.
     Address(IpAddr),
-    /// Nothing: a create lets Neutron choose (see [`default_gateway`](crate::default_gateway)), an update leaves it.
+    /// Not sent: a create lets Neutron choose (see [`default_gateway`](crate::default_gateway)), an update leaves it
+    /// unchanged.
     #[default]
     Automatic,
-    /// There shall be none.
+    /// The subnet has no gateway.
     Disabled,
 }
 
 /// A subnet to create. A field that is `None` is not sent, and Neutron's default applies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SubnetCreate {
-    /// The network it shall belong to; if that is missing the answer is [`Class::NotFound`](crate::Class::NotFound).
+    /// The network; if it does not exist the answer is [`Class::NotFound`](crate::Class::NotFound).
     pub network_id: NetworkId,
-    /// Its addresses; must not overlap another subnet of the network.
+    /// The CIDR; must not overlap another subnet of the network.
     pub cidr: IpNet,
-    /// At most 255 characters; default empty.
+    /// The name, at most 255 characters; empty by default.
     pub name: Option<String>,
-    /// At most 255 characters; default empty.
+    /// The description, at most 255 characters; empty by default.
     pub description: Option<String>,
-    /// Default the project of the credentials.
+    /// The project that will own it; by default that of the credentials.
     pub project_id: Option<String>,
-    /// Default the first address.
+    /// The gateway; by default the first address.
     pub gateway: Gateway,
-    /// Default true, which needs a prefix of at most 30 (IPv4) or 126 (IPv6) bits.
+    /// Whether DHCP is enabled. True by default, which needs a prefix of at most 30 (IPv4) or 126 (IPv6) bits.
     pub enable_dhcp: Option<bool>,
-    /// Default everything but the gateway (see [`default_pools`](crate::default_pools)); empty means the same.
+    /// The ranges for ports; by default, and if empty, all addresses but the gateway (see
+    /// [`default_pools`](crate::default_pools)).
     pub allocation_pools: Option<Vec<AllocationPool>>,
-    /// Default none; most clouds allow five.
+    /// The name servers that DHCP hands out; none by default. Most clouds allow five.
     pub dns_nameservers: Option<Vec<IpAddr>>,
-    /// Default none.
+    /// The routes that DHCP hands out; none by default.
     pub host_routes: Option<Vec<HostRoute>>,
 }
 
 impl SubnetCreate {
-    /// A subnet with these addresses in this network, all else left to Neutron.
+    /// A subnet with these addresses in this network, with Neutron's defaults otherwise.
     pub fn new(network_id: NetworkId, cidr: IpNet) -> Self {
         Self {
             network_id,
@@ -136,23 +139,23 @@ impl SubnetCreate {
     }
 }
 
-/// Changes to a subnet. A field that is `None` is not sent and stays as it is; a list is replaced as a whole. Set only what differs: a
-/// description sent again unchanged may raise the revision each time.
+/// Changes to a subnet. A field that is `None` is not sent and stays unchanged; a list is replaced as a whole. Set only
+/// fields that differ: a description sent again unchanged may raise the revision each time.
 ///
 /// Pools do not follow the gateway: to move it to an address inside a pool, send both in one update.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SubnetUpdate {
-    /// At most 255 characters.
+    /// The name, at most 255 characters.
     pub name: Option<String>,
-    /// At most 255 characters.
+    /// The description, at most 255 characters.
     pub description: Option<String>,
-    /// [`Gateway::Automatic`] leaves it as it is.
+    /// The gateway; [`Gateway::Automatic`] leaves it unchanged.
     pub gateway: Gateway,
-    /// Whether the cloud hands out addresses.
+    /// Whether DHCP is enabled.
     pub enable_dhcp: Option<bool>,
-    /// An empty list leaves no pool at all.
+    /// The ranges for ports; an empty list leaves no pool at all.
     pub allocation_pools: Option<Vec<AllocationPool>>,
-    /// In the order of preference.
+    /// The name servers that DHCP hands out, in the order of preference.
     pub dns_nameservers: Option<Vec<IpAddr>>,
     /// Routes handed out by DHCP.
     pub host_routes: Option<Vec<HostRoute>>,
@@ -219,22 +222,22 @@ fn set_gateway<M: SerializeMap>(map: &mut M, gateway: Gateway) -> Result<(), M::
     }
 }
 
-/// Which subnets to find: every set key must match, and a key matches if one of its values does.
+/// The subnets to find: every set key must match, and a key matches if one of its values does.
 ///
 /// Comparison is exact. A key that is set to an empty list matches nothing.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SubnetFilter {
     /// By id.
     pub ids: Option<Vec<SubnetId>>,
-    /// By the network they belong to.
+    /// By network.
     pub network_ids: Option<Vec<NetworkId>>,
-    /// By cidr; host bits are ignored.
+    /// By CIDR; host bits are ignored.
     pub cidrs: Option<Vec<IpNet>>,
     /// By name.
     pub names: Option<Vec<String>>,
     /// By description.
     pub descriptions: Option<Vec<String>>,
-    /// By owner.
+    /// By the project that owns it.
     pub project_ids: Option<Vec<String>>,
 }
 
@@ -249,7 +252,7 @@ impl SubnetFilter {
         Self::ids([id])
     }
 
-    /// The subnets with these ids; those that are missing are left out.
+    /// The subnets with these ids; ids without a subnet are ignored.
     pub fn ids(ids: impl IntoIterator<Item = SubnetId>) -> Self {
         Self { ids: Some(ids.into_iter().collect()), ..Self::default() }
     }
@@ -264,12 +267,12 @@ impl SubnetFilter {
         Self { network_ids: Some(vec![id]), ..Self::default() }
     }
 
-    /// The subnet of a network with this cidr: at most one.
+    /// The subnet of a network with this CIDR: at most one.
     pub fn network_and_cidr(id: NetworkId, cidr: IpNet) -> Self {
         Self { cidrs: Some(vec![cidr]), ..Self::network(id) }
     }
 
-    /// Whether a subnet is among those looked for.
+    /// Whether a subnet matches the filter.
     pub fn matches(&self, subnet: &Subnet) -> bool {
         let cidr_matches =
             self.cidrs.as_ref().is_none_or(|wanted| wanted.iter().any(|cidr| cidr.trunc() == subnet.cidr));
@@ -281,7 +284,7 @@ impl SubnetFilter {
             && owned_by(&self.project_ids, &subnet.project_id)
     }
 
-    /// The keys and values of the query; a set but empty key has an empty list.
+    /// The keys and values of the query; a key that is set but empty has an empty list.
     pub(crate) fn query(&self) -> Vec<(&'static str, Vec<String>)> {
         let cidrs = self.cidrs.as_ref().map(|cidrs| cidrs.iter().map(IpNet::trunc).collect());
         let mut query = Vec::new();

@@ -1,6 +1,6 @@
-//! Reading and writing Neutron's JSON where it differs from the types of this crate.
+//! Serialization of Neutron's JSON where it differs from the types of this crate.
 //!
-//! Two habits of OpenStack are met here: any key may be missing or null, and addresses are texts. Callers are the
+//! It handles two habits of OpenStack: any key may be absent or null, and addresses are strings. Callers are the
 //! `serde(with)` attributes of the resources.
 
 use std::fmt::Display;
@@ -17,7 +17,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A value that is a text in JSON: an address, a network in CIDR notation.
+/// A value that is a string in JSON: an address, a network in CIDR notation.
 pub(crate) fn parse<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -32,7 +32,7 @@ pub(crate) fn print<S: Serializer, T: Display>(value: &T, serializer: S) -> Resu
     serializer.collect_str(value)
 }
 
-/// A value that only informs: what cannot be understood becomes none instead of hiding the whole object.
+/// An informational value: one that cannot be parsed becomes `None` instead of making the whole object unreadable.
 pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
-//! A whole controller: it keeps a ConfigMap with a count of pods in every namespace that asks for one with a label.
+//! A whole controller: it keeps a ConfigMap with a count of pods in every namespace that has a certain label.
 //!
-//! The same code runs against any Kubernetes: give it `steersman::client(..)` instead of the plane's, and
-//! `steersman::shutdown_signal()` instead of the end that is waited for here.
+//! The same code runs against any Kubernetes: pass it `steersman::client(..)` instead of the control plane's client,
+//! and `steersman::shutdown_signal()` instead of the `end` used here.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod};
 use kube::Api;
@@ -34,7 +34,7 @@ impl ReconcileError for Error {}
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let namespace = match cx.namespaces.get(&key) {
         Ok(namespace) => namespace,
-        // Deleted, and its ConfigMap with it: nothing to do.
+        // The namespace was deleted, and its ConfigMap with it: nothing to do.
         Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
         Err(error) => return Err(error.into()),
     };

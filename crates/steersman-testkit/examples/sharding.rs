@@ -1,17 +1,18 @@
-//! Three replicas of an operator that stamps every ConfigMap with the name of the replica that looks after it.
+//! Three replicas of an operator that annotates every ConfigMap with the name of the replica that reconciles it.
 //!
-//! In a cluster, each is a Pod with the same code; here, all are in one process. Run it, and see who got what.
+//! In a cluster, each is a Pod with the same code; here, all are in one process. Run it to see each replica's share.
 //!
-//! What an operator can rely on: a key is worked on in one replica at a time. It moves to another after its work has ended, or
-//! was dropped where it waits. A replica that cannot renew its Lease stops before another takes over, by its own clock, also
-//! if its host was suspended. Every key that moves is reconciled by its new owner, whether it has changed or not, so a change
-//! in between is not missed.
+//! An operator can rely on this: a key is worked on in one replica at a time. It moves to another after its work has
+//! ended, or was dropped at an await point. A replica that cannot renew its Lease stops before another takes over, by
+//! its own clock, even if its host was suspended. Every key that moves is reconciled by its new owner, whether it has
+//! changed or not, so a change in between is not missed.
 //!
-//! What it cannot rely on, because nobody can stop code that does not wait or a request that was sent: that a write arrives
-//! before the successor's first. So a reconcile says how things should be and does not count on being the only one ever:
-//! - the same `apply` twice, as here, is the same as once;
-//! - what must not be done twice gets a precondition, such as a resource version or a name that only one can create;
-//! - what blocks a thread is given to `spawn_blocking` in steps, with a look at the object between them.
+//! It cannot rely on a write arriving before the successor's first, because code that does not await and a request that
+//! was sent cannot be stopped. So a reconcile must be idempotent and not assume that it is the only one:
+//! - the same `apply` twice, as here, has the effect of one;
+//! - a write that must not happen twice needs a precondition, such as a resource version or a name that only one can
+//!   create;
+//! - code that blocks a thread belongs in `spawn_blocking`, in steps, with a read of the object between them.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -40,7 +41,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     Ok(Action::AwaitChange)
 }
 
-/// How many ConfigMaps each replica looks after, once all have their share.
+/// The number of ConfigMaps of each replica, once all have their share.
 async fn stamp(plane: &ControlPlane, replicas: &'static [&'static str]) -> BTreeMap<String, usize> {
     let stop = tokio_util::sync::CancellationToken::new();
     let mut tasks = Vec::new();
@@ -54,7 +55,7 @@ async fn stamp(plane: &ControlPlane, replicas: &'static [&'static str]) -> BTree
         tasks.push(tokio::spawn(manager.run(stop.clone().cancelled_owned())));
     }
     for mut membership in memberships {
-        // It hears of the others, and has let go of what is theirs.
+        // It has learned of the other replicas, and has released their share.
         let share = 1_024 / replicas.len();
         let has_its_share = membership
             .wait_for(|membership| membership.members.len() == replicas.len() && membership.slots.abs_diff(share) < 120)

@@ -1,5 +1,5 @@
-//! A conversion webhook: timers that count in minutes in their first version and in seconds in the next, without losing
-//! anything either way.
+//! A conversion webhook: the first version of a timer counts minutes and the next one seconds, without loss in either
+//! direction.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ mod v1 {
     }
 }
 
-/// Keeps, in v1beta1, the seconds that are no full minute.
+/// The annotation that keeps, in v1beta1, the seconds beyond full minutes.
 const SECONDS: &str = "example.com/seconds";
 
 impl From<v1beta1::Timer> for v1::Timer {
@@ -54,7 +54,7 @@ impl From<v1::Timer> for v1beta1::Timer {
     }
 }
 
-/// Serves until `end` completes, which is told the address.
+/// Serves until `end` completes, which gets the address.
 async fn run<E: Future<Output = ()>>(
     client: kube::Client,
     end: impl FnOnce(SocketAddr) -> E,
@@ -69,7 +69,7 @@ async fn run<E: Future<Output = ()>>(
     Ok(())
 }
 
-/// Without a `caBundle`: the server writes it.
+/// It has no `caBundle`: the server writes it.
 fn definition(address: SocketAddr) -> String {
     let version = |name: &str, field: &str, storage: bool| {
         let spec = json!({"type": "object", "properties": {(field): {"type": "integer", "minimum": 0}}});
@@ -119,7 +119,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(tea.spec.seconds, 180);
         let egg = old.get("egg").await.expect("it is converted to be read");
         assert_eq!((egg.spec.minutes, egg.metadata.annotations.as_ref().map(|kept| &*kept[SECONDS])), (6, Some("30")));
-        // Written as it was read, it has lost nothing.
+        // An object that is written back unchanged loses nothing.
         old.replace("egg", &PostParams::default(), &egg).await.expect("it is converted there and back");
         let egg = new.get("egg").await.expect("it was stored as v1");
         assert_eq!(egg.spec.seconds, 390);

@@ -1,7 +1,7 @@
-//! A mutating webhook: pods that ask for it with a label get an Envoy beside their containers.
+//! A mutating webhook: pods with a certain label get an Envoy container beside their own.
 //!
-//! It runs here against a control plane of the test's own. In a cluster it listens on all addresses, `service(..)` stands in
-//! place of `host(..)`, and the client is `steersman::client(..)`.
+//! It runs here against a control plane in the same process. In a cluster it listens on all addresses, with
+//! `service(..)` in place of `host(..)`, and `steersman::client(..)` makes the client.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ struct Sidecar {
 
 async fn inject(mut pod: Pod, request: &Admission<Pod>, sidecar: &Sidecar) -> Result<Pod, Denial> {
     let Some(spec) = &mut pod.spec else { return Ok(pod) };
-    // Called again after another webhook has changed the pod: what is there is not added twice.
+    // The webhook is called again after another one has changed the pod: a present container is not added twice.
     if spec.containers.iter().any(|container| container.name == "envoy") {
         return Ok(pod);
     }
@@ -43,7 +43,7 @@ async fn inject(mut pod: Pod, request: &Admission<Pod>, sidecar: &Sidecar) -> Re
     Ok(pod)
 }
 
-/// Serves until `end` completes, which is told the address.
+/// Serves until `end` completes, which gets the address.
 async fn run<E: Future<Output = ()>>(
     client: kube::Client,
     end: impl FnOnce(SocketAddr) -> E,
@@ -58,7 +58,7 @@ async fn run<E: Future<Output = ()>>(
     Ok(())
 }
 
-/// Without a `caBundle`: the server writes it.
+/// It has no `caBundle`: the server writes it.
 fn configuration(address: SocketAddr) -> String {
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",

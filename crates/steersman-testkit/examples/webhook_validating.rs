@@ -1,4 +1,4 @@
-//! A validating webhook: rules that a schema cannot say, about what changes, what is deleted and by whom.
+//! A validating webhook: rules beyond a schema, about changes, deletions and users.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ struct ReleaseSpec {
     replicas: u32,
 }
 
-/// Who may delete a release that runs.
+/// The user who may delete a running release.
 struct Rules {
     cleaner: String,
 }
@@ -61,7 +61,7 @@ fn repository(image: &str) -> &str {
     image.rsplit_once(':').map_or(image, |(repository, _)| repository)
 }
 
-/// Serves until `end` completes, which is told the address.
+/// Serves until `end` completes, which gets the address.
 async fn run<E: Future<Output = ()>>(
     client: kube::Client,
     end: impl FnOnce(SocketAddr) -> E,
@@ -115,7 +115,7 @@ fn configuration(address: SocketAddr) -> String {
     configuration.to_string()
 }
 
-/// What the API server says to a refused request.
+/// The message of the API server for a refused request.
 fn refusal<T: std::fmt::Debug>(outcome: Result<T, kube::Error>) -> String {
     match outcome {
         Err(kube::Error::Api(status)) => format!("{} {}: {}", status.code, status.reason, status.message),

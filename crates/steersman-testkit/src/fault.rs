@@ -1,4 +1,4 @@
-//! What is to go wrong, and with which requests.
+//! Injected faults, and the requests that get them.
 
 use http::{Method, Request, Response};
 use parking_lot::Mutex;
@@ -6,23 +6,23 @@ use serde_json::json;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What happens to a request instead of an answer from the server.
+/// The effect of a fault on a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// It is answered with this HTTP status code, and the server never sees it. The codes 429 and 503 come with
-    /// `Retry-After: 1`.
+    /// The request is answered with this HTTP status code, and the server never gets it. The codes 429 and 503 come
+    /// with `Retry-After: 1`.
     Refused(u16),
-    /// The server does what it asks for, but the connection breaks before the answer is there.
+    /// The server carries out the request, but the connection breaks before the answer.
     Unanswered,
-    /// The connection breaks before the server sees it.
+    /// The connection breaks before the server gets the request.
     Unsent,
 }
 
-/// The faults that are yet to happen.
+/// The faults that have not happened yet.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<VecDeque<Rule>>);
 
-/// Some faults of one kind.
+/// A number of faults of one kind.
 struct Rule {
     /// At least one; a rule that is used up is removed.
     n_left: usize,
@@ -30,7 +30,7 @@ struct Rule {
     selects: Selects,
 }
 
-/// Whether a request with this method and path meets a fault.
+/// Whether a fault applies to a request with this method and path.
 type Selects = Box<dyn Fn(&Method, &str) -> bool + Send + Sync>;
 
 // === impl Fault ===
@@ -78,7 +78,7 @@ impl Faults {
         }
     }
 
-    /// The fault that a request meets, which is used up by that.
+    /// Takes the fault for this request, if there is one.
     pub(crate) fn take<B>(&self, request: &Request<B>) -> Option<Fault> {
         let mut rules = self.0.lock();
         let at = rules.iter().position(|rule| (rule.selects)(request.method(), request.uri().path()))?;
@@ -91,7 +91,7 @@ impl Faults {
         Some(fault)
     }
 
-    /// How many faults are yet to happen.
+    /// The number of faults that have not happened yet.
     pub(crate) fn n_left(&self) -> usize {
         self.0.lock().iter().map(|rule| rule.n_left).sum()
     }

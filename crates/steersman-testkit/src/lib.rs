@@ -1,13 +1,13 @@
 //! A control plane in the test's own process: the real API server, without a port, a file or a wait.
 //!
-//! [`ControlPlane::start`] takes milliseconds, and there may be as many per process as there are tests. What is behind
-//! [`ControlPlane::client`] is the server that `steersman up` runs, over the engine that `steersman up --in-memory` uses:
-//! defaults, validation, admission, server-side apply, definitions, watches. Controllers run against it as they run
-//! against any Kubernetes.
+//! [`ControlPlane::start`] takes milliseconds, and a process may have as many as it has tests. Behind
+//! [`ControlPlane::client`] is the server that `steersman up` runs, over the engine that `steersman up --in-memory`
+//! uses: defaults, validation, admission, server-side apply, definitions, watches. Controllers run against it as they
+//! run against any Kubernetes.
 //!
 //! # A test
 //!
-//! Apply what the test needs, start the controller under test, and wait for the state of the world that it should bring
+//! Apply the objects that the test needs, start the controller under test, and wait for the state that it should bring
 //! about:
 //!
 //! ```
@@ -43,26 +43,26 @@
 //!
 //! `examples/controller.rs` is the controller of `steersman`'s front page, run in the same way.
 //!
-//! # What does not run
+//! # Limits
 //!
-//! [`ControlPlane::start`] starts the server alone. No garbage collector deletes what an object owned that was deleted; a
-//! namespace that is deleted stays `Terminating`; no controller makes pods of a Deployment or says in its status that they are ready; there is no
-//! scheduler and no kubelet. A test plays them: it patches the status, and looks for owner references instead of for the
-//! disappearance of what is owned. Or it starts the control loops as well, all or some, with [`ControlPlane::start_with`], and
-//! simulated nodes with [`Loops::nodes`], on which Pods run that no program runs in: there a Deployment becomes ready in
-//! milliseconds.
+//! [`ControlPlane::start`] starts the server alone. No garbage collector deletes the dependents of a deleted object; a
+//! namespace that is deleted stays `Terminating`; no controller creates the Pods of a Deployment or updates its status;
+//! no scheduler and no kubelet runs. A test plays their part: it patches the status, and checks owner references
+//! instead of waiting for dependents to disappear. Or it starts the control loops as well, all or some, with
+//! [`ControlPlane::start_with`], and simulated nodes with [`Loops::nodes`], whose Pods run no program: there a
+//! Deployment becomes ready in milliseconds.
 //!
 //! # Permissions
 //!
-//! A controller that runs as a [user of its own](ControlPlane::client_as) may do what the roles allow that the test has applied.
-//! [`ControlPlane::permissions_of`] says what it has asked for, as roles.
+//! A controller that runs as a [user of its own](ControlPlane::client_as) may do what the roles allow that the test has
+//! applied. [`ControlPlane::permissions_of`] returns the permissions for its requests so far, as roles.
 //!
 //! # Faults
 //!
-//! The server can be [restarted](ControlPlane::restart) under its clients, its history [forgotten](ControlPlane::compact),
-//! its [watches cut](ControlPlane::cut_watches), and requests [fail](ControlPlane::fail_next) in the ways that requests
-//! fail. Time is tokio's: under `#[tokio::test(start_paused = true)]`, which needs tokio's feature `test-util`, backoffs and
-//! resyncs pass at once.
+//! The server can be [restarted](ControlPlane::restart) under its clients, its history
+//! [compacted](ControlPlane::compact), its [watches cut](ControlPlane::cut_watches), and requests made to
+//! [fail](ControlPlane::fail_next) in various ways. Time is tokio's: under `#[tokio::test(start_paused = true)]`, which
+//! needs tokio's feature `test-util`, backoffs and resyncs pass at once.
 #![deny(missing_docs)]
 
 mod fault;
@@ -81,7 +81,7 @@ pub use crate::plane::{ControlPlane, Options, StartError};
 pub use crate::service::{ApiService, Body, Broken};
 pub use steersman_server::user::User;
 
-/// The code on the page of the registry compiles.
+/// Compiles the code of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

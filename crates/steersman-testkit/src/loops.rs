@@ -1,4 +1,4 @@
-//! The control loops that run beside a control plane: which, and from start to end.
+//! The control loops that run beside a control plane: their selection, start and end.
 
 use crate::plane::Options;
 use kube::Client;
@@ -11,25 +11,25 @@ use steersman_server::user::User;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Where the accounts of the loops are.
+/// The namespace of the loops' service accounts.
 const NAMESPACE: &str = "kube-system";
-/// A certificate that stands for the cluster's authority: nobody connects to a control plane without a socket.
+/// A certificate in place of the cluster's authority: nobody connects to a control plane without a socket.
 const ROOT_CA: &str = include_str!("root_ca.pem");
 
-/// The `User-Agent` of the loops, by which the fields that they write are managed.
+/// The `User-Agent` of the loops, from which the field manager of their writes is derived.
 const LOOPS: &str = "kube-controller-manager";
 
-/// What the simulation is called where it fails.
+/// The name of the simulation in errors.
 const NODES: &str = "simulated nodes";
 
-/// What runs beside the server: control loops, of those that `steersman up` has, and nodes.
+/// The tasks that run beside the server: some of the control loops of `steersman up`, and simulated nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Loops {
     names: BTreeSet<&'static str>,
     n_nodes: usize,
 }
 
-/// Loops that run.
+/// The loops that run.
 #[derive(Debug)]
 pub(crate) struct Running {
     tasks: JoinSet<(&'static str, Result<(), ManagerError>)>,
@@ -39,29 +39,29 @@ pub(crate) struct Running {
 // === impl Loops ===
 
 impl Loops {
-    /// No loop: the server is alone.
+    /// No control loops: the server is alone.
     pub fn none() -> Loops {
         Loops { names: BTreeSet::new(), n_nodes: 0 }
     }
 
-    /// All that `steersman up` runs by default.
+    /// All loops that `steersman up` runs by default.
     pub fn all() -> Loops {
         let names = ControlLoop::ALL.iter().filter(|one| one.is_default).map(|one| one.name).collect();
         Loops { names, n_nodes: 0 }
     }
 
-    /// Those of these names, which are those of `steersman up --controllers`.
+    /// The loops of these names, which are those of `steersman up --controllers`.
     ///
     /// # Panics
-    /// When there is no loop of a name.
+    /// When no loop has one of the names.
     pub fn only<'a>(names: impl IntoIterator<Item = &'a str>) -> Loops {
         Loops { names: names.into_iter().map(known).collect(), n_nodes: 0 }
     }
 
-    /// These but one.
+    /// The same loops without this one.
     ///
     /// # Panics
-    /// When there is no loop of this name.
+    /// When no loop has this name.
     pub fn without(mut self, name: &str) -> Loops {
         self.names.remove(known(name));
         self
@@ -71,10 +71,12 @@ impl Loops {
         self.n_nodes > 0
     }
 
-    /// These, and so many simulated nodes with a scheduler: `node-1`, `node-2` and so on are there, ready, and Pods on them run and
-    /// become ready, although no program does. The annotations `simulate.steersman.dev/...` of a Pod say what its containers do:
-    /// `delay: 2s`, `never-ready: "true"`, `succeed-after: 5s`, `fail-after: 1s..3s`, `exit-code: "3"`, `crash-loop: "true"`. A Node with the annotation
-    /// `simulate.steersman.dev/goes-away: "true"` is not heard of. Objects of the kind `Stage` say the same of all Pods, or Nodes, that they select.
+    /// The same loops, this number of simulated nodes, and a scheduler: the nodes `node-1`, `node-2` and so on exist
+    /// and are ready, and Pods on them run and become ready, although no program runs. The annotations
+    /// `simulate.steersman.dev/...` of a Pod control its containers: `delay: 2s`, `never-ready: "true"`,
+    /// `succeed-after: 5s`, `fail-after: 1s..3s`, `exit-code: "3"`, `crash-loop: "true"`. A Node with the annotation
+    /// `simulate.steersman.dev/goes-away: "true"` renews no Lease and reports no status. Objects of the kind `Stage`
+    /// set the same for all Pods, or Nodes, that they select.
     pub fn nodes(mut self, n_nodes: usize) -> Loops {
         self.n_nodes = n_nodes;
         self
@@ -137,7 +139,7 @@ impl Running {
         self.stop.cancel();
     }
 
-    /// Ends the loops; passes under way end first.
+    /// Ends the loops after their passes under way.
     pub(crate) async fn stop(&mut self) {
         self.begin_stop();
         while let Some(ended) = self.tasks.join_next().await {

@@ -1,4 +1,4 @@
-//! Manifests: YAML documents, put into the server as `kubectl apply --server-side` would.
+//! Manifests: YAML documents, applied to the server like `kubectl apply --server-side` does.
 
 use crate::plane::{ControlPlane, chain};
 use http::Request;
@@ -7,55 +7,55 @@ use kube::Client;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-/// Who owns the fields that [`ControlPlane::apply`] sets.
+/// The field manager of [`ControlPlane::apply`].
 const MANAGER: &str = "testkit";
 
-/// Why a manifest was not applied. Documents before the one that is named have been.
+/// Why a manifest was not applied. Earlier documents than the named one were applied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
     /// A document has no `apiVersion`, no `kind`, or neither `metadata.name` nor `metadata.generateName`.
     #[error("document {document} of the manifest has no {field}")]
     Incomplete {
-        /// Counted from one.
+        /// The number of the document, from one.
         document: usize,
-        /// What is missing.
+        /// The field that is missing.
         field: &'static str,
     },
     /// The server refused the object, or its kind could not be looked up.
     #[error("{kind} {name:?} (document {document}) could not be applied")]
     Refused {
-        /// Counted from one.
+        /// The number of the document, from one.
         document: usize,
         /// The kind of the object.
         kind: String,
-        /// Its name, or the beginning of it.
+        /// Its name, or its `generateName`.
         name: String,
-        /// What the server said.
+        /// The answer of the server.
         #[source]
         source: kube::Error,
     },
-    /// The server does not serve such a kind.
+    /// The server does not serve the kind.
     #[error(
         "document {document} is a {kind} of {api_version}, which is not served: apply its CustomResourceDefinition first"
     )]
     UnknownKind {
-        /// Counted from one.
+        /// The number of the document, from one.
         document: usize,
-        /// As in the document.
+        /// The `apiVersion` of the document.
         api_version: String,
-        /// As in the document.
+        /// The `kind` of the document.
         kind: String,
     },
-    /// It is no YAML.
+    /// The text is not YAML.
     #[error("the manifest is not readable as YAML: {message}")]
     Yaml {
-        /// Where, and why.
+        /// The place and the cause.
         message: String,
     },
 }
 
-/// A document of a manifest, with what is needed to send it.
+/// A document of a manifest, with the parts that are needed to send it.
 struct Document {
     number: usize,
     object: Value,
@@ -68,8 +68,8 @@ struct Document {
 // === impl ControlPlane: manifests ===
 
 impl ControlPlane {
-    /// Applies every document of a YAML manifest, in order, and returns the objects as the server answered them. An object
-    /// that names no namespace goes to `default`; one with only a `generateName` is created.
+    /// Applies every document of a YAML manifest, in order, and returns the objects in the server's answers. An object
+    /// without a namespace goes to `default`; one with only a `generateName` is created.
     ///
     /// When this returns, a definition is in force: its objects may follow in the same manifest.
     pub async fn apply(&self, yaml: &str) -> Vec<DynamicObject> {
@@ -79,7 +79,7 @@ impl ControlPlane {
     /// As [`ControlPlane::apply`], for manifests that the server may refuse.
     ///
     /// # Errors
-    /// [`ApplyError`], of the first document that was not applied.
+    /// [`ApplyError`] for the first document that was not applied.
     pub async fn try_apply(&self, yaml: &str) -> Result<Vec<DynamicObject>, ApplyError> {
         let client = self.own_client();
         let mut applied = Vec::new();
@@ -91,7 +91,7 @@ impl ControlPlane {
 }
 
 fn read(yaml: &str) -> Result<Vec<Document>, ApplyError> {
-    // Numbers as the server reads them: `0644` is a file mode.
+    // Numbers are read as the server reads them: `0644` is a file mode.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)
         .map_err(|error| ApplyError::Yaml { message: error.to_string() })?;

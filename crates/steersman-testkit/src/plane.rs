@@ -26,7 +26,7 @@ use steersman_storage::{Memory, Store};
 use tokio::sync::{RwLock, watch};
 use tower::ServiceExt as _;
 
-/// The namespace of clients that name none.
+/// The namespace of clients without a namespace of their own.
 const NAMESPACE: &str = "default";
 
 /// A Kubernetes API server in this process, with a store in memory.
@@ -34,41 +34,41 @@ const NAMESPACE: &str = "default";
 /// Dropping it ends it: watches end, and requests are refused from then on. [`ControlPlane::stop`] waits for that.
 ///
 /// # Panics
-/// Methods without `try_` in their name panic, with a sentence that says what is wrong.
+/// Methods without `try_` in their name panic, with a sentence that says what went wrong.
 pub struct ControlPlane {
     plane: Arc<Plane>,
     kv: Arc<dyn Kv>,
     options: Options,
     loops: loops::Running,
-    /// Answers for the nodes that are simulated.
+    /// Answers requests to the simulated nodes.
     agent: Agent,
 }
 
 /// Options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who decides whether a request is allowed. Default: the roles and bindings in the store; members of `system:masters`, such
-    /// as [`ControlPlane::client`], may do everything.
+    /// The authorizer of requests. Default: the roles and bindings in the store; members of `system:masters`, such as
+    /// [`ControlPlane::client`], may do everything.
     pub authorization: Authorization,
     /// The clock of timestamps in objects. Default: the real time, which tokio's paused time does not change.
     pub clock: fn() -> Timestamp,
-    /// Which control loops run, and how many nodes are simulated. Usually none: the server is alone.
+    /// The control loops to run, and the number of simulated nodes. Default: none of either.
     pub loops: Loops,
-    /// How much history there is for watches and continued lists.
+    /// The bounds of the history for watches and continued lists.
     pub history: steersman_storage::Options,
-    /// Whether there are initializers: InitializerConfigurations, the field `metadata.initializers`, and creations that wait for
-    /// them. Usually not.
+    /// Whether the server supports initializers: InitializerConfigurations, the field `metadata.initializers`, and
+    /// creations that wait for them. Default: it does not.
     pub initializers: bool,
-    /// How long [`ControlPlane::until`] waits. Usually 30 s. A controller whose watch was broken time and again may wait a
-    /// minute before it tries once more: where time is paused, ten minutes cost nothing.
+    /// How long [`ControlPlane::until`] waits. Default: 30 s. A controller whose watch was broken many times may wait a
+    /// minute before its next try: where time is paused, ten minutes cost nothing.
     pub patience: Duration,
-    /// Whether Secrets of the type `kubernetes.io/service-account-token` are filled with a token of the account that they name. Usually
-    /// not.
+    /// Whether Secrets of the type `kubernetes.io/service-account-token` are filled with a token of the account that
+    /// they name. Default: they are not.
     pub token_secrets: bool,
-    /// Users that sign in with a token, a line each: `token,user,uid,"group1,group2"`. Usually none.
+    /// Users that sign in with a token, a line each: `token,user,uid,"group1,group2"`. Default: none.
     pub tokens: String,
-    /// Where the admission and conversion webhooks behind Services are called. Usually nowhere: nothing routes to the addresses of
-    /// Services here.
+    /// The addresses at which admission and conversion webhooks behind Services are called. Default: none, since
+    /// nothing routes to the addresses of Services here.
     pub webhook_services: Services,
 }
 
@@ -82,7 +82,7 @@ pub enum StartError {
     /// The store cannot be read.
     #[error("the store cannot be opened")]
     Store(#[source] steersman_storage::OpenError),
-    /// The tokens are not in the form they should have.
+    /// The tokens are malformed.
     #[error("the tokens cannot be used")]
     Tokens(#[source] TokensError),
 }
@@ -106,13 +106,13 @@ impl Default for Options {
 // === impl ControlPlane: life ===
 
 impl ControlPlane {
-    /// Starts a control plane with nothing in it but the namespaces of the system.
+    /// Starts a control plane with nothing but the namespaces of the system.
     pub async fn start() -> ControlPlane {
         ControlPlane::try_start(Options::default()).await.unwrap_or_else(|error| panic!("{}", chain(&error)))
     }
 
-    /// Starts a control plane with control loops: a Deployment there makes ReplicaSets and Pods, what an owner leaves behind is
-    /// collected, and a namespace that is deleted goes. With [`Loops::nodes`], Pods run and become ready as well:
+    /// Starts a control plane with control loops: a Deployment gets ReplicaSets and Pods, dependents of deleted owners
+    /// are collected, and a namespace that is deleted goes. With [`Loops::nodes`], Pods run and become ready as well:
     /// `ControlPlane::start_with(Loops::all().nodes(1))`.
     ///
     /// # Panics
@@ -144,9 +144,9 @@ impl ControlPlane {
         Ok(ControlPlane { plane: Arc::new(plane), kv, options, loops, agent }.with_loops(wanted).await)
     }
 
-    /// The same control plane, with these control loops instead of those that ran until now. Where they have
-    /// simulated nodes, it returns once the kind `Stage` is served. Whether it serves `metrics.k8s.io` goes by
-    /// whether it had simulated nodes at its start, or at its last [`restart`](ControlPlane::restart).
+    /// The same control plane, with these control loops in place of the former ones. Where they have simulated nodes,
+    /// this returns once the kind `Stage` is served. `metrics.k8s.io` is served if the control plane had simulated
+    /// nodes at its start, or at its last [`restart`](ControlPlane::restart).
     ///
     /// # Panics
     /// When the kind `Stage` is not served within [`Options::patience`].
@@ -169,8 +169,8 @@ impl ControlPlane {
         self
     }
 
-    /// Stops the server and starts another on the same store. Clients stay good: requests under way are answered before,
-    /// new ones wait, watches end. History begins anew, so a watch from an earlier version gets 410 `Expired`.
+    /// Stops the server and starts another on the same store. Clients stay usable: requests under way are answered
+    /// before, new ones wait, watches end. History begins anew, so a watch from an earlier version gets 410 `Expired`.
     pub async fn restart(&self) {
         let mut running = self.plane.running.write().await;
         if let Some(old) = running.take() {
@@ -180,8 +180,8 @@ impl ControlPlane {
         *running = Some(new.unwrap_or_else(|error| panic!("{}", chain(&error))));
     }
 
-    /// Stops the control plane: the control loops end what they are at, requests under way are answered, watches end, new requests
-    /// fail.
+    /// Stops the control plane: the control loops finish their work in progress, requests under way are answered,
+    /// watches end, new requests fail.
     pub async fn stop(mut self) {
         self.loops.stop().await;
         let Some(Running { server, store }) = self.plane.running.write().await.take() else { return };
@@ -234,7 +234,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 // === impl ControlPlane: clients ===
 
 impl ControlPlane {
-    /// A client that may do everything, in the namespace `default` where it names none.
+    /// A client that may do everything, with `default` as its namespace.
     pub fn client(&self) -> Client {
         self.client_as(User::master("testkit"))
     }
@@ -244,8 +244,8 @@ impl ControlPlane {
         Client::new(self.service_as(user), NAMESPACE)
     }
 
-    /// What `user` must be allowed for the requests that it has made so far through clients and services of its own, whether
-    /// they were allowed or not. The roles of an operator can be made of it, or held against it:
+    /// The permissions that `user` needs for all requests that it has made so far through clients and services of its
+    /// own, whether they were allowed or not. The roles of an operator can be made from them, or compared with them:
     /// [`Permissions::manifests`](steersman_codegen::rbac::Permissions::manifests).
     pub fn permissions_of(&self, user: &User) -> Permissions {
         self.plane.requests.of(user)
@@ -274,8 +274,8 @@ impl ControlPlane {
 // === impl ControlPlane: faults ===
 
 impl ControlPlane {
-    /// Compacts all history, as a server does after a while: watches and continued lists that begin at an earlier version get
-    /// 410 `Expired`, and so do watches under way that have not read everything yet.
+    /// Compacts all history, as a server does after a while: watches and continued lists that begin at an earlier
+    /// version get 410 `Expired`, and so do watches under way that have not read everything yet.
     pub async fn compact(&self) {
         let running = self.plane.running.read().await;
         let Some(Running { store, .. }) = &*running else { panic!("the control plane was stopped") };
@@ -288,7 +288,7 @@ impl ControlPlane {
         }
     }
 
-    /// Breaks the connection of every watch that is open, and of whatever else is being read.
+    /// Breaks the connection of every open watch, and of every other answer that is being read.
     pub fn cut_watches(&self) {
         self.plane.cuts.send_replace(());
     }
@@ -298,7 +298,7 @@ impl ControlPlane {
         self.fail_next_where(n, fault, |_, _| true);
     }
 
-    /// Lets the next `n` requests fail that `selects` selects by method and path. A fault that was asked for earlier goes
+    /// Lets the next `n` requests fail that `selects` selects by method and path. Faults that were requested earlier go
     /// first.
     pub fn fail_next_where(
         &self,

@@ -1,6 +1,6 @@
-//! What users have asked for, as the permissions that it takes.
+//! The requests of users, as the permissions that they need.
 //!
-//! Kept for each user as a set: a request that was made before takes no more memory.
+//! Each user has a set: a repeated request takes no more memory.
 
 use http::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
@@ -10,18 +10,18 @@ use steersman_server::query::Query;
 use steersman_server::request_info::RequestInfo;
 use steersman_server::user::User;
 
-/// By the name of the user.
+/// The permissions by the name of the user.
 #[derive(Debug, Default)]
 pub(crate) struct Requests(Mutex<BTreeMap<String, Permissions>>);
 
-/// A request whose answer may say that it took another permission.
+/// A request whose answer may show that it needed another permission.
 pub(crate) struct Noted {
     user: String,
     permission: Permission,
 }
 
 impl Requests {
-    /// Notes a request. Paths that name no resource, such as those of discovery, are open to everybody who is authenticated.
+    /// Records a request. Paths without a resource, such as those of discovery, are open to all authenticated users.
     pub(crate) fn note(&self, user: &User, method: &Method, uri: &Uri) -> Option<Noted> {
         let query = Query::parse(uri.query().unwrap_or_default());
         let info = RequestInfo::new(method, uri.path(), &query);
@@ -36,13 +36,13 @@ impl Requests {
         let permissions = requests.entry(user.name.clone()).or_default();
         permissions.insert(permission.clone());
         if permission.verb == "watch" && query.is_true("sendInitialEvents") {
-            // A list as a stream, which takes no other permission. Of a server without such streams, the same client lists.
+            // A streaming list needs only `watch`, but with a server without streaming lists the same client lists.
             permissions.insert(Permission { verb: "list".to_owned(), ..permission.clone() });
         }
         Some(Noted { user: user.name.clone(), permission })
     }
 
-    /// Notes the status of the answer: an apply that makes an object takes the permission to create it as well.
+    /// Records the status of the answer: an apply that creates an object needs the permission to create it as well.
     pub(crate) fn note_answer(&self, noted: Noted, status: StatusCode) {
         let Noted { user, permission } = noted;
         if status == StatusCode::CREATED && permission.verb == "patch" {
@@ -51,7 +51,7 @@ impl Requests {
         }
     }
 
-    /// What a user has asked for.
+    /// The permissions for all requests of a user.
     pub(crate) fn of(&self, user: &User) -> Permissions {
         self.0.lock().get(&user.name).cloned().unwrap_or_default()
     }

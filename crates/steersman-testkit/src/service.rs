@@ -23,28 +23,28 @@ use tower::ServiceExt as _;
 /// The body of an answer. A cut watch ends with an error, as a broken connection does.
 pub type Body = UnsyncBoxBody<Bytes, Broken>;
 
-/// The connection broke: a fault of the test's making, or a control plane that was stopped.
+/// The connection broke: an injected fault, or a control plane that was stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Broken {
     /// The control plane could not finish its answer, or the client was too slow in reading it.
     #[error("connection reset: the control plane broke its answer off")]
     Aborted,
-    /// By [`crate::ControlPlane::cut_watches`].
+    /// [`crate::ControlPlane::cut_watches`] was called.
     #[error("connection reset: the test cut it")]
     Cut,
     /// The control plane was stopped.
     #[error("connection refused: the control plane was stopped")]
     Stopped,
-    /// By [`Fault::Unanswered`].
+    /// [`Fault::Unanswered`] was injected.
     #[error("connection closed before the answer came: the test made it so")]
     Unanswered,
-    /// By [`Fault::Unsent`].
+    /// [`Fault::Unsent`] was injected.
     #[error("connection closed before the request was sent: the test made it so")]
     Unsent,
 }
 
-/// A `tower::Service` that is the control plane for one user: raw HTTP, for requests that a client cannot make.
+/// The control plane for one user as a `tower::Service`: raw HTTP, for requests that a client cannot make.
 #[derive(Clone)]
 pub struct ApiService {
     plane: Arc<Plane>,
@@ -61,7 +61,7 @@ pub(crate) enum Caller {
     User(User),
 }
 
-/// What a control plane and its services share.
+/// The state that a control plane and its services share.
 #[derive(Debug)]
 pub(crate) struct Plane {
     /// Requests hold a read lock until they are answered, so that a restart waits for them, and they for a restart.
@@ -71,7 +71,7 @@ pub(crate) struct Plane {
     pub(crate) requests: Requests,
 }
 
-/// A server that runs, and what it runs on.
+/// A running server, and the parts it runs on.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) server: Server,
@@ -156,7 +156,7 @@ impl fmt::Debug for ApiService {
 fn cuttable(body: steersman_server::Body, cuts: watch::Receiver<()>) -> Body {
     let frames = stream::unfold(Some((body, cuts)), |open| async {
         let (mut body, mut cuts) = open?;
-        // Both arms are cancel-safe: a frame that is not returned stays in the body, and a cut stays cut.
+        // Both arms are cancel safe: a frame that is not returned stays in the body, and a cut stays cut.
         tokio::select! {
             biased;
             () = cut(&mut cuts) => Some((Err(Broken::Cut), None)),
@@ -170,7 +170,7 @@ fn cuttable(body: steersman_server::Body, cuts: watch::Receiver<()>) -> Body {
 
 async fn cut(cuts: &mut watch::Receiver<()>) {
     if cuts.changed().await.is_err() {
-        // The sender is gone, so nothing can be cut any more.
+        // The sender was dropped, so nothing can be cut any more.
         std::future::pending::<()>().await;
     }
 }

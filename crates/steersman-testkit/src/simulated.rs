@@ -1,4 +1,4 @@
-//! How the server reaches the agents of simulated nodes, and learns what they use.
+//! Connects the server to the agents of simulated nodes, and reports the usage of nodes and Pods.
 
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
@@ -11,7 +11,7 @@ use steersman_server::{Agents, NodeUsage, PodUsage, ResourceMetrics};
 /// The name of the definition of the kind `Stage`, which simulated nodes bring.
 pub(crate) const STAGES: &str = "stages.simulate.steersman.dev";
 
-/// Whether what a definition defines is served.
+/// Whether the kind of a definition is served.
 pub(crate) fn is_established(definition: &CustomResourceDefinition) -> bool {
     let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")

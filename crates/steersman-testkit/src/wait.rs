@@ -1,4 +1,4 @@
-//! Waiting for a state of the world, by a watch: no polling, no sleeping.
+//! Waits for a state of an object, by a watch: no polling, no sleeping.
 
 use crate::plane::{ControlPlane, chain};
 use futures::TryStreamExt as _;
@@ -10,17 +10,17 @@ use std::pin::pin;
 use std::time::Duration;
 use steersman::ObjectKey;
 
-/// How long is waited for a state that does not come, if the test does not say otherwise.
+/// How long to wait for a state, unless the test sets another time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 // === impl ControlPlane: waiting ===
 
 impl ControlPlane {
-    /// Waits until there is such an object and it meets a condition; returns it.
+    /// Waits until the object exists and meets a condition; returns it.
     ///
     /// # Panics
-    /// When that is not so within [`Options::patience`](crate::Options::patience), saying what the object was last. Where
-    /// time is paused, that is at once when nothing else can happen.
+    /// When it does not within [`Options::patience`](crate::Options::patience); the message has the object's last
+    /// state. Where time is paused, it panics at once when nothing else can happen.
     pub async fn until<K>(&self, key: &ObjectKey, condition: impl Fn(&K) -> bool) -> K
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
@@ -29,7 +29,7 @@ impl ControlPlane {
         found.expect("invariant: the condition holds for no absent object")
     }
 
-    /// Waits until there is no such object.
+    /// Waits until no such object exists.
     ///
     /// # Panics
     /// As [`ControlPlane::until`].
@@ -59,7 +59,7 @@ impl ControlPlane {
         }
     }
 
-    /// Keeps `last` what the object is, until it meets the condition.
+    /// Keeps the current state of the object in `last`, until it meets the condition.
     async fn follow<K>(
         &self,
         key: &ObjectKey,
@@ -84,7 +84,7 @@ impl ControlPlane {
                 .watch(&WatchParams::default().fields(&selector), &version)
                 .map_err(kube::Error::BuildRequest)?;
             let mut events = pin!(client.request_events::<K>(watch).await?);
-            // A watch that ends or breaks is begun anew, from a list.
+            // After the end of a watch, everything begins again with a list.
             while let Ok(Some(event)) = events.try_next().await {
                 match event {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => *last = Some(object),

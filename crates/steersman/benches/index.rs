@@ -1,7 +1,7 @@
-//! Lookups by index beside a `HashMap` of the same objects, and nothing else.
+//! Lookups by index compared with a `HashMap` of the same objects, and nothing else.
 //!
-//! 20,000 objects under 1,000 values. Both give out the objects as `Vec<Arc<_>>`. Each is measured in many short turns, one
-//! after the other, and the fastest turn counts, so that what else the machine does hits neither.
+//! 20,000 objects under 1,000 values. Both return the objects as `Vec<Arc<_>>`. Each is measured in many short turns,
+//! alternating, and the fastest turn counts, so that other load on the machine affects neither.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -61,7 +61,7 @@ impl Default for Fastest {
 }
 
 impl Fastest {
-    /// Looks values up for [`TURN`]; each finds as many objects as there are of a value.
+    /// Looks values up for [`TURN`]; each lookup must find all objects of its value.
     fn turn(&mut self, values: &[String], lookup: impl Fn(&str) -> usize) {
         let (started, mut n_lookups) = (Instant::now(), 0_u32);
         while started.elapsed() < TURN {

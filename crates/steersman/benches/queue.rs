@@ -1,4 +1,4 @@
-//! How many rounds of add, get and done a second, alone and with producers beside.
+//! Measures rounds of add, get and done per second, alone and with concurrent producers.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn beside(keys: &[ObjectKey], metrics: Option<Metrics>) -> Duration {
     started.elapsed()
 }
 
-/// Metrics see only the queue that was made with them.
+/// Metrics measure only the queue that was made with them.
 fn queue(metrics: Option<Metrics>) -> WorkQueue {
     let queue = WorkQueue::new("bench", RateLimiter::default());
     if let Some(metrics) = metrics {

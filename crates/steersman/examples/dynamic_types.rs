@@ -1,4 +1,4 @@
-//! A controller of a kind that is known at run time only: it puts a label on every object of the kind that it is told.
+//! A controller of a kind that is known at run time only: it puts a label on every object of the kind in its arguments.
 //!
 //! `cargo run -p steersman --example dynamic_types -- example.com/v1 Door`
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let client = steersman::client(&ClientOptions::default()).await?;
-    // The server says what the kind is called in the plural.
+    // Discovery returns the plural name of the kind.
     let kind = GroupVersionKind::gvk(group, version, &kind);
     let (resource, _) = kube::discovery::pinned_kind(&client, &kind).await?;
     Ok(run(client, resource, steersman::shutdown_signal()).await?)

@@ -1,4 +1,4 @@
-//! Of several replicas one works; all serve health and metrics: `curl localhost:8080/metrics`.
+//! One of several replicas works; all serve health and metrics: `curl localhost:8080/metrics`.
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -17,7 +17,8 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     Ok(Action::AwaitChange)
 }
 
-/// A replica that counts in `metrics` and serves them on `address`. With port 0, [`Manager::address`] says which it is.
+/// A replica that counts in `metrics` and serves them on `address`. With port 0, [`Manager::address`] returns the real
+/// one.
 pub(crate) fn replica(
     client: kube::Client,
     metrics: Metrics,
@@ -33,7 +34,7 @@ pub(crate) fn replica(
 
 pub(crate) async fn run(manager: Manager, end: impl Future<Output = ()>) -> Result<(), ManagerError> {
     match manager.run(end).await {
-        // Somebody else leads now. Best begin anew, as a process that remembers nothing.
+        // Another replica leads now. It is best to start again as a new process, without any state.
         Err(ManagerError::LeadershipLost { lease }) => Err(ManagerError::LeadershipLost { lease }),
         ended => ended,
     }

@@ -1,6 +1,6 @@
-//! A kind of one's own that says how it is: a condition in its status for programs, and Events for people.
+//! A custom kind that reports its state: a condition in its status for programs, and Events for people.
 //!
-//! `kubectl wait --for=condition=Ready door/front` waits for the first, `kubectl describe door front` shows both.
+//! `kubectl wait --for=condition=Ready door/front` waits for the condition, `kubectl describe door front` shows both.
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use steersman::{
 #[kube(group = "example.com", version = "v1", kind = "Door", namespaced, status = "DoorStatus", schema = "disabled")]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DoorSpec {
-    /// What opens it.
+    /// The key that opens the door.
     pub(crate) key: String,
 }
 
@@ -35,7 +35,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
         "" => (conditions::Status::False, "NoKey", "spec.key is empty: name what opens the door"),
         _ => (conditions::Status::True, "Locked", "the door has a lock"),
     };
-    // What others wrote into the status stays.
+    // Fields of the status that others wrote are kept.
     let mut status = door.status.clone().unwrap_or_default();
     let was_ready = conditions::is_true(&status.conditions, "Ready");
     let ready = conditions::condition("Ready", holds, reason, message, door.metadata.generation);
@@ -58,7 +58,7 @@ pub(crate) async fn run(client: kube::Client, end: impl Future<Output = ()>) -> 
         events: events.clone(),
     };
     let ended = manager.controller(Controller::<Door>::new(reconcile, context)).run(end).await;
-    // What was recorded last is lost with the process otherwise.
+    // Without this, the last events are lost with the process.
     events.flush().await;
     ended
 }

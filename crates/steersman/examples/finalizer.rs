@@ -1,5 +1,5 @@
-//! Something outside the cluster for every ConfigMap with a label: made after the finalizer is on, and removed before the
-//! object may go.
+//! Keeps a bucket outside the cluster for every ConfigMap with a label: created after the finalizer is set, and removed
+//! before the object is gone.
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use steersman::{
 
 const FINALIZER: &str = "example.com/bucket";
 
-/// What is outside: a store of buckets. Making and removing one twice is making and removing it once.
+/// A store of buckets, outside the cluster. Creating and removing are idempotent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buckets(Arc<Mutex<BTreeSet<String>>>);
 

@@ -1,4 +1,4 @@
-//! A cache without a controller: which Pods use a ConfigMap? The question costs a lookup in an index, no request.
+//! A cache without a controller: which Pods use a ConfigMap? The answer takes a lookup in an index, no request.
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ fn mounted_configs(pod: &Pod) -> Vec<ObjectKey> {
 pub(crate) async fn users(client: kube::Client, config: &ObjectKey) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let factory = InformerFactory::new(client);
     let pods = factory.informer::<Pod>(Scope::All);
-    // Before the start, so that the first list is indexed as it comes in.
+    // The index is added before the start, so that the first list is indexed as it arrives.
     let by_config = pods.add_index(mounted_configs);
     let running = factory.start();
     pods.wait_synced(Duration::from_secs(30)).await?;

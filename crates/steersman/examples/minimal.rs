@@ -1,4 +1,4 @@
-//! The least controller: it greets everybody who asks for it with a ConfigMap that has a `name`.
+//! The smallest controller: it writes a greeting into every ConfigMap whose data has a `name`.
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use steersman::{Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, ObjectKey, Scope, patch};

@@ -1,4 +1,4 @@
-//! Reconciles as spans of OpenTelemetry. The library speaks `tracing` and knows no exporter: the program connects the two, and
+//! Reconciles as spans of OpenTelemetry. The library uses `tracing` and no exporter: the program connects the two, and
 //! chooses where spans go. Here, to standard output; with the exporter of `opentelemetry-otlp`, to a collector.
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use steersman::{Action, BoxError, ClientOptions, Controller, Lister, Manager, Ma
 use tracing::Subscriber;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Prints spans where a program in production would send them to a collector.
+/// Prints spans, which a program in production would send to a collector.
 #[derive(Debug)]
 struct Printer;
 
@@ -32,15 +32,15 @@ struct Context {
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     let config = cx.configs.get(&key)?;
-    // Within the span of the reconcile, which has the controller, the key and the result.
+    // This is within the span of the reconcile, which has the controller, the key and the result.
     tracing::info!(entries = config.data.as_ref().map_or(0, |data| data.len()), "looked at a ConfigMap");
     Ok(Action::AwaitChange)
 }
 
-/// Has spans go to `provider`, and what is logged within them as events of theirs.
+/// Sends spans to `provider`, with the log lines inside them as their events.
 pub(crate) fn subscriber(provider: &SdkTracerProvider) -> impl Subscriber + Send + Sync + use<> {
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("config-looker"));
-    // Without a filter, the spans of HTTP clients come too.
+    // Without a filter, the spans of HTTP clients are included.
     tracing_subscriber::registry().with(tracing_subscriber::EnvFilter::new("info")).with(layer)
 }
 

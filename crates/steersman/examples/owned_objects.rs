@@ -1,5 +1,5 @@
-//! A Deployment and the ConfigMap that belongs to it: whatever somebody does to the ConfigMap is repaired, and the garbage
-//! collector removes it with its owner.
+//! A Deployment and a ConfigMap that it owns: every change of the ConfigMap is repaired, and the garbage collector
+//! removes it with its owner.
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;

@@ -28,7 +28,7 @@ impl ReconcileError for Error {}
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let namespace = match cx.namespaces.get(&key) {
         Ok(namespace) => namespace,
-        // Deleted, and its ConfigMap with it: nothing to do.
+        // The namespace was deleted, and its ConfigMap with it: nothing to do.
         Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
         Err(error) => return Err(error.into()),
     };

@@ -1,11 +1,11 @@
-//! What a controller does, by hand: an informer that feeds a work queue, and workers that empty it.
+//! A controller by hand: an informer that feeds a work queue, and workers that empty it.
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use steersman::queue::{RateLimiter, WorkQueue};
 use steersman::{ClientOptions, InformerFactory, Lister, LookupError, ObjectKey, Scope};
 
-/// How many workers.
+/// The number of workers.
 const WORKERS: usize = 4;
 
 fn look(key: &ObjectKey, pods: &Lister<Pod>) -> Result<String, LookupError> {
@@ -17,7 +17,7 @@ fn look(key: &ObjectKey, pods: &Lister<Pod>) -> Result<String, LookupError> {
     Ok(format!("{key} is {phase}"))
 }
 
-/// Tells `report` about every Pod whenever it changes, until `end`.
+/// Calls `report` for every Pod whenever it changes, until `end`.
 pub(crate) async fn run(
     client: kube::Client,
     report: impl Fn(String) + Clone + Send + Sync + 'static,
@@ -33,7 +33,7 @@ pub(crate) async fn run(
     for _ in 0..WORKERS {
         let (queue, pods, report) = (queue.clone(), pods.lister(), report.clone());
         workers.spawn(async move {
-            // No key is in two workers. Dropping the item says that it is done.
+            // No two workers have the same key. Dropping the item marks it as done.
             while let Some(item) = queue.get().await {
                 match look(item.key(), &pods) {
                     Ok(text) => {
@@ -46,7 +46,7 @@ pub(crate) async fn run(
         });
     }
     end.await;
-    // Lets the workers finish what is in the queue.
+    // Lets the workers finish the keys in the queue.
     queue.shutdown();
     workers.join_all().await;
     running.shutdown().await;

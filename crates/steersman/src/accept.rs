@@ -1,4 +1,4 @@
-//! A listening socket with a bound on its connections, and an end that lets them finish.
+//! A listening socket with a bound on its connections, and a shutdown that lets them finish.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 
 use crate::chain::Chain;
 
-/// The wait after a connection could not be accepted: there are no file descriptors left, most often.
+/// The wait after a connection could not be accepted, usually because no file descriptors are left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A listening socket and the connections that it has accepted. Dropped, all of them end.
+/// A listening socket and the connections that it has accepted. Dropping it ends all of them.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
@@ -22,14 +22,14 @@ pub(crate) struct Acceptor {
     pub(crate) graceful: GracefulShutdown,
 }
 
-/// One of the connections that are allowed at a time.
+/// The permit for one of the connections that are allowed at a time.
 #[derive(Debug)]
 pub(crate) struct Slot {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Acceptor {
-    /// At most `connections_max` at a time; further ones wait to be accepted.
+    /// Accepts at most `connections_max` at a time; further ones wait.
     pub(crate) fn new(listener: TcpListener, connections_max: usize) -> Self {
         let slots = Arc::new(Semaphore::new(connections_max.clamp(1, Semaphore::MAX_PERMITS)));
         Self { listener, slots, tasks: JoinSet::new(), graceful: GracefulShutdown::new() }
@@ -38,11 +38,11 @@ impl Acceptor {
     /// The next connection.
     ///
     /// # Cancel safety
-    /// A connection that was not returned is still there.
+    /// If the future is dropped, no connection is lost.
     pub(crate) async fn accept(&mut self) -> (TcpStream, Slot) {
         loop {
             let next = async {
-                // Never closed.
+                // The semaphore is never closed.
                 let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
                 (slot, self.listener.accept().await)
             };
@@ -68,7 +68,7 @@ impl Acceptor {
         });
     }
 
-    /// Closes the socket and lets what is under way finish, for no longer than `grace`.
+    /// Closes the socket and lets connections under way finish, for no longer than `grace`.
     pub(crate) async fn end(self, grace: Duration) {
         let Self { listener, mut tasks, graceful, .. } = self;
         drop(listener);

@@ -1,11 +1,11 @@
-//! Exponential backoff with jitter for watches: pure, the caller owns the clock and the dice.
+//! Exponential backoff with jitter for watches: pure, the caller has the clock and the dice.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long to wait after a failure, in client-go's figures: 800 ms, doubling to 30 s, each wait stretched by up to
-/// its own length, and forgotten after two minutes without a failure.
+/// The wait after a failure, with client-go's figures: 800 ms, doubling to 30 s, each wait stretched by up to its own
+/// length, and reset after two minutes without a failure.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     limits: Limits,
@@ -14,14 +14,14 @@ pub(crate) struct Backoff {
     last_failure: Option<Instant>,
 }
 
-/// The figures of a backoff.
+/// The limits of a backoff.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
     /// The first wait, before jitter.
     pub initial: Duration,
     /// The longest wait, before jitter; jitter at most doubles it.
     pub max: Duration,
-    /// So long without a failure, and the next wait is the first one again.
+    /// After this long without a failure, the next wait is the first one again.
     pub reset_after: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Backoff {
         Self { limits, n_failures: 0, last_failure: None }
     }
 
-    /// Counts a failure and says how long to wait. `dice` is uniform in [0, 1).
+    /// Counts a failure and returns how long to wait. `dice` is uniform in [0, 1).
     pub(crate) fn next(&mut self, now: Instant, dice: f64) -> Duration {
         self.forget_old(now);
         let doubled =

@@ -1,8 +1,8 @@
 //! One object as a cache holds it: decoded, or as the bytes the server sent.
 //!
-//! A decoded object is read for nothing and costs many times its bytes in memory; the bytes cost what they weigh and a
-//! decoding for every read of an object that nobody holds and [`recent`] has forgotten. Which of the two an informer holds is
-//! chosen with [`CacheMode`]; whoever reads through a lister sees no difference.
+//! A decoded object is read without cost and takes many times its bytes in memory. Bytes take only their own size, but
+//! each read of an object that no reader holds and that [`recent`] has dropped costs a decoding. [`CacheMode`] chooses
+//! between the two; readers of a lister see no difference.
 
 mod late;
 mod packed;
@@ -24,45 +24,46 @@ use crate::selection::CachedResource;
 pub(crate) use crate::cached::packed::Packed;
 pub(crate) use crate::cached::recent::Keep;
 
-/// A type whose values take more than this, without what they point to, is wide: most of what it takes in memory is room for
-/// fields that are not set. Pods are, everything with a template of Pods, Nodes and volumes.
+/// A type whose values are larger than this, without their heap allocations, is wide: most of its memory is room for
+/// fields that are not set. Pods, everything with a template of Pods, Nodes and volumes are wide.
 const WIDE_BYTES: usize = 1_024;
 
-/// Of objects of a wide type, one in so many is kept decoded.
+/// The fraction of a wide type's objects that is kept decoded.
 const WIDE_DECODED_DIVISOR: usize = 8;
 
-/// So many are kept decoded however few there are.
+/// At least this many objects of a wide type are kept decoded.
 const WIDE_DECODED_LEAST: usize = 256;
 
 /// How an informer holds its objects. The default is [`CacheMode::Auto`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CacheMode {
-    /// As [`CacheMode::Compact`] for types whose values are wider than 1 KB in memory before anything is in their lists and
-    /// texts: Pods, what has a template of Pods, Nodes, volumes. As [`CacheMode::Typed`] for all others.
+    /// As [`CacheMode::Compact`] for types whose values are wider than 1 KB without the content of their lists and
+    /// texts: Pods, kinds with a template of Pods, Nodes, volumes. As [`CacheMode::Typed`] for all others.
     ///
-    /// Of what is held as bytes, an eighth is kept decoded, at least 256 objects: those that were read lately.
+    /// An eighth of the objects held as bytes is kept decoded, at least 256: the most recently read ones.
     #[default]
     Auto,
-    /// As bytes: the JSON that the server sent, less what was pruned, decoded when it is read. For many objects of which
-    /// few are read at a time.
+    /// As bytes: the JSON that the server sent, without the pruned members, decoded when it is read. For many objects
+    /// of which few are read at a time.
     ///
-    /// Memory is about the size of that JSON and some two hundred bytes for each object. A read decodes (some microseconds for
-    /// each kilobyte) unless somebody still holds the object decoded, or it is among the `decoded_max` that are kept decoded;
-    /// then the reader gets the same `Arc`. A handler that asks only for
-    /// keys or metadata ([`EventHandler::on_event`](crate::cache::EventHandler::on_event)) decodes nothing; an index by a
-    /// function of the whole object decodes each state of an object when it comes, one by a function of
-    /// the metadata only that. A handler that asks for objects decodes each state too, and what it was given is not kept. What cannot be decoded is found out when it is read or delivered, not when it arrives.
+    /// Memory is about the size of that JSON and some two hundred bytes for each object. A read decodes (some
+    /// microseconds for each kilobyte) unless a reader still holds the object decoded, or it is among the `decoded_max`
+    /// that are kept decoded; then the reader gets the same `Arc`. A handler that asks only for keys or metadata
+    /// ([`EventHandler::on_event`](crate::cache::EventHandler::on_event)) decodes nothing; an index by a function of
+    /// the whole object decodes each state of an object when it arrives, one by a function of the metadata only the
+    /// metadata. A handler that asks for objects decodes each state too, and its objects are not kept. An object that
+    /// cannot be decoded is noticed when it is read or delivered, not when it arrives.
     Compact {
-        /// How many objects are kept decoded besides their bytes: of those that were read lately. 0 keeps none, and then
-        /// readers do not share what they decode.
+        /// The number of objects kept decoded besides their bytes: the most recently read ones. With 0 none are kept,
+        /// and readers do not share decoded objects.
         decoded_max: usize,
     },
     /// Decoded when they arrive. For objects that are read often, or whole lists of them.
     Typed,
 }
 
-/// What a mode means for one type.
+/// The effect of a mode on one type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Holding {
     Bytes(Keep),
@@ -79,7 +80,7 @@ enum Held<K> {
     Packed(Packed<K>),
 }
 
-/// Turns what a cache holds into what a reader wants, and remembers some of it.
+/// Decodes cached objects for readers, and keeps some of them decoded.
 pub(crate) struct Decoder<K> {
     /// `plural.group`, for errors.
     resource: Arc<str>,
@@ -92,7 +93,7 @@ impl CacheMode {
     /// As bytes, with 256 objects kept decoded.
     pub const COMPACT: Self = Self::Compact { decoded_max: 256 };
 
-    /// What this means for objects of the type `K`.
+    /// How objects of the type `K` are held in this mode.
     pub(crate) fn holding<K>(self) -> Holding {
         match self {
             Self::Auto if size_of::<K>() > WIDE_BYTES => {
@@ -105,7 +106,7 @@ impl CacheMode {
 }
 
 impl Holding {
-    /// How many objects are kept decoded besides their bytes.
+    /// The number of objects to keep decoded besides their bytes.
     pub(crate) fn keep(self) -> Keep {
         match self {
             Self::Bytes(keep) => keep,
@@ -137,7 +138,7 @@ impl<K> Cached<K> {
         }
     }
 
-    /// The object, if it need not be decoded, which it has been lately where it is held as bytes.
+    /// The object, if it need not be decoded: it is held decoded, or was decoded lately.
     pub(crate) fn known(&self) -> Option<Arc<K>> {
         match &self.held {
             Held::Decoded(object) => Some(Arc::clone(object)),
@@ -145,7 +146,7 @@ impl<K> Cached<K> {
         }
     }
 
-    /// Whether both are the very same object in memory, which they are at a resync.
+    /// Whether both are the same object in memory, as they are at a resync.
     pub fn ptr_eq(a: &Self, b: &Self) -> bool {
         match (&a.held, &b.held) {
             (Held::Decoded(a), Held::Decoded(b)) => Arc::ptr_eq(a, b),
@@ -175,7 +176,7 @@ impl<K: Resource> Cached<K> {
     /// The metadata, without decoding the rest.
     ///
     /// # Errors
-    /// When it is held as bytes and they are no metadata.
+    /// When it is held as bytes that are not valid metadata.
     pub fn metadata(&self) -> Result<Cow<'_, ObjectMeta>, serde_json::Error> {
         match &self.held {
             Held::Decoded(object) => Ok(Cow::Borrowed(object.meta())),
@@ -183,10 +184,11 @@ impl<K: Resource> Cached<K> {
         }
     }
 
-    /// What `read` makes of the metadata: of the decoded object, where somebody has decoded it, and otherwise without decoding the rest.
+    /// Calls `read` with the metadata: those of the decoded object, where a reader holds it, and otherwise without
+    /// decoding the rest.
     ///
     /// # Errors
-    /// When it is held as bytes and they are no metadata.
+    /// When it is held as bytes that are not valid metadata.
     pub(crate) fn with_metadata<R>(&self, read: impl FnOnce(&ObjectMeta) -> R) -> Result<R, serde_json::Error> {
         match self.known() {
             Some(object) => Ok(read(object.meta())),
@@ -194,7 +196,7 @@ impl<K: Resource> Cached<K> {
         }
     }
 
-    /// Whether both can be states of one object: an object that was deleted and made again has another uid.
+    /// Whether both can be states of one object: an object that was deleted and created again has another uid.
     pub(crate) fn is_same_object(&self, other: &Self) -> bool {
         let (uid, other) = (self.uid(), other.uid());
         uid == other || uid.is_empty() || other.is_empty()
@@ -239,29 +241,29 @@ impl<K> Decoder<K> {
         Self { resource: resource.into(), recent: Recent::new(keep) }
     }
 
-    /// Says how many objects the cache has.
+    /// Sets the number of objects in the cache.
     pub(crate) fn set_objects(&self, n_objects: usize) {
         self.recent.set_objects(n_objects);
     }
 
-    /// Says how many handlers are told of each object.
+    /// Sets the number of handlers that get each object.
     pub(crate) fn set_handlers(&self, n_handlers: usize) {
         self.recent.set_handlers(n_handlers);
     }
 
-    /// `plural.group` of what is decoded.
+    /// `plural.group` of the type.
     pub(crate) fn resource(&self) -> &Arc<str> {
         &self.resource
     }
 }
 
 impl<K: CachedResource> Decoder<K> {
-    /// The object behind `cached`, which is at `key`, for somebody who asked for it.
+    /// Decodes `cached`, whose key is `key`, for a reader.
     pub(crate) fn decode(&self, key: &ObjectKey, cached: &Cached<K>) -> Result<Arc<K>, Arc<DecodeError>> {
         self.decode_for(Purpose::Read, key, cached)
     }
 
-    /// The same for a handler or an index, which sees every object that changes.
+    /// Decodes `cached` for a handler or an index, which gets every object that changes.
     pub(crate) fn decode_delivered(&self, key: &ObjectKey, cached: &Cached<K>) -> Result<Arc<K>, Arc<DecodeError>> {
         self.decode_for(Purpose::Delivery, key, cached)
     }
@@ -286,7 +288,7 @@ impl<K: CachedResource> Decoder<K> {
     }
 }
 
-/// Decodes one object, if need be with times that are too late for its type brought forward.
+/// Decodes one object. If that fails, times that are too late for its type are brought forward and it is tried again.
 pub(crate) fn decode<K: CachedResource>(json: &str) -> Result<K, serde_json::Error> {
     decode_exactly(json).or_else(|error| match late::brought_forward(json) {
         Some(json) => decode_exactly(&json),
@@ -294,9 +296,9 @@ pub(crate) fn decode<K: CachedResource>(json: &str) -> Result<K, serde_json::Err
     })
 }
 
-/// A decoder of the user's that panics has not decoded: nobody else is to go down with it.
+/// A decoder of the user's that panics counts as a failure to decode, so that nothing else fails with it.
 ///
-/// From a text, not from bytes: then not every text in it is looked through again for what is no UTF-8.
+/// Decodes a text, not bytes: otherwise serde_json would check each string in it for UTF-8 again.
 fn decode_exactly<K: CachedResource>(json: &str) -> Result<K, serde_json::Error> {
     catch_unwind(AssertUnwindSafe(|| serde_json::from_str(json)))
         .unwrap_or_else(|_| Err(serde::de::Error::custom("the decoder of this type panicked")))

@@ -6,7 +6,7 @@ use std::fmt;
 use kube::core::Status;
 
 /// Displays an error followed by its sources, `a: b: c`. A cause that its parent already printed is not repeated,
-/// because several of our dependencies print their sources themselves.
+/// because several dependencies print their sources themselves.
 pub(crate) struct Chain<'a>(pub(crate) &'a dyn Error);
 
 impl fmt::Display for Chain<'_> {
@@ -30,7 +30,7 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// What the server answered: `kube::Error` prints it twice, the second time as the structure that it is.
+/// The answer of the server: `kube::Error` prints it twice, the second time as a structure.
 fn answer<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
     error.downcast_ref::<Box<Status>>().map(|status| &**status).or_else(|| error.downcast_ref())
 }

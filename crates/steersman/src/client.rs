@@ -1,4 +1,5 @@
-//! Making a `kube::Client` the way controllers are started: a kubeconfig path, a master URL, or neither.
+//! Makes a `kube::Client` from the options with which controllers are started: a kubeconfig path, a master URL, or
+//! neither.
 //!
 //! Credentials, bearer tokens, exec plugins and TLS are kube's; this module only decides where they come from.
 
@@ -12,7 +13,7 @@ use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, Kubeco
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 
-/// Where the API server and the credentials are. Everything empty means: find out.
+/// Where the API server and the credentials are. Empty options search for them.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientOptions {
@@ -22,9 +23,9 @@ pub struct ClientOptions {
     pub master: Option<String>,
     /// Context of the kubeconfig to use instead of its current one.
     pub context: Option<String>,
-    /// Sent as `User-Agent`, so that the server's audit log can tell who asked.
+    /// Sent as `User-Agent`, so that the server's audit log identifies the client.
     pub user_agent: Option<String>,
-    /// Where requests are counted, if anywhere.
+    /// The metrics that count requests; `None`: they are not counted.
     #[cfg(feature = "metrics")]
     pub metrics: Option<Metrics>,
 }
@@ -38,14 +39,14 @@ pub enum ClientError {
     Kubeconfig {
         /// The file that was tried.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         #[source]
         source: KubeconfigError,
     },
     /// The master is not a URL.
     #[error("master {master:?} is not a URL such as https://127.0.0.1:6443")]
     Master {
-        /// The value as given.
+        /// The value given.
         master: String,
     },
     /// No kubeconfig, no master and not inside a cluster.
@@ -58,15 +59,15 @@ pub enum ClientError {
     /// The user agent contains characters that a header cannot carry.
     #[error("user agent {user_agent:?} cannot be sent in a header: use printable ASCII")]
     UserAgent {
-        /// The value as given.
+        /// The value given.
         user_agent: String,
     },
     /// The configuration was found, but no connection can be built from it (certificates, keys, proxy).
     #[error("the credentials or certificates for {url} cannot be used")]
     Build {
-        /// The API server they are for.
+        /// The URL of the API server.
         url: String,
-        /// What is wrong with them.
+        /// The fault of the configuration.
         #[source]
         source: kube::Error,
     },
@@ -113,9 +114,8 @@ impl ClientOptions {
 ///
 /// The client does not retry by itself: work queues, informers and recorders do, each in its own way.
 ///
-/// No cryptography is made the default of the process here. A program that links several providers of rustls chooses one before
-/// it makes a client, with `CryptoProvider::install_default` in its `main`: rustls panics where it cannot tell which is
-/// meant.
+/// No rustls provider is installed as the default of the process here. A program that links several providers chooses
+/// one before it makes a client, with `CryptoProvider::install_default` in its `main`: otherwise rustls panics.
 ///
 /// # Errors
 /// [`ClientError`]; nothing is sent to the server yet, so an unreachable server is not an error here.
@@ -126,8 +126,8 @@ pub async fn client(options: &ClientOptions) -> Result<Client, ClientError> {
             HeaderValue::from_str(user_agent).map_err(|_| ClientError::UserAgent { user_agent: user_agent.clone() })?;
         config.headers.push((USER_AGENT, value));
     }
-    // Work queues are the home of retry. A second one underneath would hide from an election, or from an informer that
-    // reports how stale it is, that the server is away.
+    // Only work queues retry. Retries underneath would hide an unreachable server from an election, and from an
+    // informer that reports its staleness.
     config.default_retry = false;
     let url = config.cluster_url.to_string();
     #[cfg(feature = "metrics")]
@@ -157,7 +157,7 @@ async fn config(options: &ClientOptions) -> Result<Config, ClientError> {
         Err(error) => error,
     };
     let path = match std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
-        // Several files are merged, which kube does for us.
+        // Several files are merged, which kube does.
         Some(paths) => {
             return Config::from_kubeconfig(&kube_options(options))
                 .await

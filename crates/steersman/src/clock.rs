@@ -1,7 +1,8 @@
-//! Moments: those that lie ahead, also if they never come, and those by which others may have taken over.
+//! Deadlines that may be never, and a clock that counts suspensions of the host.
 //!
-//! A wait of `Duration::MAX` says "never", and no moment is that late: [`after`]. `Instant::now` stands still on Linux and
-//! macOS while the host is suspended. What other hosts count on, such as the end of a lease, goes by [`HostClock`].
+//! A wait of `Duration::MAX` means "never", which no `Instant` can hold: see [`after`]. `Instant::now` stands still on
+//! Linux and macOS while the host is suspended. Deadlines that other hosts rely on, such as the end of a lease, go by
+//! [`HostClock`].
 
 #[cfg(test)]
 use std::sync::Arc;
@@ -11,41 +12,41 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Longer than any process runs, and short enough to be added to any moment.
+/// Longer than any process runs, and short enough to be added to any `Instant`.
 pub(crate) const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
 
-/// The longest lease that can be written down, in whole seconds: 68 years.
+/// The longest lease that `leaseDurationSeconds` can hold: 68 years.
 pub(crate) const LEASE_MAX: Duration = Duration::from_secs(i32::MAX.unsigned_abs() as u64);
 
-/// After how long at most a wait looks whether the host was suspended meanwhile.
+/// How often a wait checks whether the host was suspended meanwhile.
 pub(crate) const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 
-/// The moment `wait` after `start`; one that no process lives to see, if there is none so late.
+/// `start` plus `wait`; if that overflows, a time that no process lives to see.
 pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
     start.checked_add(wait).unwrap_or_else(|| start + FAR)
 }
 
 /// A clock that also counts the time in which the host was suspended.
 ///
-/// The wall clock has no part in it: to set that forward or back changes nothing. A virtual machine that is paused from
-/// outside, without its system being told, cannot be noticed by any clock inside it.
+/// The wall clock is not used: setting it forward or back changes nothing. No clock inside a virtual machine can notice
+/// that the machine was paused from outside without notice to its system.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostClock {
     #[cfg(test)]
     scripted: Option<Scripted>,
 }
 
-/// What a test says that the clock shows.
+/// A clock that a test controls.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 enum Scripted {
     At(Arc<Mutex<Instant>>),
-    /// As the runtime's, with so much more for which the host was suspended.
+    /// The runtime's clock, plus the time of scripted suspensions.
     Suspended(Arc<Mutex<Duration>>),
 }
 
 impl HostClock {
-    /// Never before what it was earlier.
+    /// The current time. It never goes back.
     pub(crate) fn now(&self) -> Instant {
         #[cfg(test)]
         match &self.scripted {
@@ -56,11 +57,11 @@ impl HostClock {
         Instant::now() + suspension::total()
     }
 
-    /// Waits until this clock shows `deadline`. If the host is suspended meanwhile, it notices within [`SUSPENSION_CHECK`]
-    /// of the end of that.
+    /// Waits until this clock reaches `deadline`. After a suspension of the host, it notices within
+    /// [`SUSPENSION_CHECK`].
     ///
     /// # Cancel safety
-    /// Waits only.
+    /// Only waits.
     pub(crate) async fn sleep_until(&self, deadline: Instant) {
         loop {
             let left = deadline.saturating_duration_since(self.now());
@@ -71,20 +72,20 @@ impl HostClock {
         }
     }
 
-    /// A clock that shows what `at` says.
+    /// A clock that shows the time in `at`.
     #[cfg(test)]
     pub(crate) fn at(at: &Arc<Mutex<Instant>>) -> Self {
         Self { scripted: Some(Scripted::At(Arc::clone(at))) }
     }
 
-    /// The clock of a host that was suspended for so long.
+    /// The clock of a host that was suspended for this long.
     #[cfg(test)]
     pub(crate) fn suspended(suspended: &Arc<Mutex<Duration>>) -> Self {
         Self { scripted: Some(Scripted::Suspended(Arc::clone(suspended))) }
     }
 }
 
-/// For how long the host was suspended: the difference of two clocks of the system, of which one counts that time.
+/// How long the host was suspended: the difference of two clocks of the system, of which one counts suspensions.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 mod suspension {
     use std::sync::OnceLock;
@@ -93,23 +94,23 @@ mod suspension {
 
     use rustix::time::{ClockId, clock_gettime};
 
-    /// The clock that goes on. Apple's clock of this name does, and `Instant` is another one there.
+    /// The clock that counts suspensions. Apple's clock of this name does, and `Instant` uses another one there.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const COUNTS_ALL: ClockId = ClockId::Boottime;
     #[cfg(target_vendor = "apple")]
     const COUNTS_ALL: ClockId = ClockId::Monotonic;
 
-    /// What is shorter may only seem so, because two clocks cannot be read at once.
+    /// Shorter differences may only be due to the time between reading the two clocks.
     const NOTICEABLE: Duration = Duration::from_millis(100);
 
-    /// Both clocks at one moment.
+    /// Both clocks at one time.
     #[derive(Clone, Copy)]
     struct Reading {
         awake: Instant,
         all: Duration,
     }
 
-    /// Since this was first asked.
+    /// The total since the first call.
     pub(super) fn total() -> Duration {
         static FIRST: OnceLock<Reading> = OnceLock::new();
         static NOTICED_MS: AtomicU64 = AtomicU64::new(0);
@@ -118,7 +119,7 @@ mod suspension {
         let all = now.all.saturating_sub(first.all);
         let suspended = all.saturating_sub(now.awake.saturating_duration_since(first.awake));
         let noticed_ms = NOTICED_MS.load(Ordering::Relaxed);
-        // Without a suspension the difference is the same to the nanosecond, but for the time between the readings.
+        // Without a suspension the difference is the same to the nanosecond, except for the time between the readings.
         if suspended < Duration::from_millis(noticed_ms) + NOTICEABLE {
             return Duration::from_millis(noticed_ms);
         }
@@ -140,12 +141,13 @@ mod suspension {
         if took < NOTICEABLE / 2 {
             return first;
         }
-        // The thread was not running in between. Once more; to be wrong twice only costs a renewal too many.
+        // The thread did not run between the two readings. Read once more; a second error only costs a needless
+        // renewal.
         reading().0
     }
 }
 
-/// Other systems' `Instant` counts a suspension (Windows), or nothing is known of it.
+/// `Instant` counts suspensions on other systems (Windows), or their clocks are not known here.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 mod suspension {
     pub(super) fn total() -> std::time::Duration {

@@ -1,21 +1,21 @@
-//! Conditions as the API conventions want them: one per type, and a transition time that moves only with the status.
+//! Conditions as the API conventions require: one per type, and a transition time that moves only with the status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-/// What a condition says.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Status {
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// It holds.
+    /// The condition holds.
     True,
-    /// Nobody knows.
+    /// It is not known whether the condition holds.
     Unknown,
 }
 
 impl Status {
-    /// The word the API uses.
+    /// The value of the field `status` in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::False => "False",
@@ -28,7 +28,7 @@ impl Status {
 /// A condition that begins to hold now.
 ///
 /// `reason` is one word in CamelCase, `message` a sentence for people, `observed_generation` the generation of the
-/// object that this was found out about.
+/// object that was observed.
 pub fn condition(
     type_: &str,
     status: Status,
@@ -46,9 +46,9 @@ pub fn condition(
     }
 }
 
-/// Puts `condition` in the place of the one of its type, or adds it. Returns whether anything changed.
+/// Replaces the condition of the same type, or adds `condition`. Returns whether anything changed.
 ///
-/// While the status stays the same, so does the time of the last transition; nothing but a new time is no change.
+/// While the status stays the same, so does the transition time; a new time alone is not a change.
 pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition) -> bool {
     let Some(known) = conditions.iter_mut().find(|known| known.type_ == condition.type_) else {
         conditions.push(condition);
@@ -76,18 +76,18 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of a type is there and holds.
+/// Whether the condition of a type exists and holds.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
-/// Whether the condition of a type is there and was found out about this generation or a later one. What a condition says
-/// of an earlier generation is not yet known of the present one.
+/// Whether the condition of a type exists and was observed at this generation or a later one. A condition of an earlier
+/// generation says nothing about the current one.
 pub fn is_current(conditions: &[Condition], type_: &str, generation: Option<i64>) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.observed_generation >= generation)
 }
 
-/// Now, in whole seconds: the API keeps no more, and a time that came back must equal the time that was sent.
+/// The current time in whole seconds: the API keeps no more, and a time read back must equal the time sent.
 fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)

@@ -1,11 +1,11 @@
-//! A reconciler that has written must not decide again from a cache that has not seen it yet.
+//! Keeps a reconciler that has written from deciding again on a cache that does not have its write yet.
 //!
-//! [`ConsistencyStore`] remembers, per key of the controller, what its reconciles wrote and deleted, and says whether the
-//! caches have got there. Nobody waits: the key comes back later, the worker goes on with others. That is what a reconciler
-//! wants. After Kubernetes' `pkg/controller/util/consistency`, and in place of its expectations: where the answer to a
-//! write was lost, the key is held back for a time.
+//! [`ConsistencyStore`] records, per key of the controller, the writes and deletions of its reconciles, and says
+//! whether the caches have them. Nothing blocks: the key comes back later, and the worker goes on with others, as a
+//! reconciler wants. Follows Kubernetes' `pkg/controller/util/consistency`, and replaces its expectations: where the
+//! answer to a write was lost, the key is held back for a time.
 //!
-//! Code that is no reconciler, and has one write to see before it goes on, waits for it where it is made:
+//! Code outside a reconciler that needs one write in the cache before it goes on waits for it where it writes:
 //! [`Lister::wait_for`](crate::Lister::wait_for).
 
 use std::fmt;
@@ -23,11 +23,11 @@ use crate::lister::Lister;
 use crate::reconcile::ReconcileError;
 use crate::selection::{CachedResource, resource_name};
 
-/// A key that has waited this long is named in the log, once: the watch of a cache may stand still. The reflector gives a silent watch up
-/// after [`ReflectorOptions::idle_timeout`](crate::reflector::ReflectorOptions::idle_timeout).
+/// A key that has waited this long is logged, once: the watch of a cache may stand still. The reflector gives a silent
+/// watch up after [`ReflectorOptions::idle_timeout`](crate::reflector::ReflectorOptions::idle_timeout).
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-/// Says whether caches have seen what a reconciler wrote and deleted. Clones are the same store.
+/// Says whether caches have the writes and deletions of a reconciler. Clones share one store.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -51,43 +51,43 @@ const REPORTED_AFTER: Duration = Duration::from_secs(60);
 /// }
 /// ```
 ///
-/// Bounded by the keys that did something and were not asked about since: of each the newest write of each resource in
-/// each namespace, and its deletions until the caches have seen them.
+/// Bounded by the keys that wrote and were not checked since: for each, the newest write of each resource in each
+/// namespace, and its deletions until the caches have them.
 #[derive(Clone, Default)]
 pub struct ConsistencyStore {
     shared: Arc<Shared>,
 }
 
-/// A cache has not seen what a reconciler did. As the error of a reconciler, it makes the key run again soon.
+/// A cache does not have a write of a reconciler yet. As the error of a reconciler, it makes the key run again soon.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StaleCache {
-    /// A deletion.
+    /// A deletion that the cache does not have.
     #[error("the cache of {resource} still shows {key:?}, which was deleted")]
     Deletion {
-        /// `plural.group` of what was deleted.
+        /// `plural.group` of the deleted object.
         resource: String,
-        /// What was deleted.
+        /// The key of the deleted object.
         key: ObjectKey,
         /// How long the key of the reconciler has been waiting.
         waited: Duration,
     },
-    /// A request without an answer, whatever it did.
+    /// A request without an answer, which may or may not have been done.
     #[error("the answer to a write was lost, and what it did may not be in the caches for another {left:?}")]
     Unanswered {
-        /// For how long the key is held back yet.
+        /// How long the key is still held back.
         left: Duration,
         /// How long the key of the reconciler has been waiting.
         waited: Duration,
     },
-    /// A write.
+    /// A write that the cache does not have.
     #[error("the cache of {resource} has not seen version {version} yet, in which {key:?} was written")]
     Write {
-        /// `plural.group` of what was written.
+        /// `plural.group` of the written object.
         resource: String,
-        /// What was written.
+        /// The key of the written object.
         key: ObjectKey,
-        /// Its version.
+        /// The resource version of the write.
         version: String,
         /// How long the key of the reconciler has been waiting.
         waited: Duration,
@@ -96,35 +96,36 @@ pub enum StaleCache {
 
 #[derive(Default)]
 struct Shared {
-    /// By resource.
+    /// The caches by resource.
     caches: Mutex<HashMap<String, Arc<dyn Cache>>>,
-    /// By the key whose reconciles did it.
+    /// By the key whose reconciles wrote.
     done: Mutex<HashMap<ObjectKey, Done>>,
 }
 
-/// What a cache of any type has seen.
+/// Answers, for a cache of any type, whether it has a write.
 trait Cache: Send + Sync {
-    /// A version of an object, or a newer one; also of an object that it never sees, being in a namespace that is not watched.
+    /// Whether the cache has this version of an object, or a newer one. Also true for an object in a namespace that the
+    /// cache does not watch.
     fn has_seen(&self, key: &ObjectKey, version: &str) -> bool;
-    /// That an object is gone, or going.
+    /// Whether the object is gone from the cache, or has a `deletionTimestamp` there.
     fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool;
 }
 
-/// What the reconciles of one key did and the caches were not asked about since.
+/// The writes of the reconciles of one key that were not checked since.
 #[derive(Default)]
 struct Done {
-    /// The newest write of each resource in each namespace, which a cache of several namespaces watches for itself.
+    /// The newest write of each resource in each namespace, since a cache of several namespaces has a watch for each.
     written: HashMap<Place, Written>,
     deleted: Vec<Deleted>,
-    /// The end of the time for which a request without an answer counts.
+    /// Until when a request without an answer holds the key back.
     unanswered_until: Option<Instant>,
-    /// When the caches were first asked and had not seen everything.
+    /// When a check first found a write missing.
     waiting_since: Option<Instant>,
-    /// A log line has said that this takes long.
+    /// The long wait has been logged.
     is_reported: bool,
 }
 
-/// Where a write was made.
+/// The resource and namespace of a write.
 #[derive(Clone, Eq, Hash, PartialEq)]
 struct Place {
     resource: String,
@@ -173,12 +174,12 @@ impl ReconcileError for StaleCache {
 }
 
 impl ConsistencyStore {
-    /// A store that knows no cache yet.
+    /// A store that covers no cache yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks the cache of `lister` about writes of objects of type `K`.
+    /// Checks writes of objects of type `K` against the cache of `lister`.
     pub fn covers<K>(self, lister: &Lister<K>) -> Self
     where
         K: CachedResource,
@@ -193,11 +194,11 @@ impl ConsistencyStore {
         self
     }
 
-    /// The reconcile of `owner` wrote `object`, which is what the server answered.
+    /// Records that the reconcile of `owner` wrote `object`, which is the server's answer.
     ///
-    /// Of each resource only the newest write in each namespace is kept: a cache that has seen it has seen the earlier ones
-    /// there. Versions that are no numbers cannot be compared, and nothing ever waits for them; nor does anything for writes
-    /// in a namespace that the cache does not watch.
+    /// Only the newest write of each resource in each namespace is kept: a cache that has it has the earlier ones
+    /// there. Versions that are not numbers cannot be compared, so nothing waits for them; nor does anything wait for
+    /// writes in a namespace that the cache does not watch.
     pub fn wrote_at<K>(&self, owner: &ObjectKey, object: &K)
     where
         K: Resource,
@@ -222,8 +223,8 @@ impl ConsistencyStore {
         }
     }
 
-    /// The reconcile of `owner` deleted `object`, as it knew it. Seen when the cache has another object there or none, or
-    /// shows that this one waits for its finalizers.
+    /// Records that the reconcile of `owner` deleted `object`, in the state before the deletion. The cache has the
+    /// deletion when it has another object of that name or none, or shows that this one waits for its finalizers.
     pub fn deleted<K>(&self, owner: &ObjectKey, object: &K)
     where
         K: Resource,
@@ -243,10 +244,10 @@ impl ConsistencyStore {
         }
     }
 
-    /// The reconcile of `owner` sent something and heard no answer: it may have been done, under a name that only the
-    /// server knows. The key is held back for `wait`: longer than a request and a watch take, and not so long that a
-    /// request that was never done matters. Not needed where a second attempt finds what the first one did, because both
-    /// use the same name.
+    /// Records that a request of the reconcile of `owner` got no answer: it may have been done, under a name that only
+    /// the server knows. The key is held back for `wait`: longer than a request and a watch take, and not so long that
+    /// a request that was never done matters. Not needed where a second attempt finds the result of the first, because
+    /// both use the same name.
     pub fn unanswered(&self, owner: &ObjectKey, wait: Duration) {
         let until = clock::after(Instant::now(), wait);
         let mut done = self.shared.done.lock();
@@ -254,16 +255,16 @@ impl ConsistencyStore {
         *known = (*known).max(Some(until));
     }
 
-    /// Whether the caches have seen everything that the reconciles of `owner` did. Ask first in every reconcile.
+    /// Checks that the caches have everything that the reconciles of `owner` wrote. Call it first in every reconcile.
     ///
     /// Resources without a cache are not waited for.
     ///
     /// # Errors
-    /// [`StaleCache`], about one thing that is missing.
+    /// [`StaleCache`] names one write that is missing.
     pub fn ensure_ready(&self, owner: &ObjectKey) -> Result<(), StaleCache> {
         let mut all = self.shared.done.lock();
         let Some(done) = all.get_mut(owner) else { return Ok(()) };
-        // Lock order: what was done, then caches.
+        // Lock order: `done`, then `caches`.
         match done.missing(&self.shared.caches.lock()) {
             None => {
                 all.remove(owner);
@@ -279,12 +280,12 @@ impl ConsistencyStore {
         }
     }
 
-    /// Forgets what the reconciles of `owner` did, because it is gone for good.
+    /// Drops the writes recorded for `owner`. Call it when `owner` is gone for good.
     pub fn clear(&self, owner: &ObjectKey) {
         self.shared.done.lock().remove(owner);
     }
 
-    /// How many keys did something that the caches were not asked about since.
+    /// The number of keys with writes that were not found in the caches yet.
     pub fn len(&self) -> usize {
         self.shared.done.lock().len()
     }
@@ -296,7 +297,7 @@ impl ConsistencyStore {
 }
 
 impl Done {
-    /// Drops what the caches have seen, and says what they have not.
+    /// Drops the writes that the caches have, and returns one that they do not have.
     fn missing(&mut self, caches: &HashMap<String, Arc<dyn Cache>>) -> Option<StaleCache> {
         self.written.retain(|place, write| {
             caches.get(&place.resource).is_some_and(|cache| !cache.has_seen(&write.key, &write.version))

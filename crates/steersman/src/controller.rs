@@ -1,9 +1,9 @@
-//! Runs a reconciler: sources of keys, a queue, workers, and what follows from each result.
+//! Runs a reconciler: sources of keys, a queue, workers, and the handling of each result.
 //!
-//! A reconciler gets a key, never an event or an object: what happened does not matter, what is does. It reads through
-//! a lister, writes idempotently, and returns what to do next. The controller keeps one key out of two workers, catches
-//! panics, limits time, counts, and retries. This file says what a controller consists of; `keys` how events become keys,
-//! `standby` what happens to them before it works, `life` how it starts and ends, and `worker` has the loop.
+//! A reconciler gets a key, never an event or an object: only the current state matters. It reads through a lister,
+//! writes idempotently, and returns the next action. The controller keeps one key out of two workers, catches panics,
+//! limits time, counts, and retries. This file defines a controller and its options; `keys` turns events into keys,
+//! `standby` holds them before the controller works, `life` starts and ends it, and `worker` has the loop.
 
 mod keys;
 mod life;
@@ -44,12 +44,12 @@ pub use crate::controller::life::{ControllerError, GRACE};
 pub use crate::controller::stats::ControllerStats;
 pub use crate::controller::watch::Watch;
 
-/// Keeps the objects of type `K` as their specs want them, by calling a reconciler.
+/// Brings objects of type `K` into the state of their specs, by calling a reconciler.
 ///
 /// Each reconcile runs in a `tracing` span `reconcile` with the fields `controller`, `key`, `id` (a number that counts up),
 /// `priority` (`Low`: the initial list or a resync; `Normal`: an event; `High`) and `n_failures`; at its end also
 /// `result` (`success`, `requeue`, `requeue_after`, `error`, or `revoked` when the key went to another replica) and
-/// `took_seconds`. Whatever the reconciler logs is in that span.
+/// `took_seconds`. Log lines of the reconciler are in that span.
 ///
 /// ```no_run
 /// # use steersman::{Action, BoxError, Controller, InformerFactory, Lister, ObjectKey, Scope};
@@ -59,7 +59,7 @@ pub use crate::controller::watch::Watch;
 /// }
 ///
 /// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
-///     // Ends the reconcile well if the object is gone; not known yet, it comes back.
+///     // If the object is gone, the reconcile ends as a success. If the cache is not filled, the key comes back.
 ///     let deployment = cx.deployments.get(&key)?;
 ///     // Compare and repair.
 /// #   let _ = deployment;
@@ -68,7 +68,7 @@ pub use crate::controller::watch::Watch;
 ///
 /// # async fn run(client: kube::Client, stop: tokio_util::sync::CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
 /// let factory = InformerFactory::new(client);
-/// // Which objects: said here, for whoever reads them and for the controller.
+/// // The selection of objects is written once, for the lister and the controller.
 /// let deployments = factory.informer::<Deployment>(Scope::All);
 /// Controller::of(&deployments, reconcile, Context { deployments: deployments.lister() })
 ///     .owns::<ConfigMap>()
@@ -91,7 +91,7 @@ pub struct Controller<K: Resource> {
     reconcile: Arc<Reconcile>,
     predicates: Vec<Box<Predicate<K>>>,
     priority: Priority,
-    /// What else makes keys run.
+    /// The other sources of keys.
     others: Vec<Source<K>>,
     give_up: Option<GiveUp>,
     stats: Arc<ControllerStats>,
@@ -116,8 +116,8 @@ where
     K: CachedResource,
     K::DynamicType: Default,
 {
-    /// A controller of all objects of type `K` (the `For` of controller-runtime), with one worker. For some of them only,
-    /// [`Controller::of`].
+    /// A controller of all objects of type `K` (the `For` of controller-runtime), with one worker. To select some of
+    /// them, use [`Controller::of`].
     ///
     /// `reconcile` is an `async fn(ObjectKey, &C) -> Result<Action, E>`, and `E` a [`ReconcileError`], a [`BoxError`] or, with
     /// the feature `anyhow`, an `anyhow::Error`. With `PartialObjectMeta<K>` as the type, only
@@ -133,8 +133,8 @@ where
 }
 
 impl<K: CachedResource> Controller<K> {
-    /// As [`Controller::new`], of the objects that `watch` says: those of an informer, whose lister the context has, so that
-    /// what is selected is said once; or those of a scope or a selection. See [`Watch`].
+    /// As [`Controller::new`], for the objects of `watch`: those of an informer, whose lister the context has, so that
+    /// the selection is written once; or those of a scope or a selection. See [`Watch`].
     ///
     /// ```no_run
     /// # use steersman::cache::Selection;
@@ -205,34 +205,35 @@ impl<K: CachedResource> Controller<K> {
         self
     }
 
-    /// How many keys are processed at the same time. At least one.
+    /// The number of keys that are processed at the same time. At least one.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
         self
     }
 
-    /// A reconcile that takes longer is dropped where it waits and counts as failed. Default: none.
+    /// A reconcile that takes longer is dropped at an await point and counts as failed. Default: no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Runs every key again every `period`, from the cache, with low priority. Default: what the factory says.
+    /// Runs every key again every `period`, from the cache, with low priority. Default: the resync period of the
+    /// factory.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
         self
     }
 
-    /// The priority of the keys of objects that changed. Default: [`Priority::Normal`]. What is there at the start, and what a
-    /// resync repeats, has [`Priority::Low`] in any case, so that changes come first. Other sources have priorities
-    /// of their own ([`Watch::priority`], [`Controller::keys_from_with`]), and a reconciler gives one to what it asks for
-    /// ([`Action::with_priority`]); [`Priority`] has the rule by which none of them waits for ever.
+    /// The priority of the keys of objects that changed. Default: [`Priority::Normal`]. Objects of the initial state,
+    /// and those that a resync repeats, have [`Priority::Low`] in any case, so that changes come first. Other sources
+    /// have priorities of their own ([`Watch::priority`], [`Controller::keys_from_with`]), and a reconciler can give
+    /// one to its next run ([`Action::with_priority`]); [`Priority`] has the rule by which none of them waits for ever.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Seeds what [`Action::jittered`] draws from, so that a test draws the same again.
+    /// Seeds the generator for [`Action::jittered`], so that a test draws the same values again.
     pub fn jitter_seed(self, seed: u64) -> Self {
         self.queue.seed_jitter(seed);
         self
@@ -244,21 +245,21 @@ impl<K: CachedResource> Controller<K> {
         self
     }
 
-    /// The controller fails to start when the caches of its factory are not filled in time. Default: it waits, and its log
-    /// says every half minute what for, for instance a CRD that does not exist yet.
+    /// The controller fails to start if the caches of its factory are not filled within this time. Default: it waits,
+    /// and logs every half minute what it waits for, for instance a CRD that does not exist yet.
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync_timeout = Some(timeout);
         self
     }
 
-    /// How long reconciles may go on after the stop, before they are dropped where they wait. Default: [`GRACE`].
+    /// How long reconciles may go on after the stop, before they are dropped at an await point. Default: [`GRACE`].
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Only changes of the objects themselves that pass make their keys run. Sees what happened, and both states. Called
-    /// again, a change must pass all; see [`crate::predicates`].
+    /// Ignores changes of the controller's own objects that do not pass. The predicate gets the type of the change, and
+    /// both states. If this is called again, a change must pass all predicates; see [`crate::predicates`].
     pub fn when<F>(mut self, predicate: F) -> Self
     where
         F: Fn(&Change<'_, K>) -> bool + Send + Sync + 'static,
@@ -277,15 +278,16 @@ impl<K: CachedResource> Controller<K> {
         self.owned(Watch::<T>::alongside(T::DynamicType::default()), OwnedBy::Controller)
     }
 
-    /// As [`Controller::owns`], of the objects and changes of `watch`, and, with [`OwnedBy::Any`], for every owner that
-    /// is a `K`.
+    /// As [`Controller::owns`], for the objects and changes of `watch`, and, with [`OwnedBy::Any`], for every owner
+    /// that is a `K`.
     pub fn owns_with<T: CachedResource>(self, watch: impl Into<Watch<T>>, owned_by: OwnedBy) -> Self {
         self.owned(watch.into(), owned_by)
     }
 
-    /// Every change of an object of type `T` makes the keys run that `map` gives for its state before and after.
+    /// Every change of an object of type `T` makes the keys run that `map` returns for its previous and its new state.
     ///
-    /// An informer, a scope or a selection says which objects; a [`Watch`] also says which changes, and of which dynamic type.
+    /// An informer, a scope or a selection selects the objects; a [`Watch`] also selects the changes, and can name a
+    /// dynamic type.
     pub fn watches<T: CachedResource>(
         self,
         watch: impl Into<Watch<T>>,
@@ -294,8 +296,8 @@ impl<K: CachedResource> Controller<K> {
         self.mapped(watch.into(), Map::States(Box::new(map)))
     }
 
-    /// As [`Controller::watches`], by the metadata of the states before and after. Of objects that are held as bytes, nothing else is
-    /// decoded.
+    /// As [`Controller::watches`], by the metadata of the previous and the new state. For objects that are held as
+    /// bytes, nothing else is decoded.
     pub fn watches_metadata<T: CachedResource>(
         self,
         watch: impl Into<Watch<T>>,
@@ -304,8 +306,8 @@ impl<K: CachedResource> Controller<K> {
         self.mapped(watch.into(), Map::Metadata(Box::new(map)))
     }
 
-    /// Every change of an object of type `T` makes the keys run that `map` gives for the change as a whole: what
-    /// happened, and the state before and after. Mind that a change may move an object away from a key.
+    /// Every change of an object of type `T` makes the keys run that `map` returns for the change as a whole: its type,
+    /// and the previous and the new state. Mind that a change may move an object away from a key.
     pub fn watches_changes<T: CachedResource>(
         self,
         watch: impl Into<Watch<T>>,
@@ -314,10 +316,10 @@ impl<K: CachedResource> Controller<K> {
         self.mapped(watch.into(), Map::Change(Box::new(map)))
     }
 
-    /// Every key that `keys` yields runs: the receiver of a channel, a timer, a scan of what is outside the cluster.
+    /// Every key that `keys` yields runs: the receiver of a channel, a timer, a scan of something outside the cluster.
     ///
-    /// The stream is read from when the workers start, so only while holding the lease if there is an election, and is
-    /// dropped when the controller stops. That it ends does not matter.
+    /// The stream is read once the workers start, so only while this replica holds the lease if there is an election,
+    /// and is dropped when the controller stops. It may end at any time.
     pub fn keys_from(self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         self.keys_from_with(keys, Priority::Normal)
     }
@@ -346,8 +348,8 @@ impl<K: CachedResource> Controller<K> {
         self
     }
 
-    /// A key that fails once more after `n_failures_max` failures in a row is no longer retried, until something changes;
-    /// `report` hears of it. What asked for [`Action::Requeue`] counts as a failure here too. Default: never.
+    /// A key that fails once more after `n_failures_max` failures in a row is no longer retried, until something
+    /// changes; `report` is called then. [`Action::Requeue`] counts as a failure here too. Default: never.
     pub fn give_up_after<F>(mut self, n_failures_max: u32, report: F) -> Self
     where
         F: Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync + 'static,
@@ -356,8 +358,8 @@ impl<K: CachedResource> Controller<K> {
         self
     }
 
-    /// The informer of the objects that this reconciles, which is one of `factory` unless the controller was made of an informer:
-    /// for what reads their cache beside the reconciler.
+    /// The informer of the objects that this controller reconciles, for other readers of their cache. It is one of
+    /// `factory` unless the controller was made from an informer.
     pub fn informer(&self, factory: &InformerFactory) -> Informer<K> {
         self.objects.informer(factory, &Scope::All)
     }
@@ -374,21 +376,22 @@ impl<K: CachedResource> Controller<K> {
 
     /// Runs until `stop`: waits until all caches of `factory` are filled, because the reconciler may read any of them,
     /// processes keys, and on `stop` lets running reconciles finish within the grace period. Keys that wait then are
-    /// dropped; the next start finds them again, because it lists everything, but for those of objects that are gone and had no
+    /// dropped; the next start lists all objects and finds them again, except those of deleted objects that had no
     /// finalizer.
     ///
-    /// It ends a second after the grace period at the latest. Reconciles whose code blocks or never waits go on beyond that,
-    /// and are named in [`ControllerError::StillRunning`]; so do closures that a reconcile gave to
-    /// `tokio::task::spawn_blocking`, of which nobody knows. A runtime that is dropped waits for both without end:
-    /// `std::process::exit` or `Runtime::shutdown_timeout` do not.
+    /// It ends a second after the grace period at the latest. Reconciles whose code blocks or never awaits go on beyond
+    /// that, and are named in [`ControllerError::StillRunning`]; so do closures that a reconcile passed to
+    /// `tokio::task::spawn_blocking`, which the controller cannot name. A runtime that is dropped waits for both
+    /// without end: `std::process::exit` or `Runtime::shutdown_timeout` do not.
     ///
-    /// Starts the factory, and keeps it running only as long as this runs (or whoever else started it does).
+    /// Starts the factory, and keeps it running for as long as this controller, or anybody else who started it, runs.
     ///
     /// # Errors
     /// [`ControllerError`].
     ///
     /// # Cancel safety
-    /// Dropped, reconciles are dropped where they wait, and the handlers are removed from the informers.
+    /// If the future is dropped, reconciles are dropped at their await points, and the handlers are removed from the
+    /// informers.
     pub async fn run(self, factory: &InformerFactory, stop: CancellationToken) -> Result<(), ControllerError> {
         let prepared = self.prepare(factory, Vec::new());
         let running = factory.start();
@@ -397,7 +400,7 @@ impl<K: CachedResource> Controller<K> {
         result
     }
 
-    /// The same, named after the cluster whose objects it is of.
+    /// The same controller, named after the cluster of its objects.
     pub(crate) fn in_cluster(self, cluster: &str) -> Self {
         let name = format!("{cluster}/{}", self.name);
         self.name(&name)

@@ -1,10 +1,11 @@
-//! Bringing one object to what it should be, in one call: create it, change it, or leave it.
+//! Brings one object into a desired state, in one call: create it, change it, or leave it.
 //!
-//! The function that changes the object sees its present state and may run several times: once for every time somebody else
-//! was faster. Nothing is sent when it changes nothing. What is sent for an object that exists is the difference, so fields
-//! that the type does not know stay as they are; the verb needed is `patch`. The status is left alone wherever it is a
-//! subresource: see [`crate::status`]. After controllerutil's `CreateOrUpdate` and `CreateOrPatch`; where all fields that
-//! one wants are known, server-side apply ([`crate::patch::apply`]) needs neither the present state nor a retry.
+//! The function that changes the object gets its current state and may run several times: once for each conflict with
+//! another writer. Nothing is sent when it changes nothing. For an object that exists, only the difference is sent, so
+//! fields that the type does not know stay unchanged; the verb needed is `patch`. The status is left alone wherever it
+//! is a subresource: see [`crate::status`]. Follows controllerutil's `CreateOrUpdate` and `CreateOrPatch`; where the
+//! caller knows all fields that it wants, server-side apply ([`crate::patch::apply`]) needs neither the current state
+//! nor a retry.
 
 use kube::Client;
 use kube::api::PostParams;
@@ -16,22 +17,22 @@ use crate::key::ObjectKey;
 use crate::patch::{self, Lock};
 use crate::write::WriteError;
 
-/// How often a change is repeated when somebody else is faster each time.
+/// How many times a change is repeated after conflicts.
 const CONFLICTS_MAX: u32 = 5;
 
-/// What had to be done, and the object as it is then.
+/// The operation that was needed, with the object after it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OperationResult<K> {
-    /// It did not exist.
+    /// The object did not exist.
     Created(K),
-    /// It was so already; or the server made of the difference what it was.
+    /// The object was in the desired state already, or the server turned the change back into the existing state.
     Unchanged(K),
-    /// It was different.
+    /// The object was changed.
     Updated(K),
 }
 
 impl<K> OperationResult<K> {
-    /// The object as it is after the operation.
+    /// The object after the operation.
     pub fn object(&self) -> &K {
         match self {
             Self::Created(object) | Self::Unchanged(object) | Self::Updated(object) => object,
@@ -45,16 +46,17 @@ impl<K> OperationResult<K> {
         }
     }
 
-    /// Whether the object is not what it was.
+    /// Whether the operation changed the object.
     pub fn is_changed(&self) -> bool {
         !matches!(self, Self::Unchanged(_))
     }
 }
 
-/// Creates `object`, changed by `mutate`, or applies `mutate` to what has its name and sends the difference, if any.
+/// Creates `object`, changed by `mutate`, or applies `mutate` to the existing object of that name and sends the
+/// difference, if any.
 ///
-/// The change is made to exactly the version that `mutate` saw; when somebody was faster, it begins again with the new
-/// version, five times. `object` has a name, and all that `mutate` does not set.
+/// The change is made to exactly the version that `mutate` saw; after a conflict, it begins again with the new version,
+/// five times. `object` must have a name, and every field that `mutate` does not set.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -70,7 +72,7 @@ impl<K> OperationResult<K> {
 /// ```
 ///
 /// # Errors
-/// [`WriteError`]; a conflict after so many in a row, invalid (422) when `mutate` changes the name or the namespace.
+/// [`WriteError`]; a conflict after that many in a row, invalid (422) when `mutate` changes the name or the namespace.
 pub async fn create_or_update<K>(
     client: &Client,
     object: K,
@@ -106,7 +108,7 @@ where
 /// As [`create_or_update`], with a change that may fail, for instance [`set_controller`](crate::owners::set_controller).
 ///
 /// # Errors
-/// What `mutate` says, and as for [`create_or_update`].
+/// The error of `mutate`, and as for [`create_or_update`].
 pub async fn try_create_or_update<K, E>(
     client: &Client,
     object: K,
@@ -137,8 +139,9 @@ where
     create_or(client, dynamic, object, Lock::Yes, mutate).await
 }
 
-/// As [`create_or_update`], but the difference is merged into whatever the object is by then: other fields may have
-/// changed since `mutate` saw it. Lists are replaced whole, so use it only where one owns all of a list.
+/// As [`create_or_update`], but the difference is merged into the object in whatever state it is by then: other fields
+/// may have changed since `mutate` saw it. Lists are replaced whole, so use it only for lists of which the caller owns
+/// every item.
 ///
 /// # Errors
 /// As for [`create_or_update`].
@@ -174,8 +177,8 @@ where
     .await
 }
 
-/// Applies `mutate` to `current` and sends the difference, if any; when somebody was faster, applies it to what is there
-/// then. `current` may come from a cache. client-go's `retry.RetryOnConflict`, without the loop.
+/// Applies `mutate` to `current` and sends the difference, if any; after a conflict, applies it to the new state.
+/// `current` may come from a cache. client-go's `retry.RetryOnConflict`, without the loop.
 ///
 /// # Errors
 /// [`WriteError`]; not found also when the name now belongs to another object than `current`.
@@ -239,7 +242,7 @@ where
     let mut n_tries = 0;
     loop {
         n_tries += 1;
-        // Somebody created, changed or deleted it since it was read.
+        // Somebody else created, changed or deleted it since it was read.
         let is_outrun = |error: &WriteError, was_there: bool| {
             n_tries <= CONFLICTS_MAX && (error.is_conflict() || (was_there && error.is_not_found()))
         };
@@ -280,7 +283,7 @@ where
     let Some(changed) = patch::merge_from_with(client, dynamic, current, wanted, lock).await? else {
         return Ok(OperationResult::Unchanged(current.clone()));
     };
-    // The server fills in defaults, drops the status, and then may find that nothing is different.
+    // The server may fill in defaults or drop the status, and find then that nothing differs.
     let version = &changed.meta().resource_version;
     if version.is_some() && *version == current.meta().resource_version {
         return Ok(OperationResult::Unchanged(changed));

@@ -1,9 +1,9 @@
 //! The server's events in order: the queue between a reflector and its cache.
 //!
 //! Nothing is merged and nothing is reordered. A list comes object by object between two marks, and takes effect as it
-//! comes, so that a relist of everything needs no second copy of everything; until it ends, a reader sees some objects as
-//! they are and others as they were. The queue is bounded: when it is full, the reflector waits, which means that the
-//! watch is not read and the server holds the rest.
+//! arrives, so that a relist needs no second copy of all objects; until it ends, a reader sees some objects in the new
+//! state and others in the old one. The queue is bounded: when it is full, the reflector waits, so the watch is not
+//! read and the server holds the rest.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use crate::decode_error::DecodeError;
 use crate::key::ObjectKey;
 use crate::selection::Scope;
 
-/// How many deltas wait between a reflector and its cache.
+/// The most deltas that wait between a reflector and its cache.
 pub const DELTAS_MAX: usize = 1_024;
 
-/// How many deltas are applied to the cache under one lock.
+/// The most deltas that are applied to the cache under one lock.
 pub const BATCH_MAX: usize = 1_000;
 
-/// One thing that happened to the watched objects.
+/// One change of the watched objects.
 #[derive(Debug)]
 pub enum Delta<K> {
     /// An object appeared, or appears again after a reconnect.
     Added(Entry<K>),
     /// Nothing changed, but the cache now covers this version.
     Bookmark {
-        /// Where.
+        /// The scope of the watch.
         scope: Scope,
-        /// Everything up to here has been seen.
+        /// The version up to which everything has been seen.
         resource_version: String,
     },
     /// An object is gone.
     Deleted {
-        /// Which one.
+        /// The key of the object.
         key: ObjectKey,
         /// Its final state, unless that could not be decoded.
         object: Option<Cached<K>>,
@@ -47,14 +47,14 @@ pub enum Delta<K> {
     Modified(Entry<K>),
     /// A list of every object in a scope begins. If it breaks off, it begins anew.
     ListBegun {
-        /// Where: of several namespaces, each has lists of its own.
+        /// The scope of the list: with several namespaces, each has lists of its own.
         scope: Scope,
     },
-    /// The list is complete. Objects in its scope that it did not name are gone; treat them as deleted.
+    /// The list is complete. Objects in its scope that it did not contain are gone; treat them as deleted.
     ListEnded {
-        /// Where.
+        /// The scope of the list.
         scope: Scope,
-        /// The version of the whole.
+        /// The version of the list.
         resource_version: String,
     },
     /// An object exists that cannot be decoded.
@@ -76,7 +76,8 @@ pub struct DeltaSender<K> {
     sender: mpsc::Sender<Delta<K>>,
 }
 
-/// The consuming end of a delta queue: every event in order, one consumer. As a [`Stream`] it ends when the reflector is gone.
+/// The consuming end of a delta queue: every event in order, one consumer. As a [`Stream`] it ends when all senders are
+/// dropped.
 #[derive(Debug)]
 pub struct DeltaFifo<K> {
     receiver: mpsc::Receiver<Delta<K>>,
@@ -88,8 +89,8 @@ pub struct DeltaFifo<K> {
 pub struct Closed;
 
 impl<K: Resource> Delta<K> {
-    /// The version that a cache covers once it has this delta, unless it is one of a list that has not ended; `None` where
-    /// the server did not say.
+    /// The version that a cache covers once it has applied this delta, unless the delta belongs to a list that has not
+    /// ended; `None` where the server did not send one.
     pub fn resource_version(&self) -> Option<&str> {
         let version = match self {
             Self::Added(entry) | Self::Modified(entry) => Some(entry.object.resource_version()),
@@ -103,8 +104,7 @@ impl<K: Resource> Delta<K> {
         version.filter(|version| !version.is_empty())
     }
 
-    /// The namespace that this is about; `None` if it is about a cluster-scoped object, all namespaces, or an object without a
-    /// name.
+    /// The namespace of the delta; `None` for a cluster-scoped object, all namespaces, or an object without a name.
     pub(crate) fn namespace(&self) -> Option<&str> {
         match self {
             Self::Added(entry) | Self::Modified(entry) => entry.key.namespace(),
@@ -149,11 +149,11 @@ impl<K> Clone for DeltaSender<K> {
 }
 
 impl<K> DeltaFifo<K> {
-    /// Waits for deltas and moves as many as there are, at most `batch_max`, into `batch`. Returns how many; 0 means
-    /// that the reflector is gone and everything has been taken.
+    /// Waits for deltas and moves all that wait, at most `batch_max`, into `batch`. Returns how many; 0 means that all
+    /// senders are gone and everything has been taken.
     ///
     /// # Cancel safety
-    /// Cancelled, it has taken nothing.
+    /// A cancelled call has taken nothing.
     pub async fn pop(&mut self, batch: &mut Vec<Delta<K>>, batch_max: usize) -> usize {
         self.receiver.recv_many(batch, batch_max).await
     }

@@ -1,17 +1,18 @@
-//! Leader election by a Lease: of several replicas, one works.
+//! Leader election by a Lease: one of several replicas works.
 //!
 //! The protocol is client-go's (`tools/leaderelection`), so replicas in different languages can share a lease. A lease
-//! held by somebody else is expired when its record has not changed for its duration by OUR clock since we first saw
+//! held by another replica is expired when its record has not changed for its duration by OUR clock since we first saw
 //! it; times written by other hosts are never compared with ours. The leader renews; when it could not for the renew
-//! deadline, counted from the sending of the last renewal that succeeded, it must stop before the others may start:
+//! deadline, counted from the sending of the last successful renewal, it must stop before the others may start:
 //! [`Election::hold`] returns then, and the caller drops its work.
 //!
-//! The caller may be late with that, if its thread is busy or the process was stopped. So [`Leadership`] tells by itself: no
-//! worker of a controller begins a key after the deadline, and what has begun is dropped where it waits. Its clock counts
-//! the time in which the host was suspended, and wall clocks have no part in it. What cannot be stopped in time: code that
-//! does not return to the runtime, a request that was already sent, what is under way in the second after a process or its host
-//! continues, and anything in a virtual machine that was paused without its system being told. What must not happen even
-//! then needs a precondition on the server, such as a resource version.
+//! The caller may do so late, if its thread is busy or the process was stopped. So workers ask [`Leadership`]
+//! themselves: no worker of a controller begins a key after the deadline, and work that has begun is dropped at its
+//! await points. Its clock counts the time in which the host was suspended, and wall clocks have no part in it. Some
+//! work cannot be stopped in time: code that does not return to the runtime, a request that was already sent, work that
+//! is under way in the second after a process or its host continues, and anything in a virtual machine that was paused
+//! without notice to its system. A write that must not happen even then needs a precondition on the server, such as a
+//! resource version.
 
 mod leadership;
 
@@ -31,7 +32,7 @@ use crate::clock::LEASE_MAX;
 
 pub use crate::election::leadership::{Leadership, RenewalOverdue};
 
-/// How far waits between attempts to get the lease are stretched at random.
+/// A wait between attempts to get the lease is stretched at random, by up to this multiple of it.
 const JITTER: f64 = 1.2;
 
 /// The durations of an election, and the identity of this replica.
@@ -52,34 +53,34 @@ pub struct ElectionOptions {
     pub retry: Duration,
 }
 
-/// An election cannot be held as its options say.
+/// The options of an election do not allow a safe election.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
-    /// Two leaders at once would be possible, or the server would be asked without pause.
+    /// The times would allow two leaders at once, or requests to the server without pause.
     #[error(
         "election {name:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
          longer than 1.2 times the retry period ({retry:?}), which must not be zero; the lease must be shorter than 68 years"
     )]
     Times {
-        /// The election.
+        /// The name of the Lease.
         name: String,
-        /// The lease as given.
+        /// The lease duration given.
         lease: Duration,
-        /// The renew deadline as given.
+        /// The renew deadline given.
         renew_deadline: Duration,
-        /// The retry period as given.
+        /// The retry period given.
         retry: Duration,
     },
     /// The name, the namespace or the identity is empty.
     #[error("an election needs {missing}")]
     Unnamed {
-        /// What is empty.
+        /// The option that is empty.
         missing: &'static str,
     },
 }
 
-/// One replica's part in an election.
+/// One replica's candidacy in an election.
 ///
 /// ```no_run
 /// # use steersman::election::{Election, ElectionOptions};
@@ -88,7 +89,7 @@ pub enum ElectionError {
 /// let mut election = Election::new(client, ElectionOptions::new("my-operator", "operators"))?;
 /// election.acquire().await;
 /// tokio::select! {
-///     () = election.hold() => {} // Lost. The work was dropped where it waited.
+///     () = election.hold() => {} // Lost. The work was dropped at an await point.
 ///     () = lead() => election.release().await,
 /// }
 /// # Ok(()) }
@@ -96,27 +97,27 @@ pub enum ElectionError {
 pub struct Election {
     api: Api<Lease>,
     options: ElectionOptions,
-    /// The record as last seen, and when it was first seen so.
+    /// The record as last read, and when it was first read in this state.
     observed: Option<(Lease, Instant)>,
     leadership: Arc<Leadership>,
-    /// A write of ours was sent that gives us the lease if it is done.
+    /// We sent a write that gives us the lease if it is done.
     may_hold: bool,
     /// Numbers from 0 to 1, for the waits between attempts.
     random: Box<dyn FnMut() -> f64 + Send + Sync>,
 }
 
-/// What came of one attempt.
+/// The outcome of one attempt.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Attempt {
-    /// Somebody else holds the lease.
+    /// Another replica holds the lease.
     Held { holder: String },
-    /// We do.
+    /// We hold the lease.
     Leading,
-    /// We do, and heard of it too late to do anything with it.
+    /// We hold the lease, but the answer came after the renew deadline.
     Late,
 }
 
-/// What to do about a record.
+/// The request to make after reading a record.
 #[derive(Clone, Debug, PartialEq)]
 enum Move {
     Create(Lease),
@@ -127,7 +128,7 @@ enum Move {
 // === impl ElectionOptions ===
 
 impl ElectionOptions {
-    /// The default times and an identity of our own.
+    /// The default times and a generated identity.
     pub fn new(name: &str, namespace: &str) -> Self {
         let host = crate::host::name();
         Self {
@@ -184,7 +185,7 @@ impl Election {
     /// A candidate in the election of `options`. It does not lead yet.
     ///
     /// # Errors
-    /// [`ElectionError`] when the options make no sound election.
+    /// [`ElectionError`] when the options do not allow a safe election.
     pub fn new(client: Client, options: ElectionOptions) -> Result<Self, ElectionError> {
         let leadership = Arc::new(Leadership::new(&options));
         Self::with_leadership(client, options, leadership)
@@ -211,7 +212,7 @@ impl Election {
         loop {
             let attempt = tokio::time::timeout(self.options.renew_deadline, self.attempt()).await;
             let news = match attempt {
-                // An answer that took so long is no time to work with; the next one renews.
+                // The answer took so long that no time is left to work; the next one renews.
                 Ok(Ok(Attempt::Late)) => "the server is slow".to_owned(),
                 Ok(Ok(Attempt::Leading)) => {
                     tracing::info!(lease = self.options.name, identity = self.options.identity, "leading");
@@ -229,16 +230,16 @@ impl Election {
         }
     }
 
-    /// Renews for as long as we lead. When this returns we no longer do, and whatever only a leader may do must have
+    /// Renews for as long as we lead. When this returns we no longer lead, and work that only a leader may do must have
     /// stopped within the difference of lease and renew deadline.
     ///
     /// # Cancel safety
-    /// Cancelled, we lead until the deadline at most; call it again or [`Election::release`].
+    /// If the future is dropped, we lead until the deadline at most; call it again or [`Election::release`].
     pub async fn hold(&mut self) {
         while let Some(deadline) = self.leadership.deadline() {
             let clock = self.leadership.clock();
             clock.sleep_until(deadline.min(clock.now() + self.options.retry)).await;
-            // A connection that has fallen silent leaves time for another.
+            // Half the time at most, so that a connection that has fallen silent leaves time for another.
             let patience = deadline.saturating_duration_since(clock.now()).min(self.options.renew_deadline / 2);
             match tokio::time::timeout(patience, self.attempt()).await {
                 Ok(Ok(Attempt::Leading | Attempt::Late)) => {}
@@ -259,11 +260,11 @@ impl Election {
         self.leadership.give_up();
     }
 
-    /// Gives the lease up, so that another replica need not wait for it to expire. Call it when all work has stopped.
+    /// Releases the lease, so that another replica need not wait for it to expire. Call it when all work has stopped.
     ///
-    /// A lease that is somebody else's, or nobody's, is left alone, and so is one that we never tried to get. One that somebody
-    /// wrote to in the meantime is tried again, for the renew deadline at most; then it expires. After an attempt that was
-    /// cancelled, this gives back what it may have got.
+    /// A lease that another replica or nobody holds is left alone, and so is one that we never tried to get. If another
+    /// client writes to the lease in between, this tries again, for the renew deadline at most; then the lease expires.
+    /// After an attempt that was cancelled, this releases the lease that it may have won.
     pub async fn release(&mut self) {
         if !self.may_hold {
             return;
@@ -284,7 +285,7 @@ impl Election {
         self.leadership.give_up();
     }
 
-    /// Whether there was something to release.
+    /// Releases the lease. Returns false if we do not hold it.
     async fn try_release(&self) -> Result<bool, kube::Error> {
         loop {
             let Some(mut lease) = self.api.get_opt(&self.options.name).await? else { return Ok(false) };
@@ -299,7 +300,8 @@ impl Election {
             spec.renew_time = now;
             match self.api.replace(&self.options.name, &PostParams::default(), &lease).await {
                 Ok(_) => return Ok(true),
-                // Somebody wrote in between, perhaps a request of ours that was given up. The caller's patience ends this.
+                // Another write came in between, perhaps a request of ours that was given up. The caller's timeout ends
+                // this loop.
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     tokio::time::sleep(self.options.retry / 10).await;
                 }
@@ -311,7 +313,7 @@ impl Election {
     /// Tries once to get or to renew the lease.
     async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
         let now = self.leadership.clock().now();
-        // While the record is ours and unexpired, nobody has a right to have changed it: no need to read it first.
+        // While the record is ours and unexpired, no other replica may change it: no need to read it first.
         let is_ours = self
             .observed
             .as_ref()
@@ -332,7 +334,7 @@ impl Election {
                     if is_ours {
                         self.leadership.count_slow_renewal();
                     }
-                    // The record is not what we think it is; look at it before the next attempt.
+                    // The record is not in the state that we know: read it before the next attempt.
                     if is_ours && matches!(&error, kube::Error::Api(status) if status.code < 500) {
                         self.look().await?;
                         if let Move::Wait { holder } = self.plan(self.leadership.clock().now()) {
@@ -363,7 +365,7 @@ impl Election {
         Ok(())
     }
 
-    /// Notes the record; its age counts from when it last changed before our eyes.
+    /// Notes the record; its age counts from the moment at which we saw its last change.
     fn observe(&mut self, current: Option<Lease>, now: Instant) {
         self.observed = match (current, self.observed.take()) {
             (None, _) => None,
@@ -371,16 +373,17 @@ impl Election {
             (Some(current), _) => Some((current, now)),
         };
         let holder = self.observed.as_ref().map(|(lease, _)| holder(lease));
-        // A lease that was deleted is nobody else's: its leader leads until the deadline, and makes it anew until then.
+        // A lease that was deleted is not held by another replica: its leader leads until the deadline, and may create
+        // it again before.
         if holder.is_some() || !self.leadership.is_leading() {
             self.leadership.observe(holder.unwrap_or_default());
         }
     }
 
-    /// What to do about the record as observed.
+    /// The request that the last read record calls for.
     fn plan(&self, now: Instant) -> Move {
         let time = Some(MicroTime(Timestamp::now()));
-        // Rounded up: others must not think it over before we do.
+        // Rounded up: others must not take the lease for expired before we do.
         let seconds = self.options.lease.as_millis().div_ceil(1_000);
         let mut spec = LeaseSpec {
             acquire_time: time.clone(),

@@ -1,9 +1,9 @@
 //! Events that `kubectl describe` shows, recorded without ever holding up a reconciler.
 //!
-//! A record goes into a bounded queue; one task (`sink`) sends. What is sent, `correlate` decides for core/v1 (equal events
-//! are counted on one object, similar ones are combined, floods are cut), and `series` for events.k8s.io/v1. What waits,
-//! `outbox` knows: an event that cannot be sent does not hold up others. When the queue is full, events are dropped. What
-//! is lost is counted, and logged once a minute at most.
+//! A record goes into a bounded queue; one task (`sink`) sends. `correlate` decides what is sent for core/v1 (equal
+//! events are counted on one object, similar ones are combined, floods are cut), and `series` for events.k8s.io/v1.
+//! `outbox` holds the waiting requests: an event that cannot be sent does not hold up others. When the queue is full,
+//! events are dropped. Lost events are counted, and logged once a minute at most.
 
 mod correlate;
 mod outbox;
@@ -30,21 +30,22 @@ use crate::events::series::Series;
 use crate::events::sink::{Memory, Sink};
 use crate::events::stats::Stats;
 
-/// How many records wait for the task that sends them. Beyond it, up to 500 event objects wait for their next try.
+/// The most records that wait for the task that sends them. Beyond them, up to 500 event objects wait for their next
+/// try.
 pub const EVENTS_MAX: usize = 1_000;
 
-/// What the API allows the name of an object.
+/// The longest name of an object that the API allows.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What events.k8s.io allows the name of an instance.
+/// The longest `reportingInstance` that events.k8s.io allows.
 const INSTANCE_BYTES_MAX: usize = 128;
 
-/// Whether an event is good news.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum EventType {
-    /// For the record.
+    /// An event that needs no attention.
     Normal,
-    /// Somebody should look.
+    /// An event that somebody should look at.
     Warning,
 }
 
@@ -61,32 +62,32 @@ pub enum EventType {
 /// # }
 /// ```
 ///
-/// What the server refuses is dropped; while it is away, each event is tried twelve times in two minutes, without holding up
-/// others. An answer is waited for at most half a minute.
+/// An event that the server refuses is dropped; while the server is away, each event is tried twelve times in two
+/// minutes, without holding up others. A request waits for its answer at most half a minute.
 ///
-/// A [`Manager`](crate::Manager) does not know the recorders of its controllers: keep a clone, and flush it when the manager
-/// has ended, or what was recorded last is lost with the process.
+/// A [`Manager`](crate::Manager) does not know the recorders of its controllers: keep a clone, and flush it when the
+/// manager has ended, or the last events are lost with the process.
 #[derive(Clone)]
 pub struct EventRecorder {
     sender: mpsc::Sender<Message>,
     stats: Arc<Stats>,
 }
 
-/// An event with all that can be said of it.
+/// An event with all its fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewEvent {
-    /// What it is about. Without a namespace, the event goes into `default`.
+    /// The object that the event is about. Without a namespace, the event goes into `default`.
     pub regarding: ObjectReference,
-    /// A second object that took part, if any.
+    /// A second object that took part.
     pub related: Option<ObjectReference>,
-    /// Whether it is good news.
+    /// `Normal` or `Warning`.
     pub event_type: EventType,
-    /// Why it was done, or what happened: one word in CamelCase and the same every time.
+    /// The cause, or what happened: one word in CamelCase, the same every time.
     pub reason: String,
-    /// What was done or tried: one word in CamelCase. `None`: the reason says it.
+    /// The action that was taken or tried: one word in CamelCase. `None`: the reason names it.
     pub action: Option<String>,
-    /// A sentence for people. In events.k8s.io/v1, what is over 1024 bytes is cut off.
+    /// A sentence for people. In events.k8s.io/v1 it is cut off after 1024 bytes.
     pub note: String,
 }
 
@@ -95,7 +96,7 @@ enum Message {
     Note(Box<Note>),
 }
 
-/// One thing that happened.
+/// One recorded occurrence.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     object: ObjectReference,
@@ -107,7 +108,7 @@ pub(crate) struct Note {
     at: Timestamp,
 }
 
-/// What to send: a new event, or a patch of one that is there already. The whole event is for the case that it is not.
+/// A request to send: create an event, or patch an existing one. The whole event is kept in case it no longer exists.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Effect {
     namespace: String,
@@ -119,7 +120,7 @@ pub(crate) struct Effect {
 // === impl NewEvent ===
 
 impl NewEvent {
-    /// An event about one object, whose reason says all that was done.
+    /// An event about one object, without an action.
     pub fn new(regarding: ObjectReference, event_type: EventType, reason: &str, note: &str) -> Self {
         Self { regarding, related: None, event_type, reason: reason.to_owned(), action: None, note: note.to_owned() }
     }
@@ -160,7 +161,7 @@ impl EventRecorder {
     /// A recorder for events reported by `controller`, such as `example.com/painter`, in events.k8s.io/v1: a repetition
     /// begins a series, whose count is written when it begins, every half hour, and after six minutes of silence.
     ///
-    /// Events that differ in nothing but their note are one series, with the note of the first.
+    /// Events that differ only in their note form one series, with the note of the first.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -176,7 +177,7 @@ impl EventRecorder {
         let (sender, receiver) = mpsc::channel(EVENTS_MAX);
         let stats = Arc::new(Stats::new(component));
         let sink = Sink::new(client, memory, Arc::clone(&stats));
-        // Owned by its channel: it ends when the last recorder is dropped and the queue is empty.
+        // The task is owned by its channel: it ends when the last recorder is dropped and the queue is empty.
         drop(tokio::spawn(sink.run(receiver)));
         Self { sender, stats }
     }
@@ -209,12 +210,12 @@ impl EventRecorder {
         self.event_about(reference, event_type, reason, message);
     }
 
-    /// As [`EventRecorder::event`], for an object of which only a reference is at hand.
+    /// As [`EventRecorder::event`], for an object of which only a reference is known.
     pub fn event_about(&self, object: ObjectReference, event_type: EventType, reason: &str, message: &str) {
         self.record(NewEvent::new(object, event_type, reason, message));
     }
 
-    /// As [`EventRecorder::event`], with all that can be said.
+    /// As [`EventRecorder::event`], with all fields.
     pub fn record(&self, event: NewEvent) {
         let note = Note {
             object: event.regarding,
@@ -230,8 +231,9 @@ impl EventRecorder {
         }
     }
 
-    /// How many events were dropped because too many were waiting. [`Metrics::observe_events`](crate::metrics::Metrics::observe_events)
-    /// shows this, and how many were lost otherwise.
+    /// The number of events dropped because the queue was full.
+    /// [`Metrics::observe_events`](crate::metrics::Metrics::observe_events) shows this, and the number lost for other
+    /// reasons.
     pub fn n_dropped(&self) -> u64 {
         self.stats.n_full.load(Ordering::Relaxed)
     }
@@ -244,7 +246,7 @@ impl EventRecorder {
     pub async fn flush(&self) {
         let (done, wait) = oneshot::channel();
         if self.sender.send(Message::Flush(done)).await.is_ok() {
-            // An error means that the task is gone, and with it everything there was to wait for.
+            // An error means that the task has ended, so there is nothing left to wait for.
             drop(wait.await);
         }
     }
@@ -257,7 +259,7 @@ impl fmt::Debug for EventRecorder {
 }
 
 impl EventType {
-    /// The word the API uses.
+    /// The value of the field `type` in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -269,10 +271,10 @@ impl EventType {
 // === impl Note ===
 
 impl Note {
-    /// The metadata of the event object that says this.
+    /// The metadata of the event object.
     fn metadata(&self) -> ObjectMeta {
         let name = format!("{}.{:x}", self.object.name.as_deref().unwrap_or_default(), self.at.as_nanosecond());
-        // The names of some kinds, such as roles, are no names for events.
+        // The names of some kinds, such as roles, are not legal names of events.
         let name = if is_object_name(&name) { name } else { format!("{:032x}", rand::random::<u128>()) };
         let namespace = self.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default");
         ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() }

@@ -1,4 +1,4 @@
-//! Shares informers: one watch per type, scope and selectors, however many ask.
+//! Shares informers: one watch per type, scope and selectors, however many users it has.
 
 use std::any::TypeId;
 use std::fmt;
@@ -19,11 +19,12 @@ use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Selection, Target};
 use crate::transform::{Transform, Transforms};
 
-/// When those who wait for caches say so first, and how often at least: the time doubles each time, so that a type which is never served does not fill the log.
+/// The time after which a wait for caches is first logged: it doubles each time, so that a type which is never served
+/// does not fill the log.
 const SYNC_LOG_PERIOD: Duration = Duration::from_secs(30);
 const SYNC_LOG_PERIOD_MAX: Duration = Duration::from_secs(3_600);
 
-/// Makes and starts informers. Clones are the same factory.
+/// Makes and starts informers. Clones share one factory.
 #[derive(Clone)]
 pub struct InformerFactory {
     client: Client,
@@ -40,11 +41,11 @@ pub struct Running {
     run: Arc<Run>,
 }
 
-/// Informers of any types, as health checks and metrics see them.
+/// Informers of any types, for health checks and metrics.
 pub(crate) trait ObservedInformers: Send + Sync {
-    /// What the metrics of each say.
+    /// The metrics of each informer.
     fn reports(&self) -> Vec<informer::Report>;
-    /// What is not synced, and why.
+    /// The parts that are not synced, and why.
     fn unsynced(&self) -> Vec<String>;
 }
 
@@ -70,16 +71,15 @@ impl InformerFactory {
         Self { client, resync: None, options, transforms, state: Arc::default() }
     }
 
-    /// Delivers the whole cache to handlers again every `period`, unless they ask for something else. Without this,
-    /// never.
+    /// Delivers the whole cache to handlers again every `period`, unless they set another. Default: never.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
         self
     }
 
-    /// Holds the objects of the informers made from here on as bytes ([`CacheMode::COMPACT`]), which without this only those
-    /// of wide types such as Pods are ([`CacheMode::Auto`]). An informer that exists
-    /// stays as it is: who asks first chooses. To choose for one type, make it through a clone:
+    /// Holds the objects of the informers made from here on as bytes ([`CacheMode::COMPACT`]); by default only wide
+    /// types such as Pods are held so ([`CacheMode::Auto`]). An informer that exists stays unchanged: its first user
+    /// chooses. To choose for one type, make it through a clone:
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::{Node, Pod};
@@ -94,22 +94,23 @@ impl InformerFactory {
         self
     }
 
-    /// Holds the objects of the informers made from here on decoded ([`CacheMode::Typed`]), also those of wide types such as
-    /// Pods: for who reads all of them again and again and has the memory.
+    /// Holds the objects of the informers made from here on decoded ([`CacheMode::Typed`]), also those of wide types
+    /// such as Pods: for programs that read all of them again and again and have the memory.
     pub fn typed(mut self) -> Self {
         self.options.cache = CacheMode::Typed;
         self
     }
 
-    /// Changes each object of type `K` before the informers made from here on hold it, so that what nobody reads costs no
-    /// memory: readers and handlers never see it. Works with decoded objects and with bytes, which are decoded for it once, when
-    /// they come. Called again for the same type, the last one counts. As with [`InformerFactory::compact`], an informer that
-    /// exists stays as it is, and a clone of the factory is for one informer only.
+    /// Changes each object of type `K` before the informers made from here on hold it, so that fields that nobody reads
+    /// cost no memory: readers and handlers never see them. Works with decoded objects and with bytes, which are
+    /// decoded for it once, when they arrive. If this is called again for the same type, the last call counts. As with
+    /// [`InformerFactory::compact`], an informer that exists stays unchanged, and a clone of the factory serves to make
+    /// one informer only.
     ///
-    /// Name, namespace, uid and resourceVersion stay what they are, whatever `transform` does. An object for which it panics counts
-    /// as one that cannot be decoded. What is written back to the server must not come from an object that lacks something: patch or
-    /// apply instead. Whole members are left out for less, before anything is decoded, with [`ReflectorOptions::prune`], which
-    /// `metadata.managedFields` are by default.
+    /// Name, namespace, uid and resourceVersion are kept, whatever `transform` does. An object for which it panics
+    /// counts as undecodable. Do not write such an object back to the server, because fields are missing from it: patch
+    /// or apply instead. To leave out whole members, [`ReflectorOptions::prune`] costs less, because nothing is
+    /// decoded; by default it prunes `metadata.managedFields`.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -144,8 +145,8 @@ impl InformerFactory {
         &self.client
     }
 
-    /// The informer of `K` for `selection`: the same one for everybody who asks for the same. Once the factory has
-    /// been started, it runs.
+    /// The informer of `K` for `selection`: every call with the same type and selection gets the same one. Once the
+    /// factory has been started, it runs.
     pub fn informer<K>(&self, selection: impl Into<Selection>) -> Informer<K>
     where
         K: CachedResource,
@@ -154,8 +155,8 @@ impl InformerFactory {
         self.informer_with(&K::DynamicType::default(), selection)
     }
 
-    /// As [`InformerFactory::informer`], for types of which something is known only at run time, for instance
-    /// `DynamicObject` with its `ApiResource`, or `PartialObjectMeta<DynamicObject>`.
+    /// As [`InformerFactory::informer`], for types that are known only at run time, for instance `DynamicObject` with
+    /// its `ApiResource`, or `PartialObjectMeta<DynamicObject>`.
     pub fn informer_with<K: CachedResource>(
         &self,
         dynamic: &K::DynamicType,
@@ -181,14 +182,14 @@ impl InformerFactory {
         informer
     }
 
-    /// Whether both are clones of one.
+    /// Whether both are clones of one factory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
-    /// Starts every informer made so far, and from now on every new one at once. Started again, it does nothing and
-    /// returns the same thing. What has been stopped stays stopped and keeps its last state; to watch again, make a new
-    /// factory.
+    /// Starts every informer made so far, and from now on every new one at once. A further call does nothing and
+    /// returns the same handle. Informers that were stopped stay stopped and keep their last state; to watch again,
+    /// make a new factory.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -206,7 +207,7 @@ impl InformerFactory {
         Running { run }
     }
 
-    /// Waits until every cache is filled, those made meanwhile included.
+    /// Waits until every cache is filled, including caches made meanwhile.
     pub(crate) async fn filled(&self) {
         loop {
             let informers: Vec<_> = self.state.lock().informers.values().cloned().collect();
@@ -217,13 +218,13 @@ impl InformerFactory {
         }
     }
 
-    /// Which caches are not filled, and why.
+    /// The caches that are not filled, and why.
     pub(crate) fn unfilled(&self) -> Vec<String> {
         let informers: Vec<_> = self.state.lock().informers.values().cloned().collect();
         informers.iter().filter_map(|informer| informer.unfilled()).collect()
     }
 
-    /// The informers as health checks and metrics see them.
+    /// The informers, for health checks and metrics.
     pub(crate) fn observed(&self) -> Weak<dyn ObservedInformers> {
         let state: Arc<dyn ObservedInformers> = Arc::<Mutex<State>>::clone(&self.state);
         Arc::downgrade(&state)
@@ -232,7 +233,7 @@ impl InformerFactory {
     /// Waits until every informer made so far is synced, and its handlers with it.
     ///
     /// # Errors
-    /// [`NotSynced`] when `deadline` has passed, naming all that is not.
+    /// [`NotSynced`] when `deadline` has passed; it names every informer that is not synced.
     pub async fn wait_synced(&self, deadline: Duration) -> Result<(), NotSynced> {
         let informers: Vec<_> = self.state.lock().informers.values().cloned().collect();
         let all = futures::future::join_all(informers.iter().map(|informer| Arc::clone(informer).synced()));
@@ -243,10 +244,10 @@ impl InformerFactory {
     }
 }
 
-/// Waits for `synced`, and logs after [`SYNC_LOG_PERIOD`] that `name` waits, and for what, and then ever more rarely.
+/// Waits for `synced`. Logs after [`SYNC_LOG_PERIOD`] that `name` waits, and for what, and then ever more rarely.
 ///
 /// # Cancel safety
-/// As that of `synced`.
+/// Cancel safe if `synced` is.
 pub(crate) async fn reporting(name: &str, unsynced: impl Fn() -> Vec<String>, synced: impl Future<Output = ()>) {
     let mut synced = pin!(synced);
     let mut period = SYNC_LOG_PERIOD;
@@ -284,13 +285,13 @@ impl ObservedInformers for Mutex<State> {
 // === impl Running ===
 
 impl Running {
-    /// Stops in order: the watches, then the caches once they have taken what was read, then the handlers once they
-    /// have heard of it. Returns when all is done. Whoever else has started them is left with their last state.
+    /// Stops in order: the watches, then the caches once they have the events that were read, then the handlers once
+    /// they have received them. Returns when all is done. Other users of the informers keep their last state.
     pub async fn shutdown(self) {
         self.run.shutdown().await;
     }
 
-    /// As [`Running::shutdown`], unless somebody else has started them too: then they go on.
+    /// As [`Running::shutdown`], unless another clone exists: then the informers go on.
     pub(crate) async fn leave(self) {
         if let Some(run) = Arc::into_inner(self.run) {
             run.shutdown().await;

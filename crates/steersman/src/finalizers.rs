@@ -1,10 +1,11 @@
-//! Finalizers: while an object has one, the server keeps it, so that a controller can clean up outside before it is gone.
+//! Finalizers: the server keeps an object while it has one, so that a controller can clean up outside the cluster
+//! first.
 //!
-//! A reconciler whose objects have something outside of the cluster goes through three states:
+//! A reconciler whose objects own something outside the cluster handles three states:
 //!
 //! 1. The object is not being deleted: [`add`] the finalizer, and only then create anything outside.
-//! 2. The object [is being deleted](is_deleting) and [has the finalizer](contains): delete what is outside, look whether it
-//!    is gone, and then [`remove`] the finalizer. The server removes the object with its last finalizer.
+//! 2. The object [is being deleted](is_deleting) and [has the finalizer](contains): delete what is outside, check that
+//!    it is gone, and then [`remove`] the finalizer. The server removes the object with its last finalizer.
 //! 3. The object is gone, or is being deleted without the finalizer: nothing is left to do.
 //!
 //! ```no_run
@@ -32,7 +33,7 @@
 //! }
 //! ```
 //!
-//! Both changes are merge patches on one version of the object; when somebody was faster, they look again and repeat.
+//! Both changes are merge patches on one version of the object; after a conflict they read it again and repeat.
 
 use kube::Client;
 use kube::core::Resource;
@@ -42,7 +43,7 @@ use crate::key::ObjectKey;
 use crate::patch;
 use crate::write::WriteError;
 
-/// How often a change is repeated when somebody else is faster each time.
+/// How many times a change is repeated after conflicts.
 const CONFLICTS_MAX: u32 = 5;
 
 /// Whether `object` has the finalizer `name`.
@@ -55,8 +56,8 @@ pub fn is_deleting<K: Resource>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
-/// Adds the finalizer `name` unless it is there, and returns the object as it is then. Create nothing outside before
-/// this has succeeded.
+/// Adds the finalizer `name` unless it is present, and returns the object after that. Create nothing outside the
+/// cluster before this has succeeded.
 ///
 /// # Errors
 /// [`WriteError`]; not found also when the name now belongs to another object than `object`, invalid (422) when it is
@@ -87,8 +88,8 @@ where
     changed.await
 }
 
-/// Removes the finalizer `name` and returns the object as it is then. `None`: the object is gone, which is what
-/// removing the last finalizer of an object that is being deleted does.
+/// Removes the finalizer `name` and returns the object after that. `None`: the object is gone, which is the effect of
+/// removing the last finalizer of an object that is being deleted.
 ///
 /// # Errors
 /// [`WriteError`]; an object that does not exist is not an error here.
@@ -152,7 +153,7 @@ where
         }
         current = patch::get::<K>(client, dynamic, &key).await?;
         if uid.is_some() && current.meta().uid != uid {
-            // The object is gone; another one has taken its name.
+            // The object is gone, and another one has its name.
             let status = kube::core::Status::failure("the object was replaced by another of its name", "NotFound");
             return Err(patch::failed::<K>(dynamic, "patch", &key, kube::Error::Api(status.with_code(404).boxed())));
         }

@@ -22,25 +22,25 @@ pub use crate::handler::previous::Previous;
 
 /// Gets the events of an informer, in order per object.
 ///
-/// Called on a task of its own, one call at a time. It must not block: a slow handler falls behind, and once it is too far
-/// behind ([`HandlerOptions::events_max`](crate::cache::HandlerOptions)), the cache waits for it. A panic is caught, logged and
-/// costs that one event.
+/// Called on a task of its own, one call at a time. It must not block: a slow handler falls behind, and once it is too
+/// far behind ([`HandlerOptions::events_max`](crate::cache::HandlerOptions)), the cache waits for it. A panic is caught
+/// and logged, and only that event is lost.
 pub trait EventHandler<K: CachedResource>: Send + 'static {
-    /// An object appeared. The default does nothing, as that of the others.
+    /// An object appeared. The default does nothing, as do those of the next methods.
     fn on_add(&mut self, _object: &Arc<K>, _arrival: Arrival) {}
 
-    /// An object changed. At a resync it did not: then both have the same version.
+    /// An object changed. At a resync it did not: both then have the same version.
     fn on_update(&mut self, _old: &Previous<'_, K>, _new: &Arc<K>) {}
 
     /// An object is gone.
     fn on_delete(&mut self, _deleted: &Deleted<K>) {}
 
-    /// An object exists that cannot be decoded. It stays so until the next event about it. The informer has logged it.
+    /// An object exists that cannot be decoded. That holds until the next event about it. The informer has logged it.
     fn on_error(&mut self, _error: &Arc<DecodeError>) {}
 
-    /// Anything happened. The default decodes what is held as bytes ([`CacheMode::Compact`](crate::cache::CacheMode)) and calls
-    /// one of the others. A handler that needs only the key or the metadata implements this one alone, and nothing is
-    /// decoded for it.
+    /// Any event. The default decodes objects held as bytes ([`CacheMode::Compact`](crate::cache::CacheMode)) and calls
+    /// one of the other methods. A handler that needs only the key or the metadata implements this one alone, and
+    /// nothing is decoded for it.
     fn on_event(&mut self, event: &Event<'_, K>) {
         event.with_change(|change| match change {
             Change::Added(object, arrival) => self.on_add(object, *arrival),
@@ -51,21 +51,21 @@ pub trait EventHandler<K: CachedResource>: Send + 'static {
     }
 }
 
-/// Something that happened to an object, before anything is decoded; see [`EventHandler::on_event`].
+/// An event about an object, before anything is decoded; see [`EventHandler::on_event`].
 #[derive(Debug)]
 pub struct Event<'a, K> {
     outcome: &'a Outcome<K>,
     decoder: &'a Decoder<K>,
 }
 
-/// What sort of thing happened.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum EventKind {
     /// An object appeared.
     Added(Arrival),
     /// An object is gone.
     Deleted,
-    /// Nothing happened; the object is delivered again.
+    /// The object is delivered again, without a change.
     Resync,
     /// An object exists that cannot be decoded.
     Undecodable,
@@ -80,14 +80,14 @@ pub enum Deleted<K> {
     Final(Arc<K>),
     /// The deletion was missed while disconnected, or its object could not be decoded.
     Tombstone {
-        /// Which object.
+        /// The key of the object.
         key: ObjectKey,
-        /// Its state when last seen, which is not its final one. `None`: it was never decodable.
+        /// Its last known state, which is not its final one. `None`: it was never decodable.
         last_known: Option<Arc<K>>,
     },
 }
 
-/// One event as a value, for handlers that are one function and for predicates.
+/// One event as a value, for predicates and for handlers that are one function.
 #[derive(Debug)]
 pub enum Change<'a, K> {
     /// An object appeared.
@@ -98,9 +98,9 @@ pub enum Change<'a, K> {
     Undecodable(&'a Arc<DecodeError>),
     /// An object changed, or, at a resync, did not.
     Updated {
-        /// The state before.
+        /// The previous state.
         old: &'a Previous<'a, K>,
-        /// The state now.
+        /// The new state.
         new: &'a Arc<K>,
     },
 }
@@ -110,7 +110,7 @@ pub struct HandlerFn<F> {
     function: F,
 }
 
-/// Makes a handler of one function that sees every event as a [`Change`].
+/// Makes a handler of one function, which gets every event as a [`Change`].
 pub fn handler_fn<K, F>(function: F) -> HandlerFn<F>
 where
     F: FnMut(Change<'_, K>) + Send + 'static,
@@ -125,24 +125,24 @@ impl<'a, K> Event<'a, K> {
         Self { outcome, decoder }
     }
 
-    /// Which object this is about; `None` for an undecodable one without a name.
+    /// The key of the object; `None` for an undecodable one without a name.
     pub fn key(&self) -> Option<&'a ObjectKey> {
         self.outcome.key()
     }
 
-    /// What sort of thing happened.
+    /// The type of the event.
     pub fn kind(&self) -> EventKind {
         match self.outcome {
             Outcome::Added(_, arrival) => EventKind::Added(*arrival),
             Outcome::Deleted { .. } => EventKind::Deleted,
-            // Marks the end of the initial list; handlers do not get it as an event.
+            // `Filled` marks the end of the initial list; handlers do not get it as an event.
             Outcome::Filled | Outcome::Undecodable(_) => EventKind::Undecodable,
             outcome @ Outcome::Updated { .. } if outcome.is_resync() => EventKind::Resync,
             Outcome::Updated { .. } => EventKind::Updated,
         }
     }
 
-    /// The newest known state: of an object that is gone, the final one or the one last seen.
+    /// The newest known state; for a deleted object, the final or the last known one.
     pub fn object(&self) -> Option<&'a Cached<K>> {
         match self.outcome {
             Outcome::Added(entry, _) => Some(&entry.object),
@@ -152,7 +152,7 @@ impl<'a, K> Event<'a, K> {
         }
     }
 
-    /// The state before, of an object that changed.
+    /// The previous state of an object that changed.
     pub fn old(&self) -> Option<&'a Cached<K>> {
         match self.outcome {
             Outcome::Updated { old, .. } => Some(old),
@@ -162,7 +162,8 @@ impl<'a, K> Event<'a, K> {
 }
 
 impl<K> Event<'_, K> {
-    /// What a reader of the cache finds after this event, as if it appeared; `None` if that is nothing.
+    /// The state that a reader of the cache finds after this event, as if the object had just appeared; `None` if it
+    /// finds none.
     pub(crate) fn arrival(&self) -> Option<Outcome<K>> {
         let arrived = |entry| Outcome::Added(entry, Arrival::Initial);
         match self.outcome {
@@ -173,15 +174,15 @@ impl<K> Event<'_, K> {
         }
     }
 
-    /// The same of another outcome of the same cache.
+    /// An event for another outcome of the same cache.
     pub(crate) fn with_outcome<'b>(&'b self, outcome: &'b Outcome<K>) -> Event<'b, K> {
         Event { outcome, decoder: self.decoder }
     }
 }
 
 impl<K: CachedResource> Event<'_, K> {
-    /// Calls `function` with the event as a change of decoded objects. What turns out to be undecodable is a change that
-    /// says so.
+    /// Calls `function` with the event as a change of decoded objects. If an object cannot be decoded, the change is
+    /// [`Change::Undecodable`].
     pub fn with_change<R>(&self, function: impl FnOnce(&Change<'_, K>) -> R) -> R {
         let key = self.key().cloned().unwrap_or_else(|| ObjectKey::cluster(""));
         let decode = |cached: &Cached<K>| self.decoder.decode_delivered(&key, cached);
@@ -232,7 +233,7 @@ impl<K: CachedResource> Event<'_, K> {
 // === impl Deleted ===
 
 impl<K> Deleted<K> {
-    /// The object as far as it is known: its final state, or the one last seen.
+    /// The final state of the object, or the last known one.
     pub fn object(&self) -> Option<&Arc<K>> {
         match self {
             Self::Final(object) => Some(object),
@@ -242,7 +243,7 @@ impl<K> Deleted<K> {
 }
 
 impl<K: Resource> Deleted<K> {
-    /// Which object is gone.
+    /// The key of the object.
     pub fn key(&self) -> ObjectKey {
         match self {
             Self::Final(object) => ObjectKey::of(&**object),
@@ -263,7 +264,7 @@ impl<K> Clone for Deleted<K> {
 // === impl Change ===
 
 impl<K> Change<'_, K> {
-    /// What sort of thing happened.
+    /// The type of the event.
     pub fn kind(&self) -> EventKind {
         match self {
             Self::Added(_, arrival) => EventKind::Added(*arrival),
@@ -276,7 +277,7 @@ impl<K> Change<'_, K> {
 }
 
 impl<K: Resource> Change<'_, K> {
-    /// Which object this is about; `None` for an undecodable one without a name.
+    /// The key of the object; `None` for an undecodable one without a name.
     pub fn key(&self) -> Option<ObjectKey> {
         match self {
             Self::Added(object, _) => Some(ObjectKey::of(&***object)),
@@ -296,13 +297,13 @@ impl<K: Resource> Change<'_, K> {
         }
     }
 
-    /// Whether this is a resync: the object is delivered again although nothing happened.
+    /// Whether this is a resync: the object is delivered again without a change.
     pub fn is_resync(&self) -> bool {
         matches!(self, Self::Updated { old, new } if old.is(new))
     }
 
-    /// Whether the desired state changed: everything but an update that left `metadata.generation` alone. Objects
-    /// whose server does not count generations always pass.
+    /// Whether the desired state changed: true for everything but an update that left `metadata.generation` unchanged.
+    /// Objects without generations always pass.
     ///
     /// Changes of labels, annotations, finalizers and status do not count; a deletion that waits for finalizers does.
     pub fn is_generation_change(&self) -> bool {

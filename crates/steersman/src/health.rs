@@ -1,4 +1,4 @@
-//! Whether a process of controllers is alive and ready, and the port where it says so.
+//! The liveness and readiness of a process of controllers, and the port that serves them.
 //!
 //! Two lists of named checks, as Kubernetes' own components have them: `/healthz` (restart me if it fails) and `/readyz`
 //! (send me work only if it succeeds). A check looks at state and returns; it does no IO. `endpoints` serves them.
@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 pub(crate) use crate::health::endpoints::answer;
 pub use crate::health::endpoints::{BindError, Endpoints};
 
-/// The checks of a process. Clones are the same checks. A list without checks passes.
+/// The checks of a process. Clones share them. A list without checks passes.
 #[derive(Clone, Default)]
 pub struct Health {
     checks: Arc<RwLock<Checks>>,
@@ -27,7 +27,7 @@ struct Checks {
     ready: Vec<Check>,
 }
 
-/// Which of the lists.
+/// One of the two lists.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Probe {
     Live,
@@ -40,7 +40,7 @@ struct Check {
     run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// How one check went.
+/// The result of one check.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
@@ -50,19 +50,19 @@ pub(crate) struct Outcome {
 // === impl Health ===
 
 impl Health {
-    /// No checks yet.
+    /// A list without checks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check to `/healthz`, or replaces the one of this name. It fails when the process should be restarted. One that
-    /// panics fails.
+    /// Adds a check to `/healthz`, or replaces the one of this name. It must fail when the process should be restarted.
+    /// A check that panics fails.
     pub fn live<E: fmt::Display>(&self, name: &str, check: impl Fn() -> Result<(), E> + Send + Sync + 'static) {
         self.set(Probe::Live, name, check);
     }
 
-    /// Adds a check to `/readyz`, or replaces the one of this name. It fails while the process should get no work. One that
-    /// panics fails.
+    /// Adds a check to `/readyz`, or replaces the one of this name. It must fail while the process should get no work.
+    /// A check that panics fails.
     pub fn ready<E: fmt::Display>(&self, name: &str, check: impl Fn() -> Result<(), E> + Send + Sync + 'static) {
         self.set(Probe::Ready, name, check);
     }
@@ -100,7 +100,7 @@ impl Health {
         self.list(probe).into_iter().filter(|check| !excluded.contains(&check.name)).map(outcome).collect()
     }
 
-    /// Runs one check; `None` if there is none of this name.
+    /// Runs one check; `None` if no check has this name.
     pub(crate) fn run_one(&self, probe: Probe, name: &str) -> Option<Result<(), String>> {
         self.list(probe).into_iter().find(|check| check.name == name).map(|check| (check.run)())
     }
@@ -109,7 +109,7 @@ impl Health {
         self.list(probe).iter().any(|check| check.name == name)
     }
 
-    /// A copy, so that a check may add checks.
+    /// Returns a copy, so that a check may add checks.
     fn list(&self, probe: Probe) -> Vec<Check> {
         let checks = self.checks.read();
         match probe {

@@ -1,6 +1,6 @@
-//! The name of the host, for identities that people read: in a cluster, that of the pod.
+//! The name of the host, for identities that people read: in a cluster, the name of the Pod.
 
-/// `HOSTNAME`, which a pod has, or what the system says; `steersman` where neither says anything.
+/// `HOSTNAME`, which a Pod has, or the system's host name; `steersman` without either.
 pub(crate) fn name() -> String {
     first_of([std::env::var("HOSTNAME").ok(), of_the_system()])
 }
@@ -10,7 +10,7 @@ fn first_of(names: [Option<String>; 2]) -> String {
     said.unwrap_or_else(|| "steersman".to_owned())
 }
 
-/// A shell knows `HOSTNAME` without telling the programs that it starts.
+/// A shell may have `HOSTNAME` without exporting it to its programs.
 #[cfg(unix)]
 fn of_the_system() -> Option<String> {
     Some(rustix::system::uname().nodename().to_str().ok()?.to_owned())

@@ -1,5 +1,5 @@
-//! An index of a cache as its readers hold it: a handle with the type of its values, which only adding the index gives, so that no
-//! lookup can name an index that does not exist. What it finds is in the cache, [`crate::indexer`].
+//! The handle of an index of a cache, with the type of its values. Only adding the index returns one, so that no lookup
+//! can name an index that does not exist. Its data is in the cache, [`crate::indexer`].
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::key::ObjectKey;
 use crate::lister::{Lister, LookupError};
 use crate::selection::CachedResource;
 
-/// Finds the objects of one cache by values of type `V`. Clones are the same index.
+/// Finds the objects of one cache by values of type `V`. Clones share the index.
 ///
 /// [`Informer::add_index`](crate::cache::Informer::add_index) gives one. As with a [`Lister`], every read is
 /// [`LookupError::NotSynced`] until the cache is filled for the first time.
@@ -38,7 +38,7 @@ use crate::selection::CachedResource;
 /// ```
 pub struct Index<K, V> {
     lister: Lister<K>,
-    /// Of the index in the cache, whose values are of type `V`.
+    /// The number of the index in the cache, whose values are of type `V`.
     number: usize,
     values: PhantomData<fn(&V) -> V>,
 }
@@ -58,7 +58,8 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> Index<K, V> {
         Ok(self.lister.filled()?.indexed::<V, Q>(self.number, value))
     }
 
-    /// The objects under `value` whose metadata passes, in no order. Of objects that are held as bytes, only those are decoded.
+    /// The objects under `value` whose metadata passes, in no order. Objects held as bytes are decoded only if they
+    /// pass.
     ///
     /// # Errors
     /// [`LookupError::NotSynced`].
@@ -82,7 +83,7 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> Index<K, V> {
         Ok(self.lister.filled()?.indexed_keys::<V, Q>(self.number, value))
     }
 
-    /// How many objects are under `value`. Decodes nothing.
+    /// The number of objects under `value`. Decodes nothing.
     ///
     /// # Errors
     /// [`LookupError::NotSynced`].
@@ -94,7 +95,7 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> Index<K, V> {
         Ok(self.lister.filled()?.indexed_count::<V, Q>(self.number, value))
     }
 
-    /// The values that have objects, in no order.
+    /// The values under which objects exist, in no order.
     ///
     /// # Errors
     /// [`LookupError::NotSynced`].
@@ -121,14 +122,14 @@ impl<K, V> fmt::Debug for Index<K, V> {
 // === impl Indexer ===
 
 impl<K: CachedResource> Indexer<K> {
-    /// Adds an index and fills it from the objects present, at any time.
+    /// Adds an index and fills it from the present objects, at any time.
     ///
-    /// `function` gives the values an object is found under (a `Vec`, an `Option`, an array), always the same for the same
-    /// object. It runs under the write lock, so it must be quick and must not read this cache. If it panics, the object has no
-    /// place in this index. Where objects are held as bytes, each of their states is decoded for it when it comes: prefer
-    /// [`Indexer::add_metadata_index`] there.
+    /// `function` returns the values under which an object is found (a `Vec`, an `Option`, an array), always the same
+    /// for the same object. It runs under the write lock, so it must be quick and must not read this cache. If it
+    /// panics, the object is not in this index. Where objects are held as bytes, each of their states is decoded for it
+    /// when it arrives: prefer [`Indexer::add_metadata_index`] there.
     ///
-    /// An index lives as long as the cache. Added twice, it is kept twice: share the handle.
+    /// An index lives as long as the cache. If it is added twice, it is kept twice: share the handle.
     pub fn add_index<V, I>(&self, function: impl Fn(&K) -> I + Send + Sync + 'static) -> Index<K, V>
     where
         V: Eq + Hash + Send + Sync + 'static,
@@ -137,7 +138,7 @@ impl<K: CachedResource> Indexer<K> {
         self.handle(Function::Object(Box::new(move |object| function(object).into_iter().collect())))
     }
 
-    /// As [`Indexer::add_index`], by a function of the metadata alone. There are some in [`crate::index_by`].
+    /// As [`Indexer::add_index`], by a function of the metadata alone. [`crate::index_by`] has some.
     pub fn add_metadata_index<V, I>(&self, function: impl Fn(&ObjectMeta) -> I + Send + Sync + 'static) -> Index<K, V>
     where
         V: Eq + Hash + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! Functions for [`Indexer::add_metadata_index`](crate::cache::Indexer::add_metadata_index): what objects are mostly looked up
-//! by besides their keys. None decodes more than the metadata.
+//! Functions for [`Indexer::add_metadata_index`](crate::cache::Indexer::add_metadata_index): the most common lookups
+//! besides keys. None decodes more than the metadata.
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::Pod;

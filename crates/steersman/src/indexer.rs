@@ -1,10 +1,11 @@
 //! The cache: every object of one selection, found by key, by namespace or by any number of indexes.
 //!
-//! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. What is held as
-//! bytes is decoded by its reader, outside the lock. A relist is done in place while it comes, so that readers see some objects
-//! as they are and others as they were until it ends: what the list names is marked, and at its end what is not marked is swept
-//! out as tombstones. Objects that exist but cannot be decoded have an entry of their own, so that nobody takes them for
-//! deleted. [`core`] has the state, [`index`] one index, [`crate::index`] how an index is added and read.
+//! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. An object held
+//! as bytes is decoded by its reader, outside the lock. A relist is applied object by object as it arrives, so that
+//! until its end readers see some objects in the new state and others in the old one: objects that the list names are
+//! marked, and at its end unmarked objects are removed as tombstones. Objects that exist but cannot be decoded have an
+//! entry of their own, so that nobody takes them for deleted. [`core`] has the state, [`index`] one index,
+//! [`crate::index`] adds and reads indexes.
 
 mod core;
 mod index;
@@ -37,18 +38,19 @@ pub(crate) use crate::indexer::lists::Covered;
 pub struct Indexer<K> {
     core: Arc<RwLock<Core<K>>>,
     decoder: Arc<Decoder<K>>,
-    /// What is watched. A namespace beyond it may have any objects.
+    /// The scope of the watch. The state of namespaces outside it is unknown.
     scope: Arc<Scope>,
-    /// The newest version the cache covers, empty before the first list. Those who wait for a version subscribe to it.
+    /// The newest version that the cache covers, empty before the first list. Waits for a version subscribe to it.
     version: Arc<watch::Sender<Covered>>,
-    /// True once the first list is in `core`. Set under its lock, so that who sees it set reads a complete state.
+    /// True once the first list is in `core`. Set under its lock, so that a reader that finds it set reads a complete
+    /// state.
     is_filled: Arc<AtomicBool>,
 }
 
-/// What a read of one key found.
+/// The result of reading one key.
 #[derive(Debug)]
 pub enum Found<K> {
-    /// Nothing: the object does not exist, as far as the cache knows.
+    /// The object does not exist, as far as the cache knows.
     Absent,
     /// The object.
     Object(Arc<K>),
@@ -56,7 +58,7 @@ pub enum Found<K> {
     Undecodable(Arc<DecodeError>),
 }
 
-/// What is known of the metadata of one object.
+/// The metadata of one object, as far as the cache has them.
 pub(crate) enum Metadata {
     Absent,
     Known(Box<ObjectMeta>),
@@ -64,7 +66,7 @@ pub(crate) enum Metadata {
     Unreadable,
 }
 
-/// What a read found under the lock: decoded objects, and bytes that are decoded once the lock is released.
+/// The result of a read under the lock: decoded objects, and bytes that are decoded once the lock is released.
 struct Hits<K> {
     decoded: Vec<Arc<K>>,
     held: Vec<Entry<K>>,
@@ -90,8 +92,8 @@ impl<K: CachedResource> Indexer<K> {
         Self::with(&resource_name::<K>(&K::DynamicType::default()), 0)
     }
 
-    /// An empty cache. `resource` names the type in errors; of the objects that are held as
-    /// bytes, `decoded_max` are also kept decoded.
+    /// An empty cache. `resource` names the type in errors; `decoded_max` of the objects that are held as bytes are
+    /// also kept decoded.
     pub fn with(resource: &str, decoded_max: usize) -> Self {
         Self::keeping(resource, Keep::AtMost(decoded_max))
     }
@@ -106,8 +108,9 @@ impl<K: CachedResource> Indexer<K> {
         }
     }
 
-    /// The same, empty, of the objects in `scope`. Of several namespaces, each is listed for itself, and the cache is filled
-    /// when all have been. A [`Lister`](crate::Lister) refuses reads of other namespaces, of which nothing is known.
+    /// The same cache, empty, for the objects in `scope`. With several namespaces, each has a list of its own, and the
+    /// cache is filled after all of them. A [`Lister`](crate::Lister) refuses reads of other namespaces, whose state is
+    /// unknown.
     pub fn scoped(self, scope: &Scope) -> Self {
         Self {
             core: Arc::new(RwLock::new(Core::new(scope))),
@@ -118,7 +121,7 @@ impl<K: CachedResource> Indexer<K> {
         }
     }
 
-    /// What is watched.
+    /// The scope of the watch.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -152,7 +155,8 @@ impl<K: CachedResource> Indexer<K> {
         self.core.read().find(key).is_some()
     }
 
-    /// Every object, in no order. Of an undecodable object, the state last decoded; if it is held as bytes, nothing.
+    /// Every object, in no order. An undecodable object is returned in the state last decoded, or left out if it is
+    /// held as bytes.
     pub fn list(&self) -> Vec<Arc<K>> {
         let mut found = Hits::default();
         {
@@ -162,7 +166,7 @@ impl<K: CachedResource> Indexer<K> {
         found.decode(&self.decoder)
     }
 
-    /// Every object whose metadata passes, in no order. Of objects that are held as bytes, only those are decoded.
+    /// Every object whose metadata passes, in no order. Objects held as bytes are decoded only if they pass.
     pub fn list_where(&self, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
         self.decode_where(self.entries(), passes)
     }
@@ -182,8 +186,8 @@ impl<K: CachedResource> Indexer<K> {
         found.decode(&self.decoder)
     }
 
-    /// Every object in `namespace` whose metadata passes, in no order. Of objects that are held as bytes, only those are
-    /// decoded.
+    /// Every object in `namespace` whose metadata passes, in no order. Objects held as bytes are decoded only if they
+    /// pass.
     pub fn list_in_where(&self, namespace: &str, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
         let entries = self.core.read().slots_in(namespace).filter_map(Slot::entry).collect();
         self.decode_where(entries, passes)
@@ -208,7 +212,7 @@ impl<K: CachedResource> Indexer<K> {
         found.decode(&self.decoder)
     }
 
-    /// As [`Indexer::indexed`], of the objects whose metadata passes.
+    /// As [`Indexer::indexed`], for the objects whose metadata passes.
     pub(crate) fn indexed_where<V, Q>(
         &self,
         number: usize,
@@ -232,7 +236,7 @@ impl<K: CachedResource> Indexer<K> {
         self.core.read().indexed_slots::<V, Q>(number, value).map(|slot| slot.key.clone()).collect()
     }
 
-    /// How many objects are under `value` of the index `number`, whose values are of type `V`.
+    /// The number of objects under `value` of the index `number`, whose values are of type `V`.
     pub(crate) fn indexed_count<V, Q>(&self, number: usize, value: &Q) -> usize
     where
         V: borrow::Borrow<Q> + Eq + Hash + Send + Sync + 'static,
@@ -241,18 +245,18 @@ impl<K: CachedResource> Indexer<K> {
         self.core.read().index::<V>(number).map_or(0, |index| index.objects(value).len())
     }
 
-    /// The values that the index `number` has objects under, in no order.
+    /// The values under which the index `number` has objects, in no order.
     pub(crate) fn indexed_values<V: Clone + Eq + Hash + Send + Sync + 'static>(&self, number: usize) -> Vec<V> {
         self.core.read().index::<V>(number).map(ByFunction::used_values).unwrap_or_default()
     }
 
-    /// Whether the cache has had a complete list. Before that, what it does not have may exist: its own reads do not
-    /// tell, a [`Lister`](crate::Lister) does.
+    /// Whether the cache has had a complete list. Before that, an object that is absent here may exist: reads of this
+    /// type do not say so, those of a [`Lister`](crate::Lister) do.
     pub fn is_filled(&self) -> bool {
         self.is_filled.load(Ordering::Acquire)
     }
 
-    /// How many objects exist, undecodable ones included.
+    /// The number of objects that exist, undecodable ones included.
     pub fn len(&self) -> usize {
         self.core.read().len()
     }
@@ -262,29 +266,29 @@ impl<K: CachedResource> Indexer<K> {
         self.len() == 0
     }
 
-    /// What is wrong with the objects that cannot be decoded at present. Of objects that are held as bytes, only those
-    /// that are not even JSON with a name: the others are found out when they are read.
+    /// The errors of the objects that cannot be decoded at present. For objects held as bytes, only those that are not
+    /// even JSON with a name: other errors appear when the object is read.
     pub fn undecodable(&self) -> Vec<Arc<DecodeError>> {
         self.core.read().slots().filter_map(|(_, slot)| slot.broken.clone()).collect()
     }
 
-    /// The newest version that the cache covers; empty before the first list. Of several namespaces, each of which it covers up
-    /// to a version of its own, the oldest.
+    /// The newest version that the cache covers; empty before the first list. With several namespaces, each of which is
+    /// covered up to a version of its own, the oldest of these.
     pub fn resource_version(&self) -> String {
         self.version.borrow().all()
     }
 
-    /// The newest version up to which the cache covers the objects of `namespace`.
+    /// The newest version up to which the cache covers `namespace`.
     pub(crate) fn version_in(&self, namespace: Option<&str>) -> String {
         self.version.borrow().of(namespace).to_owned()
     }
 
-    /// Announces every version that the cache comes to cover.
+    /// Receives every version that the cache comes to cover.
     pub(crate) fn versions(&self) -> watch::Receiver<Covered> {
         self.version.subscribe()
     }
 
-    /// The object whose key reads `key`, if the cache has it at `resource_version` and it is the same object.
+    /// The object at `key`, if the cache has it at `resource_version` and with the same uid.
     pub(crate) fn at_version(&self, key: &str, resource_version: &str, uid: &str) -> Option<Entry<K>> {
         let core = self.core.read();
         let slot = core.find_text(key)?;
@@ -294,8 +298,8 @@ impl<K: CachedResource> Indexer<K> {
         is_same.then(|| Entry { key: slot.key.clone(), object: object.clone() })
     }
 
-    /// The version of the object at `key` that the cache has seen, also of a state that cannot be decoded; `None` if there is
-    /// no such object.
+    /// The version of the cached object at `key`, also of a state that cannot be decoded; `None` if no such object
+    /// exists.
     pub(crate) fn version_of(&self, key: &ObjectKey) -> Option<String> {
         let core = self.core.read();
         let slot = core.find(key)?;
@@ -327,8 +331,8 @@ impl<K: CachedResource> Indexer<K> {
         entries.into_iter().filter_map(|entry| Some((entry.key, entry.object.metadata().ok()?.into_owned()))).collect()
     }
 
-    /// Whether the object with `uid` at `key` is not there, or waits for its finalizers. Of a state that cannot be decoded
-    /// that is assumed: the cache will not come to know more, and who waited for it might wait for ever.
+    /// Whether the object with `uid` is gone from `key`, or waits for its finalizers. An undecodable state counts as
+    /// gone: the cache will not learn more about it, and a wait for the deletion might never end.
     pub(crate) fn is_gone_or_going(&self, key: &ObjectKey, uid: &str) -> bool {
         let object = {
             let core = self.core.read();
@@ -339,13 +343,13 @@ impl<K: CachedResource> Indexer<K> {
         object.is_none_or(|object| is_going(&object).unwrap_or(true))
     }
 
-    /// Every object with its key, for a handler that joins or a resync.
+    /// Every object with its key, for a handler that is added or a resync.
     pub(crate) fn entries(&self) -> Vec<Entry<K>> {
         let core = self.core.read();
         core.slots().filter_map(|(_, slot)| slot.entry()).collect()
     }
 
-    /// The state at `key` for a stream of one object: the object, or what is wrong with its current state.
+    /// The state at `key` for a stream of one object: the object, or the error of its current state.
     pub(crate) fn entry(&self, key: &ObjectKey) -> (Vec<Entry<K>>, Vec<Arc<DecodeError>>) {
         let core = self.core.read();
         let Some(slot) = core.find(key) else { return (Vec::new(), Vec::new()) };
@@ -366,14 +370,14 @@ impl<K: CachedResource> Indexer<K> {
         selected.filter_map(|entry| self.decoder.decode(&entry.key, &entry.object).ok()).collect()
     }
 
-    /// Applies `batch` under one lock and appends what it changed to `outcomes`. An informer does this; call it only on
-    /// an indexer of your own.
+    /// Applies `batch` under one lock and appends the changes to `outcomes`. An informer does this; call it only on an
+    /// indexer of your own.
     pub fn apply(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
         let mut reached = Covered::nothing(&self.scope);
         {
             let mut core = self.core.write();
             for delta in batch.drain(..) {
-                // One of a list covers no version but the end, which covers all.
+                // A delta within a list covers no version; only the end of the list does, and it covers all objects.
                 if (!core.is_listing(&delta) || matches!(delta, Delta::ListEnded { .. }))
                     && let Some(version) = delta.resource_version()
                 {
@@ -386,8 +390,8 @@ impl<K: CachedResource> Indexer<K> {
                 self.is_filled.store(true, Ordering::Release);
             }
         }
-        // Without news too: those who wait for a version of one object look at that, and it may have come with a list that goes
-        // on.
+        // Subscribers are woken even if no version advanced: those that wait for the version of one object look at that
+        // object, and it may have come with a list that is not over.
         self.version.send_modify(|covered| covered.advance(reached));
     }
 }
@@ -429,7 +433,8 @@ impl<K: CachedResource> Hits<K> {
     }
 
     fn extend(&mut self, objects: &[(u32, Cached<K>)], core: &Core<K>) {
-        // A look at each that waits for none: the memory of all is on its way by the time that their locks are taken.
+        // This takes no lock. It touches each object once, so that its memory is already on the way into the
+        // processor's cache when it is locked below.
         self.decoded.reserve(objects.iter().filter(|(_, object)| object.is_likely_known()).count());
         for (number, object) in objects {
             match object.known() {

@@ -1,15 +1,16 @@
 //! One watch, one cache, any number of handlers.
 //!
-//! The informer's task takes deltas, applies them to the cache in batches, and puts what changed into the mailbox of
-//! every handler; each handler has a task of its own that empties its mailbox. So a slow handler falls behind alone, up to
-//! the bound of its mailbox; then the task waits for it, see [`mailbox`]. Whoever asks for the same objects shares the
+//! The informer's task takes deltas, applies them to the cache in batches, and puts the changes into the mailbox of
+//! every handler; each handler has a task of its own that empties its mailbox. So a slow handler falls behind alone, up
+//! to the bound of its mailbox; then the task waits for it, see [`mailbox`]. Requests for the same selection share one
 //! informer ([`crate::factory`]).
 //!
-//! This file is what users hold; [`task`] is what runs, [`registration`] a handler that was added, [`changes`] and
-//! [`object_states`] are streams, which are handlers that their reader calls.
 //!
-//! Lock order: handlers, then cache, then mailbox. Holding the first while the other two change is what makes a late
-//! handler see every object exactly once.
+//! This file has the types that users hold; [`task`] is the task, [`registration`] is a handler that was added,
+//! [`changes`] and [`object_states`] are streams, which are handlers that their reader calls.
+//!
+//! Lock order: handlers, then cache, then mailbox. The first is held while the other two change, so that a handler that
+//! is added late sees every object exactly once.
 
 mod changes;
 mod mailbox;
@@ -54,25 +55,25 @@ pub(crate) use crate::informer::task::Shared;
 /// The shortest resync period; shorter ones are raised to it.
 const RESYNC_MIN: Duration = Duration::from_secs(1);
 
-/// A cache of one selection of one type, kept up to date by one watch (of several namespaces, one each), and the handlers that
-/// hear of its changes.
+/// A cache of one selection of one type, kept up to date by one watch (or one for each of several namespaces), and the
+/// handlers that get its changes.
 ///
-/// Clones are the same informer. Reads keep working while the server is away, from the last known state.
+/// Clones share one informer. Reads keep working while the server is away, from the last known state.
 pub struct Informer<K> {
     shared: Arc<Shared<K>>,
 }
 
-/// How one handler is served.
+/// Options of one handler.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HandlerOptions {
-    /// Deliver the whole cache again every so often, as updates whose old and new are the same object. Local: the
+    /// Deliver the whole cache again at this interval, as updates whose old and new are the same object. Local: the
     /// server is not asked. At least one second; `None` never.
     pub resync: Option<Duration>,
-    /// So many events may wait for the handler, besides one for each object that exists. Then the cache waits until the
-    /// handler has caught up by half, and with it everybody who uses the informer; the log names the handler. While as
-    /// much waits, states that nobody can have read, because the cache got the next one with them, are left out. Nothing
-    /// else is: a reconciler may have acted on any state that the cache showed.
+    /// The most events that may wait for the handler, besides one for each object that exists. Beyond that the cache
+    /// waits until the handler has caught up by half, and every user of the informer waits with it; the log names the
+    /// handler. While this many wait, states that no reader can have seen, because the same batch replaced them, are
+    /// left out. No other state is: a reconciler may have acted on any state that the cache showed.
     pub events_max: usize,
 }
 
@@ -80,25 +81,25 @@ pub struct HandlerOptions {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("not synced after {waited:?}: {}", what.join("; "))]
 pub struct NotSynced {
-    /// One line each: what is not synced, and why if that is known.
+    /// One line for each: its name, and why it is not synced if that is known.
     pub what: Vec<String>,
-    /// How long was waited.
+    /// How long the caller waited.
     pub waited: Duration,
 }
 
-/// How a factory makes an informer.
+/// The parts from which a factory makes an informer.
 pub(crate) struct Made<K> {
     pub(crate) options: ReflectorOptions,
     pub(crate) transform: Option<Arc<Transform<K>>>,
-    /// The period for handlers that ask for none.
+    /// The resync period for handlers that set none.
     pub(crate) resync: Option<Duration>,
 }
 
-/// An informer of any type, as its factory sees it.
+/// An informer of any type, for its factory.
 pub(crate) trait AnyInformer: Any + Send + Sync {
-    /// Starts the watch and the handlers. Does nothing if they run.
+    /// Starts the watch and the handlers. Does nothing if they already run.
     fn start(self: Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken);
-    /// What keeps this informer from being synced; empty when it is.
+    /// The reasons why this informer is not synced; empty when it is.
     fn unsynced(&self) -> Vec<String>;
     /// Ends when the informer and its present handlers are synced.
     fn synced(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()>;
@@ -106,23 +107,23 @@ pub(crate) trait AnyInformer: Any + Send + Sync {
     fn unfilled(&self) -> Option<String>;
     /// Ends when the cache is filled.
     fn filled(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()>;
-    /// What its metrics say.
+    /// The values of its metrics.
     fn report(&self) -> Report;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// An informer at one moment.
+/// The state of an informer at one moment.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) resource: String,
-    /// Events that wait for handlers.
+    /// The number of events that wait for handlers.
     pub(crate) queued: usize,
     pub(crate) resource_version: Option<u64>,
-    /// How long ago the server said something last; unknown before the start.
+    /// How long ago the last byte came from the server; `None` before the start.
     pub(crate) since_heard: Option<Duration>,
-    /// Lists after the first, by what made them necessary.
+    /// The number of lists after the first, by the cause of the relist.
     pub(crate) relists: BTreeMap<&'static str, u64>,
 }
 
@@ -192,9 +193,9 @@ impl<K: CachedResource> Informer<K> {
 
     /// Adds a handler, before or after the start.
     ///
-    /// It hears of every object that the cache has, as [`Arrival::Initial`](crate::cache::Arrival::Initial), and then of
-    /// everything that happens, without a gap and without a repetition. Once the informer has stopped, it hears of what
-    /// the cache has and of nothing more.
+    /// It gets every object in the cache, as [`Arrival::Initial`](crate::cache::Arrival::Initial), and then every later
+    /// change, without a gap and without a repetition. A handler that is added after the informer has stopped gets the
+    /// objects in the cache and nothing more.
     ///
     /// # Panics
     /// When the informer runs, or has stopped, and this is called outside a tokio runtime.
@@ -236,7 +237,7 @@ impl<K: CachedResource> Informer<K> {
         self.shared.indexer.add_metadata_index(function)
     }
 
-    /// How the objects are held, which whoever asked for this informer first has chosen.
+    /// How the objects are held. The first request for this informer decides.
     pub fn cache_mode(&self) -> CacheMode {
         self.shared.options.cache
     }
@@ -256,13 +257,13 @@ impl<K: CachedResource> Informer<K> {
         *self.shared.filled.borrow()
     }
 
-    /// Waits until the cache holds a complete state and every handler added so far has been told of it.
+    /// Waits until the cache holds a complete state and every handler added so far has received it.
     ///
     /// # Errors
-    /// [`NotSynced`] when `deadline` has passed; it says what is missing and what the server answered last.
+    /// [`NotSynced`] when `deadline` has passed; it says what is missing and the last answer of the server.
     ///
     /// # Cancel safety
-    /// Waits only.
+    /// Only waits.
     pub async fn wait_synced(&self, deadline: Duration) -> Result<(), NotSynced> {
         tokio::time::timeout(deadline, self.synced())
             .await
@@ -284,7 +285,7 @@ impl<K: CachedResource> Informer<K> {
         self.shared.monitor.last_error()
     }
 
-    /// Which objects are watched.
+    /// The selection of objects that is watched.
     pub fn selection(&self) -> &Selection {
         &self.shared.target.selection
     }
@@ -296,7 +297,7 @@ impl<K: CachedResource> Informer<K> {
 }
 
 impl<K> Informer<K> {
-    /// What owner references say of the type.
+    /// The type as owner references name it.
     pub(crate) fn owner_type(&self) -> &OwnerType {
         &self.shared.owner_type
     }

@@ -1,4 +1,4 @@
-//! The key every queue, cache and reconciler speaks: namespace and name.
+//! The key of queues, caches and reconcilers: namespace and name.
 //!
 //! A key is one shared string, so cloning it (a queue does so on every round) is one reference count.
 
@@ -12,12 +12,12 @@ use kube::Resource;
 
 /// Names one object of one type: `namespace/name`, or `name` for a cluster-scoped object.
 ///
-/// Cheap to clone. Ordered and hashed by its text. Says nothing about the type; whoever holds a key knows it.
+/// Cheap to clone. Ordered and hashed by its text. It does not contain the type, which its holder knows.
 #[derive(Clone)]
 pub struct ObjectKey {
     /// `namespace/name` or `name`.
     text: Arc<str>,
-    /// Length of the namespace in `text`; 0 exactly when there is none.
+    /// Length of the namespace in `text`; 0 exactly for a cluster-scoped object.
     namespace_len: u32,
 }
 
@@ -31,7 +31,7 @@ pub struct ParseKeyError {
 // === impl ObjectKey ===
 
 impl ObjectKey {
-    /// The key of an object that lives in a namespace. An empty namespace means cluster scope.
+    /// The key of a namespaced object. An empty namespace means cluster scope.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
         if namespace.is_empty() {
             return Self::cluster(name);
@@ -40,7 +40,7 @@ impl ObjectKey {
         text.push_str(namespace);
         text.push('/');
         text.push_str(name);
-        // Names are bounded by the server far below this; a longer one merely loses its split.
+        // The server limits names far below this; a longer one only loses its split.
         let namespace_len = u32::try_from(namespace.len()).unwrap_or(0);
         Self { text: text.into(), namespace_len }
     }
@@ -92,7 +92,7 @@ impl Eq for ObjectKey {}
 
 impl Hash for ObjectKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Must agree with `str`, because of `Borrow<str>`.
+        // The hash must agree with that of `str`, because of `Borrow<str>`.
         self.text.hash(state);
     }
 }

@@ -1,7 +1,7 @@
 //! Write, run and test Kubernetes controllers: client-go's machinery for Rust.
 //!
-//! One arrow, one owner, one bound. What the API server says travels down this line, and a reconciler at its end
-//! compares what should be with what is:
+//! One arrow, one owner, one bound. Data from the API server travels down this line, and the reconciler at its end
+//! compares the desired state with the observed one:
 //!
 //! ```text
 //!  watch        one per type, scope and selector; resumed, relisted, backed off     [Reflector]
@@ -19,15 +19,15 @@
 //!  reconciler   reads through a Lister, writes idempotently, says what to do next   [Action]
 //! ```
 //!
-//! Those who know other libraries: [coming from client-go or controller-runtime](guide::coming_from_client_go),
-//! [coming from kube-runtime](guide::coming_from_kube_runtime).
+//! For users of other libraries: [coming from client-go or controller-runtime](guide::coming_from_client_go), [coming
+//! from kube-runtime](guide::coming_from_kube_runtime).
 //!
-//! It stands on `kube` and works with every type that implements `kube::Resource`, against any Kubernetes.
+//! It builds on `kube` and works with every type that implements `kube::Resource`, against any Kubernetes.
 //!
-//! # A project of one's own
+//! # Starting a project
 //!
-//! Objects are types of `kube` and `k8s-openapi`, so a program needs the same versions of them as this crate. Which version of
-//! Kubernetes the types of `k8s-openapi` are of is for the program to choose, with one of its features, from `v1_33` on; the
+//! Objects are types of `kube` and `k8s-openapi`, so a program needs the same versions of them as this crate. The
+//! program chooses the Kubernetes version of the `k8s-openapi` types with one of its features, from `v1_33` on; the
 //! server may be of another version.
 //!
 //! ```toml
@@ -56,7 +56,7 @@
 //!
 //! # A controller
 //!
-//! This one keeps a ConfigMap with a count of pods in every namespace that asks for one with a label.
+//! This controller keeps a ConfigMap with a count of pods in every namespace that has a certain label.
 //!
 //! ```no_run
 #![doc = include_str!("../examples/pod_count.rs")]
@@ -64,7 +64,7 @@
 //!
 //! # The same by hand
 //!
-//! What [`Controller`] takes care of, spelled out:
+//! The work of [`Controller`], spelled out:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -91,9 +91,9 @@
 //!
 //! # Metrics and health
 //!
-//! Every [`Manager`] counts what its queues, controllers, informers and election do, under the names that dashboards for
-//! controller-runtime and client-go use; the table is at [`Metrics`](metrics::Metrics). It serves them, with the probes of the kubelet, on a
-//! port that it is given:
+//! Every [`Manager`] counts the work of its queues, controllers, informers and election, under the names that
+//! dashboards for controller-runtime and client-go use; the table is at [`Metrics`](metrics::Metrics). It serves the
+//! metrics, with the probes of the kubelet, on a port:
 //!
 //! ```no_run
 //! # use std::net::SocketAddr;
@@ -119,9 +119,9 @@
 //!
 //! # Permissions
 //!
-//! What the service account of a controller must be allowed:
+//! The permissions that the service account of a controller needs:
 //!
-//! | what is used | on | verbs |
+//! | for | on | verbs |
 //! |---|---|---|
 //! | an informer, so also [`Controller`], its `owns` and `watches` | the type | `list`, `watch` |
 //! | [`finalizers`] | the type | `get`, `patch` |
@@ -229,7 +229,7 @@ pub mod events;
 mod factory;
 mod fence;
 pub mod finalizers;
-/// Caches of the server's objects: informers fill them and tell handlers of changes, indexes and listers read them.
+/// Caches of the server's objects: informers fill them and call handlers for changes, indexes and listers read them.
 pub mod cache {
     pub use crate::cached::{CacheMode, Cached};
     pub use crate::factory::{InformerFactory, Running};
@@ -244,7 +244,7 @@ pub mod cache {
     pub use crate::reader::{ReadError, Reader, SelectorError};
     pub use crate::selection::{CachedResource, Scope, Selection};
 }
-/// Where things are, for those who know another library.
+/// Guides for users of other libraries.
 pub mod guide {
     #[doc = include_str!("../docs/coming-from-client-go.md")]
     pub mod coming_from_client_go {}
@@ -301,7 +301,7 @@ pub use crate::reconcile::{Action, BoxError, ReconcileError};
 pub use crate::selection::Scope;
 pub use crate::write::WriteError;
 
-/// The code on the page of the registry compiles.
+/// Compiles the code of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

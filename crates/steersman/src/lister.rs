@@ -1,6 +1,5 @@
-//! Typed reads from a cache, however it holds its objects. Never asks the server, so it keeps answering while the server
-//! is away. Before the first list is in the cache it answers nothing: an object that is not known yet is not one that does
-//! not exist.
+//! Typed reads from a cache, however it holds its objects. They never ask the server, so they work while the server is
+//! away. Before the first list is in the cache every read fails: an object that is not in the cache yet may exist.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +16,12 @@ use crate::key::ObjectKey;
 use crate::reconcile::ReconcileError;
 use crate::selection::{CachedResource, Scope};
 
-/// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy. By anything else than key,
-/// namespace and labels, an [`Index`](crate::cache::Index) reads.
+/// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy. To read by
+/// anything else than key, namespace and labels, use an [`Index`](crate::cache::Index).
 ///
-/// Until the cache is filled for the first time, every read is [`LookupError::NotSynced`]. A controller does not start its
-/// workers before the caches of its factory are filled, so its reconciler meets this only through an informer that was
-/// made later, or one of another factory.
+/// Until the cache is filled for the first time, every read is [`LookupError::NotSynced`]. A controller does not start
+/// its workers before the caches of its factory are filled, so its reconciler gets this error only from an informer
+/// that was made later, or one of another factory.
 pub struct Lister<K> {
     indexer: Indexer<K>,
 }
@@ -36,21 +35,21 @@ pub enum LookupError {
     NotFound {
         /// `plural.group` of the type.
         resource: Arc<str>,
-        /// The key asked for.
+        /// The requested key.
         key: ObjectKey,
     },
-    /// The cache is of other namespaces, so nothing is known of the objects there. Reading again does not help.
+    /// The cache is of other namespaces, so the state of objects in this one is unknown. Reading again does not help.
     #[error("nothing is known of {resource} in namespace {namespace}: they are watched {scope}")]
     NotSelected {
         /// `plural.group` of the type.
         resource: Arc<str>,
-        /// The namespace asked for.
+        /// The requested namespace.
         namespace: String,
-        /// What is watched.
+        /// The scope of the cache.
         scope: Scope,
     },
-    /// The cache has not had its first list, so nothing is known of any object. Never treat this as deleted: return it as
-    /// an error, so that the key comes back.
+    /// The cache has not had its first list, so the state of all objects is unknown. Never treat this as deleted:
+    /// return it as an error, so that the key comes back.
     #[error("the cache of {resource} is not filled yet: wait for its informer to sync, or read again later")]
     NotSynced {
         /// `plural.group` of the type.
@@ -59,9 +58,9 @@ pub enum LookupError {
     /// The object exists, but its current state cannot be decoded. Never treat this as deleted.
     #[error("{key:?} exists, but its current state cannot be decoded")]
     Undecodable {
-        /// The key asked for.
+        /// The requested key.
         key: ObjectKey,
-        /// What is wrong with it.
+        /// The error of decoding it.
         #[source]
         source: Arc<DecodeError>,
     },
@@ -71,13 +70,13 @@ pub enum LookupError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the cache did not reach version {wanted} of {key:?} within {waited:?}: it is at {reached:?}")]
 pub struct WaitError {
-    /// The object waited for.
+    /// The key of the object.
     pub key: ObjectKey,
-    /// The version waited for.
+    /// The version that was awaited.
     pub wanted: String,
     /// The version of the cache when time was up.
     pub reached: String,
-    /// How long was waited.
+    /// How long the wait lasted.
     pub waited: Duration,
 }
 
@@ -109,7 +108,7 @@ impl<K: CachedResource> Lister<K> {
         }
     }
 
-    /// The object at `key`; `None` if it does not exist, which is mostly no error: it was deleted.
+    /// The object at `key`; `None` if it does not exist, which is usually no error: it was deleted.
     ///
     /// # Errors
     /// As [`Lister::get`], but for [`LookupError::NotFound`].
@@ -129,9 +128,9 @@ impl<K: CachedResource> Lister<K> {
         Ok(self.filled_in(key.namespace())?.contains(key))
     }
 
-    /// Every object, in no order; see [`Indexer::list`]. Where objects are held as bytes, as Pods are, every one that was not read
-    /// lately is decoded for it, some twenty microseconds each: look up by an index or select by labels, or choose
-    /// [`InformerFactory::typed`](crate::InformerFactory::typed).
+    /// Every object, in no order; see [`Indexer::list`]. Where objects are held as bytes, as Pods are, this decodes
+    /// every object that was not read lately, some twenty microseconds each: look up by an index or select by labels,
+    /// or choose [`InformerFactory::typed`](crate::InformerFactory::typed).
     ///
     /// # Errors
     /// [`LookupError::NotSynced`].
@@ -177,7 +176,7 @@ impl<K: CachedResource> Lister<K> {
         Ok(self.filled()?.keys())
     }
 
-    /// How many objects exist.
+    /// The number of objects that exist.
     ///
     /// # Errors
     /// [`LookupError::NotSynced`].
@@ -217,18 +216,18 @@ impl<K: CachedResource> Lister<K> {
         namespace.is_none_or(|namespace| self.indexer.scope().contains(namespace))
     }
 
-    /// Waits until the cache shows one's own write: `resource_version` of the object at `key`, or anything newer.
+    /// Waits until the cache has a write of the caller: `resource_version` of the object at `key`, or anything newer.
     ///
-    /// For code that is no reconciler. A reconciler that waits here keeps a worker from other keys;
+    /// For code outside reconcilers. A reconciler that waits here keeps a worker from other keys;
     /// [`ConsistencyStore`](crate::consistency::ConsistencyStore) has its key come back instead.
     ///
-    /// Of servers whose versions are not numbers, the object itself must arrive at exactly that version.
+    /// If the server's versions are not numbers, the object itself must arrive at exactly that version.
     ///
     /// # Errors
     /// [`WaitError`] when `deadline` has passed.
     ///
     /// # Cancel safety
-    /// Waits only.
+    /// Only waits.
     pub async fn wait_for(&self, key: &ObjectKey, resource_version: &str, deadline: Duration) -> Result<(), WaitError> {
         let mut versions = self.indexer.versions();
         let reached = async {
@@ -236,7 +235,7 @@ impl<K: CachedResource> Lister<K> {
                 if self.covers(key, resource_version, versions.borrow_and_update().of(key.namespace())) {
                     return;
                 }
-                // The sender lives in `self.indexer`.
+                // This does not fail: `self.indexer` holds the sender.
                 if versions.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -250,13 +249,13 @@ impl<K: CachedResource> Lister<K> {
         })
     }
 
-    /// Whether the cache shows `resource_version` of the object at `key`, or anything newer; as [`Lister::wait_for`],
+    /// Whether the cache has `resource_version` of the object at `key`, or anything newer; as [`Lister::wait_for`],
     /// without the wait.
     pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
         self.covers(key, resource_version, &self.indexer.version_in(key.namespace()))
     }
 
-    /// Up to which version the cache covers the objects of `namespace`, or everything.
+    /// The version up to which the cache covers `namespace`, or everything.
     pub(crate) fn version_in(&self, namespace: Option<&str>) -> String {
         match namespace {
             None => self.indexer.resource_version(),
@@ -264,7 +263,7 @@ impl<K: CachedResource> Lister<K> {
         }
     }
 
-    /// Whether the cache no longer shows the object with `uid` at `key`, or shows that it is being deleted.
+    /// Whether the cache no longer has the object with `uid` at `key`, or has it with a `deletionTimestamp`.
     pub(crate) fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool {
         self.indexer.is_filled() && self.indexer.is_gone_or_going(key, uid)
     }

@@ -1,6 +1,6 @@
 //! Runs controllers together: shared informers, one election, and an end in the right order.
 //!
-//! This file says what a manager consists of; `life` starts and ends it. Nothing is global; two managers live in one
+//! This file holds the parts of a manager; `life` starts and ends it. Nothing is global; two managers live in one
 //! process.
 
 mod cluster;
@@ -35,7 +35,7 @@ pub use crate::manager::signals::shutdown_signal;
 #[must_use = "a manager does nothing until it runs"]
 pub struct Manager {
     factory: InformerFactory,
-    /// Besides the one of `factory`.
+    /// The clusters besides the one of `factory`.
     clusters: Vec<Cluster>,
     election: Option<(ElectionOptions, Arc<Leadership>)>,
     sharding: Option<Sharding>,
@@ -46,20 +46,20 @@ pub struct Manager {
     controllers: Vec<Prepare>,
     #[cfg(feature = "webhook")]
     webhooks: Vec<crate::webhook::Server>,
-    /// Of every replica.
+    /// Tasks that run in every replica.
     always: Vec<Task>,
-    /// Of the leader.
+    /// Tasks that run in the leader only.
     leading: Vec<Task>,
-    /// `None`: as long as it takes.
+    /// How long caches may take to fill; `None`: no limit.
     warm_up: Option<Duration>,
     grace: Duration,
     interrupt: Option<BoxFuture<'static, ()>>,
 }
 
-/// A controller of any type, to be attached to the informers, by default those of the manager.
+/// Attaches a controller of any type to informers, by default those of the manager.
 type Prepare = Box<dyn FnOnce(&InformerFactory, Vec<Arc<dyn Fence>>) -> Prepared + Send>;
 
-/// Keys are divided among replicas.
+/// The division of keys among replicas.
 struct Sharding {
     options: ShardOptions,
     shards: Shards,
@@ -69,12 +69,12 @@ struct Sharding {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// A task did not end within the grace period and was dropped where it waited.
+    /// A task did not end within the grace period and was dropped at an await point.
     #[error("task {task:?} was cut off after {grace:?}")]
     CutOff {
-        /// The task.
+        /// The name of the task.
         task: String,
-        /// The time it had.
+        /// The grace period.
         grace: Duration,
     },
     /// A controller failed; the others were stopped.
@@ -83,7 +83,7 @@ pub enum ManagerError {
     /// The election cannot be held.
     #[error("the election cannot be held")]
     Election(#[source] ElectionError),
-    /// The lease was lost. All work was dropped where it was. Start again, best as a new process.
+    /// The lease was lost. All work was dropped at its await points. Start again, best as a new process.
     #[error("leader election {lease:?} was lost; all work was stopped")]
     LeadershipLost {
         /// Name of the lease.
@@ -92,40 +92,40 @@ pub enum ManagerError {
     /// Keys cannot be divided among replicas.
     #[error("keys cannot be divided among replicas")]
     Sharding(#[source] ShardError),
-    /// Everything was ended at once, as [`Manager::interrupt`] asked.
+    /// Everything was ended at once, because [`Manager::interrupt`] completed.
     #[error("interrupted; all work was dropped")]
     Interrupted,
     /// A controller's task panicked; the others were stopped.
     #[error("a controller panicked outside its reconciler")]
     Panicked,
-    /// Tasks were cut off and go on all the same, because their code blocks or computes and never waits.
+    /// Tasks were cut off and still run, because their code blocks or computes and never awaits.
     #[error("tasks {tasks:?} still run after {grace:?}: they do not return to the runtime")]
     StillRunning {
-        /// The tasks.
+        /// The names of the tasks.
         tasks: Vec<String>,
-        /// The time they had.
+        /// The grace period.
         grace: Duration,
     },
     /// A task failed; everything else was stopped.
     #[error("task {task:?} failed")]
     Task {
-        /// The task.
+        /// The name of the task.
         task: String,
-        /// Its error.
+        /// The error of the task.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
     /// A task panicked; everything else was stopped.
     #[error("task {task:?} panicked: {message}")]
     TaskPanicked {
-        /// The task.
+        /// The name of the task.
         task: String,
-        /// What it said.
+        /// The message of the panic.
         message: String,
     },
 }
 
-/// What waits to be run beside the controllers.
+/// A task to run beside the controllers.
 struct Task {
     name: String,
     begin: Box<dyn FnOnce(CancellationToken) -> Work + Send>,
@@ -143,13 +143,13 @@ impl Task {
         E: Error + Send + Sync + 'static,
     {
         let begin = Box::new(move |stop| -> Work {
-            // Not called before it is polled, so that a panic in the call is the task's.
+            // The function is called at the first poll, so that a panic in the call counts as the task's.
             Box::pin(async move { task(stop).await.map_err(|error| Box::new(error) as Box<dyn Error + Send + Sync>) })
         });
         Self { name: name.to_owned(), begin }
     }
 
-    /// The same task, dropped where it waits when the lease is lost, whenever the manager gets to know.
+    /// The same task, dropped when the lease is lost.
     fn while_leading(self, leadership: Arc<Leadership>) -> Self {
         let Self { name, begin } = self;
         let begin = Box::new(move |stop| -> Work {
@@ -161,7 +161,7 @@ impl Task {
                     ended = &mut work => return ended,
                 }
                 drop(work);
-                // The manager ends, and this with it.
+                // The manager ends and drops this future.
                 std::future::pending().await
             })
         });
@@ -178,7 +178,7 @@ impl Manager {
     }
 
     /// A manager that uses `factory`, whose resync and options are already set. Its informers run for as long as this
-    /// does, or whoever else has started it.
+    /// manager, or anybody else who has started the factory.
     pub fn with_informers(factory: InformerFactory) -> Self {
         Self {
             factory,
@@ -206,7 +206,7 @@ impl Manager {
         self
     }
 
-    /// Counts in `metrics` instead of in metrics of the manager's own.
+    /// Counts in `metrics` instead of in metrics of its own.
     #[cfg(feature = "metrics")]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.endpoints = self.endpoints.map(|endpoints| endpoints.with_metrics(metrics.clone()));
@@ -214,32 +214,32 @@ impl Manager {
         self
     }
 
-    /// What is counted about this manager's queues, controllers, informers and election, from the start of
+    /// The metrics of this manager's queues, controllers, informers and election, counted from the start of
     /// [`Manager::run`] on.
     #[cfg(feature = "metrics")]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The informers that the controllers use. What a context reads from comes from here too: both share a watch, and no
-    /// controller starts before all of these are filled. What may never be filled, such as a type that not every cluster
-    /// has, belongs to a factory of its own.
+    /// The informers that the controllers use. Take the listers of a context from here too: both share a watch, and no
+    /// controller starts before all of these informers are filled. An informer that may never fill, such as one of a
+    /// type that not every cluster has, belongs to a factory of its own.
     pub fn informers(&self) -> &InformerFactory {
         &self.factory
     }
 
     /// Works only while holding the Lease `name` in `namespace`. Caches are kept warm in the meantime.
     ///
-    /// No key is begun once the renew deadline has passed, and what was begun is dropped where it waits, before another
-    /// replica may lead. That does not stop code that blocks, nor requests that were already sent; and a process that was
-    /// stopped, or whose host was suspended, may go on for up to a second with what was under way. What must not happen even
-    /// then needs a precondition on the server, such as a resource version.
+    /// No key is begun once the renew deadline has passed, and work that was begun is dropped at its await points,
+    /// before another replica may lead. That does not stop code that blocks, nor requests that were already sent; and a
+    /// process that was stopped, or whose host was suspended, may go on for up to a second with the work that was under
+    /// way. A write that must not happen even then needs a precondition on the server, such as a resource version.
     #[cfg(feature = "election")]
     pub fn elect(self, name: &str, namespace: &str) -> Self {
         self.elect_with(ElectionOptions::new(name, namespace))
     }
 
-    /// As [`Manager::elect`], with times and identity of one's own.
+    /// As [`Manager::elect`], with custom times and identity.
     #[cfg(feature = "election")]
     pub fn elect_with(mut self, options: ElectionOptions) -> Self {
         let leadership = Arc::new(Leadership::new(&options));
@@ -247,7 +247,7 @@ impl Manager {
         self
     }
 
-    /// Who leads, for probes and dashboards, once this runs; `None` without [`Manager::elect`].
+    /// The holder of the lease, for probes and dashboards, once the manager runs; `None` without [`Manager::elect`].
     #[cfg(feature = "election")]
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
         self.election.as_ref().map(|(_, leadership)| Arc::clone(leadership))
@@ -256,17 +256,18 @@ impl Manager {
     /// Divides the keys of all controllers among the replicas that take part in the group `name` in `namespace`: each key
     /// is processed by one of them at a time. Every replica's caches hold everything.
     ///
-    /// A key that comes to this replica runs, because it may have changed while it was nobody's. A key that goes is let
-    /// finish ([`ShardOptions::handover`]), then dropped where it waits. That cannot stop code that blocks, nor a request that
-    /// was already sent, and a process that was stopped, or whose host was suspended, may go on for up to a second with what
-    /// was under way. What must not happen twice even then needs a precondition on the server, such as a resource version.
-    /// What is promised exactly, how, and what it costs, [`crate::shard`] says.
+    /// A key that comes to this replica runs, because it may have changed while no replica held it. Work on a key that
+    /// goes may finish ([`ShardOptions::handover`]), then it is dropped at its await points. That cannot stop code that
+    /// blocks, nor a request that was already sent, and a process that was stopped, or whose host was suspended, may go
+    /// on for up to a second with the work that was under way. A write that must not happen twice even then needs a
+    /// precondition on the server, such as a resource version. [`crate::shard`] has the exact guarantee, the protocol
+    /// and its cost.
     ///
     /// The same key of different controllers is in the same replica. With an election as well, only the leader takes
     /// part, which leaves nothing to divide.
     ///
-    /// The service account needs the verbs `list`, `create`, `update` and `delete` on Leases. Without the last, the Leases of
-    /// replicas that are gone stay, and the log says so; a test that ends sooner does not ask for it.
+    /// The service account needs the verbs `list`, `create`, `update` and `delete` on Leases. Without `delete`, the
+    /// Leases of replicas that are gone stay, and the log says so; a test that ends before that does not need it.
     ///
     /// ```no_run
     /// # use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError};
@@ -315,7 +316,7 @@ impl Manager {
         self.shard_with(ShardOptions::new(name, namespace))
     }
 
-    /// As [`Manager::shard`], with times and identity of one's own.
+    /// As [`Manager::shard`], with custom times and identity.
     #[cfg(feature = "shard")]
     pub fn shard_with(mut self, options: ShardOptions) -> Self {
         let shards = Shards::new(&options.group);
@@ -323,7 +324,7 @@ impl Manager {
         self
     }
 
-    /// Which keys are this replica's, once it runs; `None` without [`Manager::shard`].
+    /// The keys that belong to this replica, once the manager runs; `None` without [`Manager::shard`].
     #[cfg(feature = "shard")]
     pub fn shards(&self) -> Option<Shards> {
         self.sharding.as_ref().map(|sharding| sharding.shards.clone())
@@ -335,9 +336,9 @@ impl Manager {
         self
     }
 
-    /// Adds a controller of the objects in another cluster: what it owns and watches is there too, unless it was given an
-    /// informer. Its name is `CLUSTER/NAME`, in logs, metrics and its queue; informers are counted under the manager's name,
-    /// a slash and the cluster's.
+    /// Adds a controller of the objects in another cluster: the types that it owns and watches are there too, unless it
+    /// was given an informer. Its name is `CLUSTER/NAME`, in logs, metrics and its queue; informers are counted under
+    /// the manager's name, a slash and the cluster's.
     ///
     /// A cluster that cannot be reached holds up the controllers there, and nothing else: neither the election nor `/readyz` waits
     /// for its caches. With [`Manager::shard`], the same key of different clusters is in the same replica. For clusters that come
@@ -355,18 +356,19 @@ impl Manager {
         self
     }
 
-    /// Checks of one's own on `/healthz` and `/readyz`; see [`Manager::serve`] for those that are there anyway.
+    /// The checks on `/healthz` and `/readyz`, to add more; [`Manager::serve`] lists the checks that are always there.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// Serves `/healthz`, `/readyz` and, with the feature `metrics`, `/metrics` on `address` for as long as the manager runs. It listens from now on,
-    /// so that a port that is taken is an error before anything has begun. Port 0 is any that is free.
+    /// Serves `/healthz`, `/readyz` and, with the feature `metrics`, `/metrics` on `address` for as long as the manager
+    /// runs. The socket listens from this call on, so that a port that is taken is an error before anything has begun.
+    /// Port 0 takes any free port.
     ///
-    /// `/healthz` has the check `leaderElection`, which fails when this replica believes that it leads but has not renewed
-    /// its lease for the lease's duration and 20 seconds more. `/readyz` has `informer-sync`, which fails until every
-    /// cache is filled, and `shutdown`, which fails once the manager is asked to end. Each list also has what was added to
-    /// [`Manager::health`]. Neither TLS nor a login is asked for.
+    /// `/healthz` has the check `leaderElection`, which fails when this replica believes that it leads but has not
+    /// renewed its lease for the lease's duration and 20 seconds more. `/readyz` has `informer-sync`, which fails until
+    /// every cache is filled, and `shutdown`, which fails once the manager is asked to end. Checks added to
+    /// [`Manager::health`] are on both lists. The server needs neither TLS nor a login.
     ///
     /// # Errors
     /// [`BindError`].
@@ -394,8 +396,9 @@ impl Manager {
     /// Adds a task that runs in every replica, whether it leads or not: a webhook server, a poller. It starts before the
     /// election and ends after the controllers.
     ///
-    /// The task is to return soon after its token is cancelled, and is dropped where it waits when the grace period is
-    /// over. One that returns an error ends the manager with [`ManagerError::Task`]; one that returns `Ok` earlier is done.
+    /// The task must return soon after its token is cancelled, and is dropped at an await point when the grace period
+    /// is over. One that returns an error ends the manager with [`ManagerError::Task`]; one that returns `Ok` earlier
+    /// is done.
     pub fn run_always<F, W, E>(mut self, name: &str, task: F) -> Self
     where
         F: FnOnce(CancellationToken) -> W + Send + 'static,
@@ -406,8 +409,8 @@ impl Manager {
         self
     }
 
-    /// Adds a task that runs beside the controllers: only while this replica leads, if there is an election. Otherwise as
-    /// [`Manager::run_always`]. When the lease is lost it is dropped where it waits, without a grace period.
+    /// Adds a task that runs beside the controllers: only while this replica leads, if there is an election. Otherwise
+    /// as [`Manager::run_always`]. When the lease is lost it is dropped at an await point, without a grace period.
     pub fn run_leading<F, W, E>(mut self, name: &str, task: F) -> Self
     where
         F: FnOnce(CancellationToken) -> W + Send + 'static,
@@ -418,11 +421,11 @@ impl Manager {
         self
     }
 
-    /// How long caches may take to fill before tasks start and the lease is sought all the same. What is not filled by
-    /// then fills later; a controller waits for all caches in any case. Default: tasks and the election wait as long as it
-    /// takes; the log says every half minute what for, and `/readyz` whenever it is asked.
+    /// How long caches may take to fill before tasks start and the lease is sought all the same. Other caches fill
+    /// later; a controller waits for all its caches in any case. Default: tasks and the election wait as long as it
+    /// takes; the log says every half minute what they wait for, and `/readyz` whenever it is asked.
     ///
-    /// Zero where a task makes what is watched, such as a definition of its type.
+    /// Set it to zero where a task creates what is watched, such as the definition of a watched type.
     pub fn warm_up(mut self, warm_up: Duration) -> Self {
         self.warm_up = Some(warm_up);
         self
@@ -435,8 +438,9 @@ impl Manager {
         self
     }
 
-    /// When `interrupt` completes, everything ends at once: work is dropped where it waits, and the lease is left to run
-    /// out. For the second signal of somebody who does not want to wait. Called again, whichever completes first.
+    /// When `interrupt` completes, everything ends at once: work is dropped at its await points, and the lease is left
+    /// to run out. For the second signal of a user who does not want to wait. If this is called again, the future that
+    /// completes first counts.
     pub fn interrupt(mut self, interrupt: impl Future<Output = ()> + Send + 'static) -> Self {
         self.interrupt = Some(match self.interrupt.take() {
             None => interrupt.boxed(),
@@ -447,23 +451,25 @@ impl Manager {
 
     /// Runs until `shutdown` completes, a controller or a task fails, or the lease is lost.
     ///
-    /// Start: health and metrics, caches, tasks of every replica, election, controllers and tasks of the leader. End: the
-    /// same backwards; the lease is renewed until the last of the leader's work has ended, and then given back.
+    /// Start: health and metrics, caches, tasks of every replica, election, controllers and tasks of the leader. The
+    /// end runs in reverse order; the lease is renewed until the last of the leader's work has ended, and then
+    /// released.
     ///
-    /// Code that blocks or never waits cannot be stopped. This returns all the same, soon after the grace periods, with an
-    /// error that says what still runs, and leaves the lease to run out. A runtime that is dropped waits for such code without
-    /// end, at the end of `#[tokio::main]` too: end the process with `std::process::exit`.
+    /// Code that blocks or never awaits cannot be stopped. This returns all the same, soon after the grace periods,
+    /// with an error that names the tasks still running, and leaves the lease to run out. A runtime that is dropped
+    /// waits for such code without end, at the end of `#[tokio::main]` too: end the process with `std::process::exit`.
     ///
     /// # Errors
     /// [`ManagerError`].
     ///
     /// # Cancel safety
-    /// Dropped, everything ends at once, as with [`Manager::interrupt`].
+    /// If the future is dropped, everything ends at once, as with [`Manager::interrupt`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
         life::run(self, shutdown).await
     }
 
-    /// Runs until [the process is asked to end](shutdown_signal), as [`Manager::run`] does; asked again, it ends everything at once.
+    /// Runs until [the process is asked to end](shutdown_signal), as [`Manager::run`] does; a second signal ends
+    /// everything at once.
     ///
     /// # Errors
     /// [`ManagerError`].

@@ -1,8 +1,8 @@
-//! What a process of controllers tells Prometheus, under the names that the ecosystem's dashboards use.
+//! The Prometheus metrics of a process of controllers, under the names that the ecosystem's dashboards use.
 //!
-//! Nothing is pushed: queues, controllers, elections and informers count for themselves, and a scrape asks those that
-//! still live. Only requests to the server are counted here (`requests`), because nobody else sees them. Nothing is
-//! global: two managers have two sets of metrics, or share the one they are given. `families` has the names.
+//! Nothing is pushed: queues, controllers, elections and informers keep their own counts, and a scrape reads those that
+//! still exist. Only requests to the server are counted here (`requests`), because no other part handles them all.
+//! Nothing is global: two managers have two sets of metrics, or share the one they are given. `families` has the names.
 
 mod families;
 pub(crate) mod histogram;
@@ -31,7 +31,7 @@ pub use prometheus_client;
 pub use crate::metrics::requests::{MeasuredBody, RequestMetrics, RequestMetricsLayer};
 pub use crate::metrics::text::MetricsFormat;
 
-/// The metrics of a manager, or of whatever they are given to. Clones are the same metrics.
+/// The metrics of a manager, or of the parts registered with them. Clones share one set.
 ///
 /// Families and labels are those of controller-runtime and client-go, so their dashboards and alerts work:
 ///
@@ -41,7 +41,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `workqueue_adds_total` | counter | `name`, `controller` | adds that were not merged into an earlier one |
 /// | `workqueue_queue_duration_seconds` | histogram | `name`, `controller` | how long keys wait |
 /// | `workqueue_work_duration_seconds` | histogram | `name`, `controller` | how long keys are processed |
-/// | `workqueue_unfinished_work_seconds` | gauge | `name`, `controller` | processing so far of what is not finished, in sum |
+/// | `workqueue_unfinished_work_seconds` | gauge | `name`, `controller` | how long unfinished keys have been processed, in sum |
 /// | `workqueue_longest_running_processor_seconds` | gauge | `name`, `controller` | the longest of these |
 /// | `workqueue_retries_total` | counter | `name`, `controller` | rate-limited adds |
 /// | `controller_runtime_reconcile_total` | counter | `controller`, `result` | results: `success`, `requeue`, `requeue_after`, `error` |
@@ -56,7 +56,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `leader_election_slowpath_total` | counter | `name` | renewals that had to read the lease first, because it was not as expected |
 /// | `steersman_shard_slots_held` | gauge | `group` | slots on whose keys this replica works, of 1,024 |
 /// | `steersman_shard_members` | gauge | `group` | replicas that this one sees alive, itself included |
-/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica, without those that it had and works through again |
+/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica, without those that it held before and processes again |
 /// | `steersman_shard_slots_lost_total` | counter | `group` | slots that went from it |
 /// | `steersman_shard_renewals_late_total` | counter | `group` | renewals sent more than two periods after the one before |
 /// | `steersman_shard_stops_total` | counter | `group` | times when all work had to stop, because the lease could not be renewed |
@@ -71,13 +71,13 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `steersman_webhook_calls_total` | counter | `webhook`, `outcome` | calls by outcome: `allowed`, `mutated`, `denied`, `converted`, `failed`, `malformed`, `panicked`, `timed_out`, `abandoned` |
 /// | `steersman_webhook_certificate_expiry_timestamp_seconds` | gauge | | when the certificate of webhooks expires |
 /// | `steersman_events_total` | counter | `component`, `outcome` | Events of recorders by outcome: `sent`, `refused`, `unanswered`, `queue_full` |
-/// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that handlers have not heard yet |
-/// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | how far the cache has come |
+/// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that wait for handlers |
+/// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | the version up to which the cache is filled |
 /// | `steersman_informer_staleness_seconds` | gauge | `name`, `group`, `version`, `resource` | how stale the cache may be: time since the last event, bookmark or list. Servers send a bookmark about once a minute |
-/// | `steersman_informer_relists_total` | counter | `name`, `group`, `version`, `resource`, `reason` | lists after the first, by what made them necessary: for instance `expired` (the server has forgotten the version), `transport`, `refused`; a reason is there once it was one |
+/// | `steersman_informer_relists_total` | counter | `name`, `group`, `version`, `resource`, `reason` | lists after the first, by cause: for instance `expired` (the server no longer has the version), `transport`, `refused`; a cause appears once it has occurred |
 ///
-/// The priorities of `workqueue_depth` are `-100` (initial list and resyncs), `0` and `100`. What two sources of one
-/// name say is added up. A source is shown for as long as it lives.
+/// The priorities of `workqueue_depth` are `-100` (initial list and resyncs), `0` and `100`. The values of two sources
+/// with one name are added up. A source is reported for as long as it exists.
 ///
 /// ```
 /// use steersman::metrics::{Metrics, MetricsFormat};
@@ -131,7 +131,7 @@ struct InformerSource {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Metrics of nothing yet.
+    /// Metrics without sources.
     pub fn new() -> Self {
         let sources = Arc::new(Sources::default());
         let mut registry = Registry::default();
@@ -139,7 +139,7 @@ impl Metrics {
         Self { shared: Arc::new(Shared { registry: Mutex::new(registry), sources }) }
     }
 
-    /// Adds metrics of one's own: `edit` registers them with `prometheus_client`.
+    /// Adds custom metrics: `edit` registers them with `prometheus_client`.
     ///
     /// ```
     /// # use steersman::metrics::{Metrics, MetricsFormat};
@@ -174,7 +174,7 @@ impl Metrics {
         leaders.push(leadership);
     }
 
-    /// Reports what a replica has of the keys of its group. A manager does this for its own.
+    /// Reports which part of its group's keys a replica holds. A manager does this for its own.
     #[cfg(feature = "shard")]
     pub fn observe_shards(&self, shards: &Shards) {
         let shards = shards.measured();
@@ -183,7 +183,7 @@ impl Metrics {
         known.push(shards);
     }
 
-    /// Reports what becomes of the events of a recorder and its clones: which of them are lost, and why.
+    /// Reports the outcomes of the events of a recorder and its clones: which of them are lost, and why.
     #[cfg(feature = "events")]
     pub fn observe_events(&self, recorder: &EventRecorder) {
         let stats = Arc::downgrade(recorder.stats());
@@ -192,8 +192,8 @@ impl Metrics {
         events.push(stats);
     }
 
-    /// Reports on the informers of a factory, those still to be made included; `name` becomes their label. A manager
-    /// does this for its own.
+    /// Reports on the informers of a factory, including those made later; `name` becomes their label. A manager does
+    /// this for its own.
     pub fn observe_informers(&self, name: &str, factory: &InformerFactory) {
         let informers = factory.observed();
         let mut sources = self.shared.sources.informers.lock();
@@ -219,7 +219,7 @@ impl Metrics {
     pub fn encode(&self, format: MetricsFormat) -> String {
         let mut text = String::new();
         if encode(&mut text, &self.shared.registry.lock()).is_err() {
-            // A string takes everything, and our own families have no other reason to fail.
+            // Writing to a String does not fail, and the families of this crate have no other reason to fail.
             tracing::error!("a registered metric cannot be written; it and those after it are missing");
         }
         format.render(&text)

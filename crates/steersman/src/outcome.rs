@@ -1,7 +1,7 @@
-//! What a change of the cache was: the form in which it goes from the cache to each handler.
+//! Changes of the cache, in the form in which they go to each handler.
 //!
-//! Objects are as the cache holds them, so an outcome costs what its key and two pointers weigh, however many handlers get it.
-//! What a handler makes of it, once its objects are decoded, is a [`Change`](crate::cache::Change).
+//! Objects are held as in the cache, so an outcome takes the size of a key and two pointers, however many handlers get
+//! it. Handlers get it as a [`Change`](crate::cache::Change), once its objects are decoded.
 
 use std::sync::Arc;
 
@@ -10,55 +10,56 @@ use crate::decode_error::DecodeError;
 use crate::delta::Entry;
 use crate::key::ObjectKey;
 
-/// What a delta changed, in the order handlers hear of it.
+/// The effect of a delta on the cache, in the order in which handlers get it.
 #[derive(Debug)]
 pub enum Outcome<K> {
     /// An object appeared.
     Added(Entry<K>, Arrival),
     /// An object is gone.
     Deleted {
-        /// Which one.
+        /// The key of the object.
         key: ObjectKey,
-        /// Its final state or the one last seen; `None` if neither is known.
+        /// Its final state or the last known one; `None` if neither is known.
         object: Option<Cached<K>>,
-        /// Which of the two it is.
+        /// Whether `object` is its final state.
         finality: Finality,
     },
-    /// The first list is complete; to a handler: it has heard of everything that was there when it was added.
+    /// The first list is complete. For a handler: it has received all objects that existed when it was added.
     Filled,
     /// An object exists that cannot be decoded.
     Undecodable(Arc<DecodeError>),
     /// An object changed, or, at a resync, did not: then both are the same object in memory.
     Updated {
-        /// Which one.
+        /// The key of the object.
         key: ObjectKey,
-        /// The state before.
+        /// The previous state.
         old: Cached<K>,
-        /// The state now.
+        /// The new state.
         new: Cached<K>,
     },
 }
 
-/// Whether an object is new, or only new to the handler.
+/// Whether an object appeared, or existed before the handler was added.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrival {
-    /// It was there when the handler started.
+    /// It existed when the handler was added.
     Initial,
-    /// It appeared since.
+    /// It appeared later.
     Later,
 }
 
-/// How it is known that an object is gone.
+/// Whether the final state of a deleted object is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Finality {
-    /// It was missing from a relist, or its final state could not be decoded: the state last seen is not its final one.
+    /// It was missing from a relist, or its final state could not be decoded: the last known state is not its final
+    /// one.
     Missed,
-    /// The server said so and sent its final state.
+    /// The server reported the deletion with its final state.
     Reported,
 }
 
 impl<K> Outcome<K> {
-    /// Which object this is about; `None` for the end of the first list, and for an undecodable object without a name.
+    /// The key of the object; `None` for the end of the first list, and for an undecodable object without a name.
     pub fn key(&self) -> Option<&ObjectKey> {
         match self {
             Self::Added(entry, _) => Some(&entry.key),
@@ -68,13 +69,13 @@ impl<K> Outcome<K> {
         }
     }
 
-    /// Nothing happened; the object is delivered again.
+    /// Whether the object is only delivered again, without a change.
     pub(crate) fn is_resync(&self) -> bool {
         matches!(self, Self::Updated { old, new, .. } if Cached::ptr_eq(old, new))
     }
 
-    /// Takes `later`, which is about the same object, in if the state between the two is all that is lost; otherwise hands
-    /// it back.
+    /// Merges `later`, which is about the same object, if only the state between the two is lost by that; otherwise
+    /// returns it.
     pub(crate) fn absorb(&mut self, later: Self) -> Option<Self> {
         match (&mut *self, later) {
             (Self::Added(entry, _), Self::Updated { new, .. }) => entry.object = new,

@@ -1,5 +1,5 @@
-//! Owner references: who an object belongs to, so that it goes when its owner goes, and so that its changes run the
-//! key of its controller ([`crate::Controller::owns`]).
+//! Owner references: they name the owners of an object, so that it is deleted with them, and so that its changes run
+//! the key of its controller ([`crate::Controller::owns`]).
 
 use std::any::TypeId;
 
@@ -10,11 +10,11 @@ use kube::core::Resource;
 use crate::key::ObjectKey;
 use crate::reconcile::ReconcileError;
 
-/// Why an object cannot be made the property of another.
+/// Why an object cannot get an owner reference.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnerError {
-    /// It has a controller already, and there can be only one.
+    /// The object has a controller already, and it can have only one.
     #[error("{child:?} is controlled by {kind} {name:?} already")]
     AlreadyOwned {
         /// The object.
@@ -24,7 +24,7 @@ pub enum OwnerError {
         /// Name of its controller.
         name: String,
     },
-    /// An owner in a namespace can own only what is in that namespace; the garbage collector would delete the rest.
+    /// An owner in a namespace can own only objects in the same namespace; the garbage collector would delete others.
     #[error("{owner:?} cannot own {child:?}: a namespaced owner owns objects of its own namespace only")]
     OtherNamespace {
         /// The would-be owner.
@@ -40,25 +40,25 @@ pub enum OwnerError {
     },
 }
 
-/// Not terminal: the other controller may let go of the object, which nobody may tell this one.
+/// Not terminal: the other controller may release the object, and no event need tell this one.
 impl ReconcileError for OwnerError {}
 
-/// Which owners of an object count.
+/// The owners of an object that count.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OwnedBy {
-    /// All of them.
+    /// All owners.
     Any,
-    /// The one that is its controller.
+    /// Only the controller.
     Controller,
 }
 
 /// Makes `owner` the controller of `child`, in memory. Returns whether that changed anything; write `child` then.
 ///
-/// `owner` is not removed in the foreground before `child` is (`blockOwnerDeletion`). A reference to an owner of the same
-/// group, kind and name that is there already is brought up to date: its version, and its uid if the owner was made anew.
+/// `owner` is not removed in foreground deletion before `child` is (`blockOwnerDeletion`). An existing reference to an
+/// owner of the same group, kind and name is updated: its version, and its uid if the owner was created again.
 ///
 /// # Errors
-/// [`OwnerError`]; `child` is as it was.
+/// [`OwnerError`]; `child` is unchanged.
 pub fn set_controller<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError>
 where
     O: Resource,
@@ -87,11 +87,11 @@ where
     Ok(put(child, reference))
 }
 
-/// Makes `owner` one of the owners of `child`, in memory, so that `child` goes when the last of them has gone. Returns
+/// Makes `owner` one of the owners of `child`, in memory, so that `child` is deleted with the last of them. Returns
 /// whether that changed anything. An owner that is its controller stays so.
 ///
 /// # Errors
-/// [`OwnerError`], but never that it has a controller already; `child` is as it was.
+/// [`OwnerError`], but never [`OwnerError::AlreadyOwned`]; `child` is unchanged.
 pub fn set_owner<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError>
 where
     O: Resource,
@@ -117,7 +117,7 @@ where
     Ok(put(child, reference))
 }
 
-/// Removes what makes `owner` an owner of `child`, controller or not, in memory. Returns whether that changed anything.
+/// Removes the reference to `owner` from `child`, controller or not, in memory. Returns whether that changed anything.
 pub fn remove_owner<O, C>(owner: &O, child: &mut C) -> bool
 where
     O: Resource,
@@ -170,7 +170,7 @@ where
     Ok(reference)
 }
 
-/// Whether two references name one object, whatever version they know it in.
+/// Whether two references name one object, in any version.
 fn is_same(a: &OwnerReference, b: &OwnerReference) -> bool {
     a.kind == b.kind && a.name == b.name && group_of(&a.api_version) == group_of(&b.api_version)
 }
@@ -190,7 +190,7 @@ pub fn controller_of<C: Resource>(object: &C) -> Option<&OwnerReference> {
     object.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// The key of the `O` that controls `object`, if its controller is an `O`, in whatever version the reference says.
+/// The key of the `O` that controls `object`, if its controller is an `O`, whatever version the reference has.
 pub fn controller_key<O, C>(object: &C) -> Option<ObjectKey>
 where
     O: Resource + 'static,
@@ -201,9 +201,9 @@ where
     owner.keys(object.meta(), OwnedBy::Controller, |_| true).pop()
 }
 
-/// As [`controller_key`], for an owner whose type is known at run time, such as `DynamicObject` with its `ApiResource`. Such a
-/// type does not say whether its objects live in namespaces: of the two keys that are possible, it is the one that `is_known`
-/// says yes to, for instance because a lister has it.
+/// As [`controller_key`], for an owner whose type is known at run time, such as `DynamicObject` with its `ApiResource`.
+/// Such a type does not say whether its objects are namespaced: of the two possible keys, the one for which `is_known`
+/// returns true is returned, for instance because a lister has it.
 pub fn controller_key_with<O, C>(
     object: &C,
     dynamic: &O::DynamicType,
@@ -216,7 +216,7 @@ where
     OwnerType::of::<O>(dynamic).keys(object.meta(), OwnedBy::Controller, is_known).pop()
 }
 
-/// What an owner reference says of a type, and where the objects of the type are.
+/// A type as owner references name it, and whether its objects are namespaced.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnerType {
     kind: String,
@@ -228,7 +228,7 @@ pub(crate) struct OwnerType {
 enum Place {
     Cluster,
     Namespace,
-    /// The type is known at run time only, and does not say.
+    /// The type is known at run time only, so this is unknown.
     Unknown,
 }
 
@@ -249,8 +249,8 @@ impl OwnerType {
         &self.kind
     }
 
-    /// The keys of the owners of the object with `metadata` that are of this type. `is_known` says whether there is such an owner; it is
-    /// asked only where the type does not say whether its objects live in namespaces.
+    /// The keys of the owners of this type in `metadata`. `is_known` says whether an owner exists; it is called only
+    /// where the type does not say whether its objects are namespaced.
     pub(crate) fn keys(
         &self,
         metadata: &ObjectMeta,

@@ -1,7 +1,7 @@
 //! Patches: the difference between two JSON trees, and the requests that carry one.
 //!
-//! The requests work for every type and need no `Api<K>`; the namespace is read off the key. The functions that end in
-//! `_with` are for types that are known at run time, such as `DynamicObject`: they also take the type's description.
+//! The requests work for every type and need no `Api<K>`; the namespace is taken from the key. The functions that end
+//! in `_with` are for types that are known at run time, such as `DynamicObject`: they also take the type's description.
 
 #[cfg(feature = "strategic")]
 mod strategic;
@@ -29,14 +29,14 @@ pub use crate::patch::strategic::{
 pub enum Force {
     /// A field that another manager owns is a conflict (409).
     No,
-    /// Take it. What controllers want.
+    /// Take the field. Controllers want this.
     Yes,
 }
 
 /// Whether a patch is for one version of an object only (`MergeFromWithOptimisticLock`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lock {
-    /// Whatever the object is by then, the difference is made to it.
+    /// The difference is applied to the object in whatever version it is by then.
     No,
     /// Any other version is a conflict (409).
     Yes,
@@ -57,7 +57,7 @@ pub fn merge_diff(old: &Value, new: &Value) -> Option<Value> {
     }
     for (key, value) in after.iter().filter(|(_, value)| !value.is_null()) {
         match before.get(key) {
-            // A patch merges into what is there; what is not there is created without nulls of its own.
+            // A patch merges into an existing value; a value that is absent is created without its nulls.
             None | Some(Value::Null) => drop(patch.insert(key.clone(), without_nulls(value))),
             Some(known) => {
                 if let Some(difference) = merge_diff(known, value) {
@@ -132,8 +132,8 @@ where
     send::<K, _>(client, dynamic, key, Some(subresource), &params, &patch, "patch").await
 }
 
-/// Server-side apply of `object`, which names every field that `manager` wants and no other. It creates the object
-/// where it does not exist. `apiVersion`, `kind` and the name are filled in.
+/// Server-side apply of `object`, which must have exactly the fields that `manager` wants. Creates the object where it
+/// does not exist. `apiVersion`, `kind` and the name are filled in.
 ///
 /// # Errors
 /// [`WriteError`].
@@ -174,19 +174,19 @@ where
 
 /// The JSON merge patch that turns the object `old` into `new`, two states of one object; `None` when they are equal.
 ///
-/// What kind and version of the object it is, and its resource version, do not count.
+/// Kind, apiVersion and resource version are not compared.
 ///
 /// # Errors
-/// When one cannot be written as JSON.
+/// When an object cannot be written as JSON.
 pub fn two_way<K: Resource + Serialize>(old: &K, new: &K) -> Result<Option<Value>, serde_json::Error> {
     let (old, new) = states(old, new)?;
     Ok(merge_diff(&old, &new))
 }
 
-/// Sends the JSON merge patch that turns `old`, as it was read, into `new`, and returns the object as it is then; `None`,
+/// Sends the JSON merge patch that turns `old`, as it was read, into `new`, and returns the object after it; `None`,
 /// and nothing is sent, when they are equal. controller-runtime's `client.MergeFrom`.
 ///
-/// Only the object `old` was can be changed, never a later one of its name: that is a conflict. Without a lock, other
+/// Only the object `old` can be changed, never a later one with its name: that is a conflict. Without a lock, other
 /// changes since then stay; but lists are replaced whole.
 ///
 /// # Errors
@@ -220,8 +220,8 @@ where
     merge_with(client, dynamic, &key, &patch).await.map(Some)
 }
 
-/// As [`merge_from`], of what differs in the status, on the subresource `status`. Where the status may be no subresource,
-/// or is computed as a whole, see [`crate::status::Writer`].
+/// As [`merge_from`], for the difference of the statuses, on the subresource `status`. Where the status may not be a
+/// subresource, or is computed as a whole, see [`crate::status::Writer`].
 ///
 /// # Errors
 /// [`WriteError`].
@@ -256,7 +256,7 @@ where
     merge_subresource_with(client, dynamic, &key, "status", &patch).await.map(Some)
 }
 
-/// Both objects as trees that differ in nothing a patch should say.
+/// Both objects as trees, without the fields that a patch must not contain.
 pub(crate) fn states<K: Resource + Serialize>(old: &K, new: &K) -> Result<(Value, Value), serde_json::Error> {
     let (mut old, mut new) = (serde_json::to_value(old)?, serde_json::to_value(new)?);
     for tree in [&mut old, &mut new] {
@@ -271,7 +271,7 @@ pub(crate) fn states<K: Resource + Serialize>(old: &K, new: &K) -> Result<(Value
     Ok((old, new))
 }
 
-/// Has `patch` change only the object `old`, and, with a lock, only at its version.
+/// Limits `patch` to the object `old`, and, with a lock, to its version.
 pub(crate) fn hold<K: Resource>(patch: &mut Value, old: &K, lock: Lock) {
     let meta = old.meta();
     let version = meta.resource_version.as_deref().filter(|_| lock == Lock::Yes);
@@ -298,7 +298,7 @@ pub(crate) fn named<K: Resource>(
     Ok(tree)
 }
 
-/// The beginning of a patch that changes only the object `meta` is of, and, if it names one, only at that version.
+/// The beginning of a patch that is limited to the object with this uid, and, if one is given, to this version.
 pub(crate) fn on_object(uid: Option<&str>, resource_version: Option<&str>) -> Value {
     let members = [("uid", uid), ("resourceVersion", resource_version)];
     // A null would ask the server to remove the field.
@@ -306,7 +306,7 @@ pub(crate) fn on_object(uid: Option<&str>, resource_version: Option<&str>) -> Va
     json!({ "metadata": present.collect::<Map<String, Value>>() })
 }
 
-/// Reads one object from the server, past every cache.
+/// Reads one object from the server, not from a cache.
 pub(crate) async fn get<K>(client: &Client, dynamic: &K::DynamicType, key: &ObjectKey) -> Result<K, WriteError>
 where
     K: Resource + DeserializeOwned,
@@ -407,7 +407,7 @@ mod tests {
                 None => assert_eq!(old, new),
                 Some(patch) => {
                     merge_into(&mut merged, &patch);
-                    // An object that loses all members stays as an empty object, as it should.
+                    // An object that loses all its members stays as an empty object.
                     assert_eq!(merged, new);
                 }
             }

@@ -1,13 +1,13 @@
-//! Which changes are worth a run: ready-made answers for [`Controller::when`](crate::Controller::when) and
+//! Predicates, which select the changes that count: for [`Controller::when`](crate::Controller::when) and
 //! [`Watch::when`](crate::controller::Watch::when).
 //!
-//! A predicate is a function of a [`Change`]: it sees what happened, and the state before and after. The ones here judge
-//! additions and updates only. A deletion passes them all, whether the object is gone or has only begun to go and waits
-//! for its finalizers, and so does an object that cannot be decoded: a reconciler that is never told of these leaves
-//! things behind for ever. That holds for their combinations too, [`Combine::not`] included. A closure of one's own that
-//! refuses a deletion has said so.
+//! A predicate is a function of a [`Change`]: it gets the type of the change, and the previous and the new state. The
+//! ones here judge additions and updates only. A deletion passes them all, whether the object is gone or still waits
+//! for its finalizers, and so does an object that cannot be decoded: a reconciler that never gets these leaves things
+//! behind for ever. That holds for their combinations too, [`Combine::not`] included. A custom closure may reject
+//! deletions.
 //!
-//! A resync is no change, so where [`generation_changed`] and the like stand alone, a resync runs nothing; say
+//! A resync is not a change, so where [`generation_changed`] and the like stand alone, a resync runs nothing; add
 //! `.or(is_resync())` where it should.
 //!
 //! ```
@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! After controller-runtime's `pkg/predicate`.
+//! Follows controller-runtime's `pkg/predicate`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -28,14 +28,14 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::handler::Change;
 
-/// Puts predicates together. Implemented for every function that can be one; never implement it by hand.
+/// Combines predicates. Implemented for every function that can be one; never implement it by hand.
 pub trait Combine<K: Resource>: Fn(&Change<'_, K>) -> bool + Send + Sync + Sized + 'static {
-    /// Passes what both pass.
+    /// Passes changes that both pass.
     fn and<P: Combine<K>>(self, other: P) -> impl Combine<K> {
         move |change: &Change<'_, K>| always_passes(change) || (self(change) && other(change))
     }
 
-    /// Passes what either passes.
+    /// Passes changes that either passes.
     fn or<P: Combine<K>>(self, other: P) -> impl Combine<K> {
         move |change: &Change<'_, K>| always_passes(change) || self(change) || other(change)
     }
@@ -68,10 +68,10 @@ pub fn annotations_changed<K: Resource + 'static>() -> impl Combine<K> {
     metadata_updated(|old, new| old.annotations.iter().flatten().ne(new.annotations.iter().flatten()))
 }
 
-/// The labels match `selector`, now or before: an object that no longer matches passes once more, so that what was done
-/// for it can be undone.
+/// The labels match `selector`, in the new or the previous state: an object that no longer matches passes once more, so
+/// that earlier work for it can be undone.
 ///
-/// To watch only what matches, at the server, give the selector to the [`Selection`](crate::cache::Selection).
+/// To select on the server instead, give the selector to the [`Selection`](crate::cache::Selection).
 pub fn labels_match<K: Resource + 'static>(selector: Selector) -> impl Combine<K> {
     move |change: &Change<'_, K>| {
         let none = std::collections::BTreeMap::new();
@@ -86,12 +86,13 @@ pub fn labels_match<K: Resource + 'static>(selector: Selector) -> impl Combine<K
     }
 }
 
-/// The object is delivered again although nothing happened.
+/// The object is delivered again without a change.
 pub fn is_resync<K: Resource + 'static>() -> impl Combine<K> {
     |change: &Change<'_, K>| always_passes(change) || change.is_resync()
 }
 
-/// Passes updates of which `differ` is true, those whose state before cannot be decoded, and all that is no update.
+/// Passes updates for which `differ` is true, updates whose previous state cannot be decoded, and all changes that are
+/// not updates.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -106,7 +107,7 @@ pub fn updated<K: Resource + 'static>(differ: impl Fn(&K, &K) -> bool + Send + S
     }
 }
 
-/// As [`updated`], of metadata alone, so that nothing else of the state before is decoded.
+/// As [`updated`], by metadata alone, so that nothing else of the previous state is decoded.
 fn metadata_updated<K: Resource + 'static>(
     differ: impl Fn(&ObjectMeta, &ObjectMeta) -> bool + Send + Sync + 'static,
 ) -> impl Combine<K> {
@@ -118,7 +119,7 @@ fn metadata_updated<K: Resource + 'static>(
     }
 }
 
-/// A deletion, the beginning of one, and what cannot be decoded.
+/// Whether a change is a deletion, the beginning of one, or about an undecodable object.
 fn always_passes<K: Resource>(change: &Change<'_, K>) -> bool {
     match change {
         Change::Added(..) => false,

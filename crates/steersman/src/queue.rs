@@ -1,9 +1,9 @@
 //! The work queue: fair, deduplicating, delayed and rate-limited; the only home of retry.
 //!
-//! A key that is added while it waits runs once; added while it is processed, it runs once more afterwards; it is
-//! never processed twice at the same time. The rules live in `core`, a plain state machine that is told the time;
-//! this file is the shell around it: a lock, a notification, and guards whose drop is Done. No task runs behind a queue: a
-//! worker that waits in [`WorkQueue::get`] also waits for the next delayed key.
+//! A key that is added while it waits runs once; added while it is processed, it runs once more afterwards; it is never
+//! processed twice at the same time. The rules are in `core`, a state machine without a clock; this file is the shell
+//! around it: a lock, a notification, and guards whose drop is Done. No task runs behind a queue: a worker that waits
+//! in [`WorkQueue::get`] also waits for the next delayed key.
 
 mod core;
 mod delayed;
@@ -42,7 +42,7 @@ pub(crate) use crate::queue::report::Report as QueueReport;
 pub use crate::queue::report::Stats;
 pub use crate::queue::requeue::Requeue;
 
-/// A queue of keys for a set of workers. Clones are the same queue.
+/// A queue of keys for a set of workers. Clones share one queue.
 ///
 /// Bounded by the number of distinct keys: each has at most one place, however often it is added. Keys whose retries
 /// failed and that were never forgotten keep a small entry.
@@ -50,15 +50,15 @@ pub struct WorkQueue<T: Key = ObjectKey> {
     shared: Arc<Shared<T>>,
 }
 
-/// What a queue can hold. Implemented for every suitable type.
+/// A type that a queue can hold. Implemented for every suitable type.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
 
 impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Key for T {}
 
 /// A key that is being processed. Dropping it is Done: the key may then be given to a worker again.
 ///
-/// Say how it went with [`Item::forget`], [`Item::retry`] or [`Item::retry_after`]; a bare drop leaves the count of
-/// failures as it was.
+/// Report the outcome with [`Item::forget`], [`Item::retry`] or [`Item::retry_after`]; a bare drop leaves the count of
+/// failures unchanged.
 #[must_use = "dropping an item says that its processing is over"]
 pub struct Item<T: Key = ObjectKey> {
     queue: WorkQueue<T>,
@@ -76,18 +76,18 @@ pub struct Enqueuer {
 /// Whether a key may be added.
 type Admits<T> = dyn Fn(&T) -> bool + Send + Sync;
 
-/// A queue of any type of keys that is measured.
+/// A queue of any type of keys, for metrics.
 pub(crate) trait Measured: Send + Sync {
-    /// The queue's name, and what it has to say.
+    /// The queue's name, and its values while it is measured.
     fn report(&self) -> (Arc<str>, Option<Report>);
 }
 
 struct Shared<T> {
     name: Mutex<Arc<str>>,
     core: Mutex<Core<T>>,
-    /// What jitters are drawn from. Never locked together with `core`.
+    /// The generator of jitter. Never locked together with `core`.
     jitter: Mutex<StdRng>,
-    /// Keys that it rejects are not added. Not asked about those being processed.
+    /// Keys that this function rejects are not added. It is not called for keys that are being processed.
     admits: OnceLock<Box<Admits<T>>>,
     /// Notifies one worker for every key that becomes ready, and all when the next delayed key is due earlier than before.
     ready: Notify,
@@ -118,7 +118,7 @@ impl<T: Key> WorkQueue<T> {
 
     /// Adds `key`, unless it waits already. Consumes a delayed add of the same key: it runs now instead.
     ///
-    /// After a shutdown, nothing is added; the same goes for the other ways to add.
+    /// After a shutdown this adds nothing, nor do the other methods that add.
     pub fn add(&self, key: T) {
         self.add_with(key, Priority::Normal);
     }
@@ -132,7 +132,7 @@ impl<T: Key> WorkQueue<T> {
         self.wake(wake);
     }
 
-    /// Adds `key` once `delay` has passed. A key has one delayed add, the earliest; a key that is ready anyway has none.
+    /// Adds `key` once `delay` has passed. A key has one delayed add, the earliest; a key that is ready has none.
     pub fn add_after(&self, key: T, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -140,8 +140,8 @@ impl<T: Key> WorkQueue<T> {
         self.add_delayed(key, delay, None);
     }
 
-    /// As [`WorkQueue::add_after`], with a priority for when the time has come. What makes the key run sooner makes it run
-    /// with that priority at least.
+    /// As [`WorkQueue::add_after`], with the priority that the key gets when the delay is over. If something else makes
+    /// the key run sooner, it runs with that priority at least.
     pub fn add_after_with(&self, key: T, delay: Duration, priority: Priority) {
         if delay.is_zero() {
             return self.add_with(key, priority);
@@ -172,8 +172,8 @@ impl<T: Key> WorkQueue<T> {
         due.saturating_duration_since(now)
     }
 
-    /// Seeds what [`Requeue::jittered`] draws from, so that a test draws the same again. Without this, each queue draws
-    /// something else.
+    /// Seeds the generator for [`Requeue::jittered`], so that a test draws the same values again. Without this, each
+    /// queue draws different values.
     pub fn seed_jitter(&self, seed: u64) {
         *self.shared.jitter.lock() = StdRng::seed_from_u64(seed);
     }
@@ -183,12 +183,12 @@ impl<T: Key> WorkQueue<T> {
         self.shared.core().forget_key(key);
     }
 
-    /// How many failures of `key` count at present.
+    /// The number of failures of `key` that count at present.
     pub fn n_requeues(&self, key: &T) -> u32 {
         self.shared.core().n_failures(key)
     }
 
-    /// How many keys are ready to be taken.
+    /// The number of keys that are ready to be taken.
     pub fn len(&self) -> usize {
         self.stats().depth
     }
@@ -198,7 +198,7 @@ impl<T: Key> WorkQueue<T> {
         self.len() == 0
     }
 
-    /// What the queue holds and has done.
+    /// The numbers of keys in the queue, and counts of its work so far.
     pub fn stats(&self) -> Stats {
         self.shared.core().stats()
     }
@@ -208,7 +208,7 @@ impl<T: Key> WorkQueue<T> {
     /// Higher priorities first, but none waits for ever; within a priority, first come, first served.
     ///
     /// # Cancel safety
-    /// Cancelled, it has taken nothing, and its wake-up goes to another waiter.
+    /// A cancelled call has taken nothing, and its wake-up goes to another waiter.
     pub async fn get(&self) -> Option<Item<T>> {
         // Yields now and then, even if the queue is never empty. Nothing has been taken yet.
         tokio::task::consume_budget().await;
@@ -237,13 +237,14 @@ impl<T: Key> WorkQueue<T> {
         }
     }
 
-    /// Takes no more keys and drops the delayed ones. What is ready is still given out; then workers get `None`.
+    /// Accepts no more keys and drops the delayed ones. Keys that are ready are still given out; then workers get
+    /// `None`.
     pub fn shutdown(&self) {
         self.shared.core().close();
         self.ring_closed();
     }
 
-    /// As [`WorkQueue::shutdown`], and drops what is ready too.
+    /// As [`WorkQueue::shutdown`], and drops the keys that are ready too.
     pub fn shutdown_now(&self) {
         {
             let mut core = self.shared.core();
@@ -256,7 +257,7 @@ impl<T: Key> WorkQueue<T> {
     /// As [`WorkQueue::shutdown`], and waits until everything ready has been processed.
     ///
     /// # Cancel safety
-    /// Cancelled, the queue stays shut down.
+    /// If the future is dropped, the queue stays shut down.
     pub async fn shutdown_with_drain(&self) {
         self.shutdown();
         loop {
@@ -271,7 +272,7 @@ impl<T: Key> WorkQueue<T> {
 
     /// From now on, keys that `admits` rejects are not added. Set once.
     pub(crate) fn admit_only(&self, admits: impl Fn(&T) -> bool + Send + Sync + 'static) {
-        // Set already: by another source of keys of the same controller.
+        // An error means that another source of keys of the same controller has set it already.
         drop(self.shared.admits.set(Box::new(admits)));
     }
 
@@ -280,18 +281,18 @@ impl<T: Key> WorkQueue<T> {
         self.shared.admits.get().is_none_or(|admits| admits(key))
     }
 
-    /// Drops the keys that `keep` rejects, ready or delayed, and forgets their failures. What is being processed is left
-    /// to its worker, and does not run once more.
+    /// Drops the keys that `keep` rejects, ready or delayed, and forgets their failures. Keys that are being processed
+    /// are left to their workers, and do not run once more.
     pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
         self.shared.core.lock().retain(keep);
     }
 
-    /// The keys that workers are at.
+    /// The keys that are being processed.
     pub(crate) fn processing(&self) -> Vec<T> {
         self.shared.core.lock().processing()
     }
 
-    /// Measures from now on; what is measured can be read for as long as the queue lives.
+    /// Starts measuring; the values can be read for as long as the queue lives.
     pub(crate) fn measure(&self) -> Weak<dyn Measured> {
         self.shared.core.lock().measure(Instant::now());
         let shared: Arc<dyn Measured> = Arc::<Shared<T>>::clone(&self.shared);
@@ -325,8 +326,8 @@ impl<T: Key> WorkQueue<T> {
 }
 
 impl WorkQueue<ObjectKey> {
-    /// A handler of events that adds the key of every object it hears of, whatever happened to it. What was there at
-    /// the start, and what a resync repeats, is added with low priority.
+    /// A handler of events that adds the key of every object that it gets an event about. Objects of the initial state,
+    /// and those that a resync repeats, are added with low priority.
     pub fn enqueuer(&self) -> Enqueuer {
         Enqueuer { queue: self.clone() }
     }
@@ -347,7 +348,7 @@ impl<T: Key> fmt::Debug for WorkQueue<T> {
 // === impl Shared ===
 
 impl<T: Key> Shared<T> {
-    /// The rules, told the time if they measure.
+    /// Locks the rules, and sets their time if they are measured.
     fn core(&self) -> MutexGuard<'_, Core<T>> {
         let mut core = self.core.lock();
         if core.is_measured() {
@@ -387,17 +388,17 @@ impl<T: Key> Item<T> {
         self.priority
     }
 
-    /// How many failures of this key count at present.
+    /// The number of failures of this key that count at present.
     pub fn n_requeues(&self) -> u32 {
         self.queue.shared.core().n_failures_at(self.place)
     }
 
-    /// It went well: the failures of the key are forgotten.
+    /// Reports success: the failures of the key are forgotten.
     pub fn forget(self) {
         self.queue.shared.core().forget_at(self.place);
     }
 
-    /// It failed: counts the failure, logs `error` and adds the key again when the rate limiter allows. Returns the
+    /// Reports a failure: counts it, logs `error` and adds the key again when the rate limiter allows. Returns the
     /// wait.
     pub fn retry<E: Error>(self, error: E) -> Duration {
         let wait = self.fail();
@@ -406,15 +407,15 @@ impl<T: Key> Item<T> {
         wait
     }
 
-    /// It went well, and the key is to run again after `delay` even if nothing happens.
+    /// Reports success; the key runs again after `delay` even if nothing happens.
     pub fn retry_after(self, delay: Duration) {
         self.requeue(Requeue::after(delay));
     }
 
-    /// It went well, and the key is to run again as `requeue` says even if nothing happens.
+    /// Reports success; the key runs again according to `requeue` even if nothing happens.
     pub fn requeue(self, requeue: Requeue) {
         let now = Instant::now();
-        // Drawn before the match, which would hold the generator's lock to its end.
+        // Drawn before the match, whose scrutinee would keep the generator locked to its end.
         let delay = requeue.delay(&mut self.queue.shared.jitter.lock());
         let wake = match delay {
             None => self.queue.shared.core().fail_at(self.place, now, Duration::ZERO, requeue.priority).1,
@@ -464,7 +465,7 @@ impl<T: Key> fmt::Debug for Item<T> {
 // === impl Enqueuer ===
 
 impl<K: CachedResource> EventHandler<K> for Enqueuer {
-    /// The key is all that is needed: nothing is decoded.
+    /// Only the key is needed: nothing is decoded.
     fn on_event(&mut self, event: &Event<'_, K>) {
         let Some(key) = event.key() else { return };
         self.queue.add_with(key.clone(), Priority::of(event.kind()));

@@ -1,5 +1,5 @@
-//! A cache behind the methods of `kube::Api`, for code that was written against those. What a cache cannot answer is refused with a
-//! sentence and never sent to the server.
+//! A cache behind the methods of `kube::Api`, for code that was written against those. Requests that a cache cannot
+//! answer fail with an error and are never sent to the server.
 
 mod selector;
 
@@ -34,23 +34,23 @@ pub use crate::reader::selector::SelectorError;
 /// # Ok(()) }
 /// ```
 ///
-/// The errors are those of `kube::Api` too: an object that does not exist is a `kube::Error::Api` with the status `NotFound`.
-/// Everything else is a `kube::Error::Service`, whose source is a [`LookupError`] or a [`ReadError`]. Objects are copied out of the
-/// cache; a [`Lister`] does without copies, and has indexes beside it.
+/// The errors are those of `kube::Api` too: an object that does not exist is a `kube::Error::Api` with the status
+/// `NotFound`. All others are a `kube::Error::Service`, whose source is a [`LookupError`] or a [`ReadError`]. Objects
+/// are copied out of the cache; a [`Lister`] makes no copies, and has indexes beside it.
 pub struct Reader<K> {
     lister: Lister<K>,
-    /// Empty: all, or none for cluster-scoped objects.
+    /// Empty: all namespaces, or cluster-scoped objects.
     namespace: String,
 }
 
-/// Why a cache cannot answer what a server can.
+/// Why a cache cannot answer a request that a server can.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// A list that goes on with the token of another.
+    /// A list with a continue token.
     #[error("a cache gives whole lists, and has no use for the continue token {token:?}: list without it")]
     Continue {
-        /// The token.
+        /// The continue token.
         token: String,
     },
     /// A list at exactly one version.
@@ -61,7 +61,7 @@ pub enum ReadError {
         /// The version.
         wanted: String,
     },
-    /// A selector that the cache does not understand.
+    /// A selector that the cache does not support.
     #[error(transparent)]
     Selector(#[from] SelectorError),
     /// A version that the cache does not have.
@@ -69,7 +69,7 @@ pub enum ReadError {
     Version {
         /// The version of the cache.
         reached: String,
-        /// What was asked for.
+        /// The version requested.
         wanted: String,
     },
 }
@@ -119,12 +119,13 @@ impl<K: CachedResource> Reader<K> {
         ready(optional(self.find_metadata(name)))
     }
 
-    /// The objects that `params` select, by namespace and name: all of them, whatever the limit, as a server may do too.
+    /// The objects that `params` select, by namespace and name: all of them, whatever the limit, as a server may do
+    /// too.
     ///
-    /// Labels may be selected as a server does, fields by `metadata.name` and `metadata.namespace`.
+    /// Label selectors work as with a server, field selectors only for `metadata.name` and `metadata.namespace`.
     ///
     /// # Errors
-    /// [`ReadError`] for what a cache cannot answer, [`LookupError`].
+    /// [`ReadError`] for requests that a cache cannot answer, [`LookupError`].
     pub fn list(&self, params: &ListParams) -> Ready<kube::Result<ObjectList<K>>> {
         ready(self.found(params, |passes| {
             let lister = &self.lister;
@@ -136,7 +137,7 @@ impl<K: CachedResource> Reader<K> {
         }))
     }
 
-    /// As [`Reader::list`], of the metadata. Decodes nothing else.
+    /// As [`Reader::list`], for the metadata. Decodes nothing else.
     ///
     /// # Errors
     /// As [`Reader::list`].
@@ -178,7 +179,7 @@ impl<K: CachedResource> Reader<K> {
         params: &ListParams,
         read: impl FnOnce(&dyn Fn(&ObjectMeta) -> bool) -> Result<Vec<(ObjectKey, T)>, LookupError>,
     ) -> kube::Result<ObjectList<T>> {
-        // Read before the objects, which may be newer: whoever watches from this version on hears of everything since.
+        // Read before the objects, which may be newer: a watch from this version on gets every later change.
         let version = self.version();
         let selectors = check(params, &version).map_err(|error| kube::Error::Service(Box::new(error)))?;
         let mut found = read(&|metadata| selectors.match_metadata(metadata)).map_err(to_kube)?;
@@ -188,7 +189,7 @@ impl<K: CachedResource> Reader<K> {
         Ok(ObjectList { types, metadata, items: found.into_iter().map(|(_, item)| item).collect() })
     }
 
-    /// Up to where the cache covers what this reads.
+    /// The version up to which the cache covers the objects of this reader.
     fn version(&self) -> String {
         self.lister.version_in(Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty()))
     }
@@ -206,7 +207,7 @@ impl<K> fmt::Debug for Reader<K> {
     }
 }
 
-/// Whether a cache at version `reached` can answer `params`; then what they select.
+/// Checks that a cache at version `reached` can answer `params`, and returns the selectors.
 fn check(params: &ListParams, reached: &str) -> Result<Selectors, ReadError> {
     if let Some(token) = params.continue_token.as_ref().filter(|token| !token.is_empty()) {
         return Err(ReadError::Continue { token: token.clone() });
@@ -230,7 +231,7 @@ fn optional<T>(found: kube::Result<T>) -> kube::Result<Option<T>> {
     }
 }
 
-/// The same error as `kube::Api` has it.
+/// The error in the form of `kube::Api`.
 fn to_kube(error: LookupError) -> kube::Error {
     match &error {
         LookupError::NotFound { .. } => {

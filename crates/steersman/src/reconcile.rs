@@ -1,4 +1,4 @@
-//! What a reconciler is: a function from a key to what to do next.
+//! A reconciler: a function from a key to the action that follows.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::key::ObjectKey;
 use crate::lister::LookupError;
 use crate::queue::{Priority, Requeue};
 
-/// What is to happen after a reconcile that went well.
+/// The action after a reconcile that succeeded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "an action says when the key runs next"]
 #[non_exhaustive]
@@ -22,7 +22,7 @@ pub enum Action {
     Requeue,
     /// Run again after this time, or when something changes, whichever comes first.
     RequeueAfter(Duration),
-    /// Run again with a jitter or a priority: what [`Action::jittered`] and [`Action::with_priority`] make.
+    /// Run again with a jitter or a priority: the result of [`Action::jittered`] and [`Action::with_priority`].
     RequeueWith(Requeue),
 }
 
@@ -47,27 +47,27 @@ pub enum Action {
 pub trait ReconcileError: Error + Send + Sync + 'static {
     /// Whether trying again is useless until something changes.
     ///
-    /// The default asks its sources: a [`Terminal`] among them, or a `kube::Error` that says that no request could be made,
-    /// is terminal.
+    /// The default asks its sources: a [`Terminal`] among them, or a `kube::Error` that says that no request could be
+    /// made, is terminal.
     fn is_terminal(&self) -> bool {
         sources(self.source()).any(is_terminal)
     }
 
-    /// The least time to wait before trying again, if the cause knows it (`Retry-After`).
+    /// The shortest wait before the next try, if the cause sets one (`Retry-After`).
     ///
-    /// The default asks its sources: of a [`WriteError`](crate::WriteError) or a `kube::Error` among them, what the server
-    /// said.
+    /// The default asks its sources: a [`WriteError`](crate::WriteError) or a `kube::Error` among them has the answer
+    /// of the server.
     fn retry_after(&self) -> Option<Duration> {
         sources(self.source()).find_map(retry_after)
     }
 }
 
-/// The error of a reconciler, whichever [`ReconcileError`] it is: `?` makes it of a `kube::Error`, a [`LookupError`], a
-/// [`WriteError`](crate::WriteError), an error type of one's own that implements the trait and, with the feature `anyhow`, an
-/// `anyhow::Error`. What the error says about retries stays in force.
+/// The error of a reconciler that holds any [`ReconcileError`]: `?` makes it from a `kube::Error`, a [`LookupError`], a
+/// [`WriteError`](crate::WriteError), a custom error type that implements the trait and, with the feature `anyhow`, an
+/// `anyhow::Error`. The error's decisions about retries stay in force.
 ///
-/// Of any other error, such as an `io::Error`, it is not made: that becomes a variant of an error type of one's own, or, where a
-/// retry cannot help, [`Terminal`].
+/// Other errors, such as an `io::Error`, do not convert: make them a variant of a custom error type, or, where a retry
+/// cannot help, [`Terminal`].
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -86,11 +86,11 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
 /// }
 /// ```
 ///
-/// That an object is absent from the cache of its own controller is no failure, whatever type of error carries it
+/// An object that is absent from the cache of its own controller is not a failure, whatever type of error carries it
 /// ([`LookupError::NotFound`]): the object was deleted, and nothing is left to do.
 pub struct BoxError(Box<dyn ReconcileError>);
 
-/// An error that a retry cannot help with: the key runs again when something changes. controller-runtime's `TerminalError`.
+/// An error that a retry cannot cure: the key runs again when something changes. controller-runtime's `TerminalError`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Terminal(Box<dyn Error + Send + Sync>);
@@ -98,7 +98,7 @@ pub struct Terminal(Box<dyn Error + Send + Sync>);
 // === impl Action ===
 
 impl Action {
-    /// Later by up to `factor` of the time; see [`Requeue::jittered`]. Changes nothing of what has no time.
+    /// Stretches the delay by up to `factor` of it; see [`Requeue::jittered`]. Does not change actions without a delay.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -112,13 +112,13 @@ impl Action {
             .map_or(self, |requeue| Self::RequeueWith(requeue.jittered(factor)))
     }
 
-    /// With this priority; see [`Requeue::with_priority`]. Changes nothing of [`Action::AwaitChange`]: what a change is
-    /// worth, its source says ([`Watch::priority`](crate::controller::Watch::priority)).
+    /// Sets the priority; see [`Requeue::with_priority`]. Does not change [`Action::AwaitChange`]: the source of a
+    /// change decides its priority ([`Watch::priority`](crate::controller::Watch::priority)).
     pub fn with_priority(self, priority: Priority) -> Self {
         self.requeue().map_or(self, |requeue| Self::RequeueWith(requeue.with_priority(priority)))
     }
 
-    /// When the key runs again by itself.
+    /// When the key runs again without a change.
     pub(crate) fn requeue(self) -> Option<Requeue> {
         match self {
             Self::AwaitChange => None,
@@ -157,7 +157,7 @@ impl BoxError {
     }
 }
 
-// No `Error` of its own: then it would convert into itself in two ways.
+// `BoxError` does not implement `Error`: it would then convert into itself in two ways.
 impl<E: ReconcileError> From<E> for BoxError {
     fn from(error: E) -> Self {
         Self(Box::new(error))
@@ -183,7 +183,7 @@ impl fmt::Display for BoxError {
     }
 }
 
-/// `anyhow::Error` is no `Error`.
+/// `anyhow::Error` does not implement `Error`, so this type does.
 #[cfg(feature = "anyhow")]
 #[derive(Debug)]
 struct Anyhow(anyhow::Error);
@@ -216,7 +216,7 @@ impl ReconcileError for Anyhow {
 
 // === impl ReconcileError ===
 
-/// Terminal when no request could be made: that takes other input. Whatever the server answered may be otherwise next time
+/// Terminal when no request could be made: that needs other input. Any answer of the server may differ next time
 /// without an event about the object, because permissions, definitions and admission rules change too.
 impl ReconcileError for kube::Error {
     fn is_terminal(&self) -> bool {
@@ -228,8 +228,8 @@ impl ReconcileError for kube::Error {
     }
 }
 
-/// Never terminal: an object that is not in the cache may come, and nobody knows whether its event runs this key. That the
-/// object of the key itself is not there is no failure; see [`BoxError`].
+/// Never terminal: an object that is not in the cache may appear, and its event need not run this key. The absence of
+/// the key's own object is not a failure; see [`BoxError`].
 impl ReconcileError for LookupError {}
 
 /// Whether this one error, without its sources, is terminal.
@@ -250,7 +250,7 @@ fn sources<'a>(first: Option<&'a (dyn Error + 'static)>) -> impl Iterator<Item =
     std::iter::successors(first, |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
-/// What the server said, if this is an answer of it.
+/// The wait that the server asked for, if this error is an answer of the server.
 fn retry_after(error: &(dyn Error + 'static)) -> Option<Duration> {
     let kube::Error::Api(status) = error.downcast_ref::<kube::Error>()? else { return None };
     let seconds = status.details.as_ref()?.retry_after_seconds;

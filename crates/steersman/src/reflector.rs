@@ -4,8 +4,8 @@
 //! where not; a watch that ends is resumed at the last version without a relist; a version that expired costs one
 //! relist; too many requests cost a wait and nothing else. Failures are logged when they change, not each time.
 //!
-//! The bytes are ours from the socket on, see `wire`. After the first fill, an object that a relist repeats at
-//! the version the cache has is not decoded again: it is the cached `Arc`.
+//! The bytes are decoded by `wire`. After the first fill, an object that a relist repeats at the version of the cache
+//! is not decoded again: the cached `Arc` is used.
 
 mod decoding;
 mod failure;
@@ -45,24 +45,24 @@ pub(crate) use crate::reflector::monitor::Monitor;
 
 /// How long the server may take to begin an answer, or to continue a list.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Added to the lifetime asked of the server before a watch is taken for dead.
+/// How long after its requested lifetime a watch is taken for dead.
 const WATCH_GRACE: Duration = Duration::from_secs(15);
 /// A streaming list that stalls this long without its closing bookmark is given up for LIST + WATCH.
 const BOOKMARK_TIMEOUT: Duration = Duration::from_secs(30);
-/// A watch that ends sooner, without an event, counts as a failure.
+/// A watch that ends sooner than this, without an event, counts as a failure.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The longest wait, before jitter, for a type that the server does not serve (yet).
 const NOT_SERVED_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long a server can make us wait. Servers ask for seconds; what is between them and us may ask for an hour or a century, and a
-/// cache that nobody fills meanwhile costs more than a request now and then.
+/// The longest wait that a server can ask for. Servers ask for seconds; a proxy between them and us may ask for an hour
+/// or a century, and a cache that nobody fills meanwhile costs more than a request now and then.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-/// So many failures of the kind that a resume may cure, one after the other, and a relist is tried.
+/// After this many consecutive failures that a resume may cure, a relist is tried.
 const RESUMES_MAX: u32 = 3;
 
 /// At most 2 to this power, less one, LISTs come between two attempts at a streaming list.
 const LISTS_DUE_BITS: u32 = 5;
 
-/// How a reflector lists and watches. The defaults suit; tests and odd servers change them.
+/// How a reflector lists and watches. The defaults suit; change them for tests and odd servers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReflectorOptions {
@@ -70,7 +70,7 @@ pub struct ReflectorOptions {
     pub backoff: Limits,
     /// How the objects are held.
     pub cache: CacheMode,
-    /// A watch without a byte for so long is taken for dead and resumed.
+    /// A watch without a byte for this long is taken for dead and resumed.
     pub idle_timeout: Duration,
     /// How to get the initial state.
     pub initial: InitialList,
@@ -90,8 +90,9 @@ pub struct ReflectorOptions {
 pub enum InitialList {
     /// LIST, then WATCH.
     Paged,
-    /// A watch that begins with the state (`sendInitialEvents`). LIST, then WATCH, where the server refuses that, or it
-    /// fails, or its end does not come; the next time the state is needed, or some times later, it is tried again.
+    /// A watch that begins with the state (`sendInitialEvents`). Falls back to LIST, then WATCH, where the server
+    /// refuses that, or it fails, or its end does not come; the streaming list is tried again the next time the state
+    /// is needed, or some times later.
     Streaming,
 }
 
@@ -103,15 +104,16 @@ pub struct Reflector<K> {
     monitor: Arc<Monitor>,
     decoding: Decoding<K>,
     backoff: Backoff,
-    /// Everything up to here has been pushed. Empty before the first list, and when nothing of it may be reused.
+    /// Everything up to this version has been pushed. Empty before the first list.
     version: String,
-    /// Nothing has been listed yet, so any state the server has at hand is news.
+    /// Nothing has been listed yet, so any state that the server has at hand is news.
     is_first: bool,
-    /// The server could not serve `version`; ask for its newest state instead.
+    /// The next list must not begin at `version`: the server could not serve it, or readers may have seen newer
+    /// objects. The server is asked for its newest state instead.
     is_version_unusable: bool,
-    /// So many times the state is got by LIST before a streaming list is tried again.
+    /// The number of LISTs to make before a streaming list is tried again.
     n_lists_due: u32,
-    /// So many streaming lists, one after the other, were refused or did not come to their end.
+    /// The number of consecutive streaming lists that were refused or did not come to their end.
     n_unended: u32,
 }
 
@@ -120,7 +122,7 @@ pub struct Reflector<K> {
 struct Stream {
     body: Body,
     lines: Lines,
-    /// The server should have ended the watch by now.
+    /// When the server should have ended the watch.
     deadline: Instant,
     opened: Instant,
     n_events: u64,
@@ -132,7 +134,7 @@ enum Unfilled {
     Failed(Failure),
 }
 
-/// What to do after a failure, once the wait is over.
+/// The next request after a failure, once the wait is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Next {
     Relist,
@@ -202,10 +204,10 @@ impl ReflectorOptions {
 // === impl Reflector ===
 
 impl<K: CachedResource> Reflector<K> {
-    /// A reflector for a type whose place in the API is known at run time; for others, `&()`.
+    /// A reflector for a type whose group, version and resource are known at run time; for others, `dynamic` is `&()`.
     ///
-    /// `known` is the cache that the deltas are applied to, or a new one. Of several namespaces, each is listed and watched for
-    /// itself, and the cache is one with that scope ([`Indexer::scoped`]).
+    /// `known` is the cache that the deltas are applied to, or a new one. With several namespaces, each has a list and
+    /// a watch of its own, and the cache has the scope of all of them ([`Indexer::scoped`]).
     pub fn new(
         client: Client,
         dynamic: &K::DynamicType,
@@ -253,12 +255,12 @@ impl<K: CachedResource> Reflector<K> {
         }
     }
 
-    /// Lists and watches until `stop`, or until nobody takes the deltas any more.
+    /// Lists and watches until `stop`, or until the receiver of the deltas is dropped.
     pub async fn run(self, deltas: DeltaSender<K>, stop: CancellationToken) {
         if self.target.parts.is_empty() {
             return self.watch(deltas, stop).await;
         }
-        // Aborted when this is dropped.
+        // Dropping the set aborts the watches.
         let mut parts = JoinSet::new();
         for target in &self.target.parts {
             let known = self.decoding.known().clone();
@@ -271,11 +273,11 @@ impl<K: CachedResource> Reflector<K> {
         while parts.join_next().await.is_some() {}
     }
 
-    /// Lists and watches what one watch covers.
+    /// Lists and watches one part of the selection, with one watch.
     async fn watch(mut self, deltas: DeltaSender<K>, stop: CancellationToken) {
         tokio::select! {
             biased;
-            // Cut off anywhere: nothing outside `self` is half done, a cancelled push has not pushed.
+            // Cancel safe: state outside `self` is never half changed, and a cancelled push has not pushed.
             () = stop.cancelled() => {}
             closed = self.cycles(&deltas) => tracing::debug!(watch = %self.target, ?closed, "reflector ends"),
         }
@@ -312,7 +314,8 @@ impl<K: CachedResource> Reflector<K> {
         }
     }
 
-    /// Pushes the complete state but for its end. Returns its version, and, where it came by watch, the watch to go on with.
+    /// Pushes the complete state without the mark of its end. Returns its version, and, where it came by watch, the
+    /// watch to go on with.
     async fn fill(&mut self, deltas: &DeltaSender<K>) -> Result<(String, Option<Stream>), Unfilled> {
         if self.options.initial == InitialList::Streaming && self.n_lists_due == 0 {
             let mut streamed = self.stream_list(deltas).await;
@@ -344,20 +347,20 @@ impl<K: CachedResource> Reflector<K> {
         listed.map(|version| (version, None))
     }
 
-    /// After a failed streaming list: `Ok` if a LIST is to be tried at once.
+    /// Handles a failed streaming list. `Ok`: try a LIST at once.
     fn fall_back(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure.kind {
             // A LIST would fare no better.
             Kind::NotServed | Kind::TooManyRequests => Err(failure),
-            // What is between the server and us may bear a LIST and not a watch that begins with everything.
+            // A proxy between the server and us may let a LIST through and not a watch that begins with everything.
             Kind::Transport => {
                 self.n_lists_due = 1;
                 Err(failure)
             }
             Kind::Invalid | Kind::Malformed | Kind::NoBookmark => {
                 tracing::debug!(watch = %self.target, %failure, "no streaming list, using LIST");
-                // It may have been a bad moment, and a server may be upgraded: tried again ever more seldom, and never
-                // given up.
+                // The failure may be temporary, and a server may be upgraded: the streaming list is tried again ever
+                // more rarely, but never given up.
                 self.n_lists_due = (1 << self.n_unended) - 1;
                 self.n_unended = (self.n_unended + 1).min(LISTS_DUE_BITS);
                 Ok(())
@@ -366,8 +369,8 @@ impl<K: CachedResource> Reflector<K> {
         }
     }
 
-    /// The cache shows something of a list that may break off. Another server may be behind this one: only the newest state is
-    /// certain to be no older than that.
+    /// The cache begins to show objects of a list that may break off. Another server may be behind this one: only its
+    /// newest state is certain to be no older than those objects.
     fn begin_showing(&mut self) {
         self.is_version_unusable = true;
     }
@@ -402,7 +405,7 @@ impl<K: CachedResource> Reflector<K> {
                 return Ok(envelope.metadata.resource_version);
             }
             if next == page {
-                // Asked for again at once, it would come again, and so on for ever.
+                // A repeated request would get the same page again, for ever.
                 return Err(Failure::new(Kind::Malformed, "the list goes on with the page it has just sent").into());
             }
             page = next;
@@ -418,7 +421,7 @@ impl<K: CachedResource> Reflector<K> {
         loop {
             let line = match stream.next_line(BOOKMARK_TIMEOUT).await {
                 Ok(Some(line)) => line,
-                // Nothing says that the next one would come to its end: a list is asked for instead.
+                // The next streaming list might not end either: a LIST is made instead.
                 Ok(None) => {
                     return Err(Failure::new(Kind::Malformed, "the streaming list ended before its bookmark").into());
                 }
@@ -460,7 +463,7 @@ impl<K: CachedResource> Reflector<K> {
                     match ended {
                         Err(failure) => failure,
                         Ok(()) if was_short => Failure::new(Kind::Transport, "the watch ended as soon as it began"),
-                        // The server ends every watch some day; that is no failure.
+                        // The server ends every watch some day; that is not a failure.
                         Ok(()) => continue,
                     }
                 }
@@ -510,7 +513,7 @@ impl<K: CachedResource> Reflector<K> {
         }
     }
 
-    /// What an event of a watch says.
+    /// The delta for an event of a watch.
     fn delta(&mut self, event: &RawEvent, reuse: Reuse) -> Result<Delta<K>, Failure> {
         Ok(match event.event_type {
             EventType::Added | EventType::Modified => match self.decoding.event(event, reuse) {
@@ -533,7 +536,7 @@ impl<K: CachedResource> Reflector<K> {
         })
     }
 
-    /// Of the first list, nothing is known.
+    /// Nothing is reused in the first list.
     fn reuse(&self) -> Reuse {
         if self.is_first { Reuse::Never } else { Reuse::Cached }
     }
@@ -541,7 +544,7 @@ impl<K: CachedResource> Reflector<K> {
     async fn open(&self, version: &str, initial: InitialList) -> Result<Stream, Failure> {
         let (shortest, longest) = self.options.watch_lifetime;
         let lifetime = shortest + longest.saturating_sub(shortest).mul_f64(rand::random::<f64>());
-        // A longer lifetime than this is more than a server accepts as a number of seconds.
+        // Servers do not accept a longer lifetime than this as a number of seconds.
         let lifetime = lifetime.min(clock::FAR);
         let request = request::watch(&self.target, version, lifetime, initial);
         let body = self.send(request).await?;
@@ -634,7 +637,7 @@ async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>,
     }
 }
 
-/// Takes a line apart. What is no event may still be a bare Status, which says more than "no event".
+/// Parses a line. A line that is not an event may still be a bare Status, whose message is better than "no event".
 fn read_event(line: &Bytes) -> Result<RawEvent, Failure> {
     event::parse(line).ok_or_else(|| Failure::of_stray_line(line))
 }

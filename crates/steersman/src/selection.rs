@@ -1,4 +1,4 @@
-//! What an informer watches: the type's place in the API, the scope and the selectors.
+//! The selection of an informer: the type's path in the API, the scope and the selectors.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ pub trait CachedResource: Resource + Clone + DeserializeOwned + Send + Sync + 's
 
 impl<K: Resource + Clone + DeserializeOwned + Send + Sync + 'static> CachedResource for K {}
 
-/// Where to look: everywhere, in one namespace, or in several.
+/// The namespaces to watch: all, one, or several.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Scope {
@@ -22,16 +22,16 @@ pub enum Scope {
     All,
     /// One namespace.
     Namespace(String),
-    /// Several namespaces: a watch for each, which needs permissions there only, and one cache, which is filled when all are.
-    /// [`Scope::namespaces`] makes one.
+    /// Several namespaces: a watch for each, which needs permissions there only, and one cache, which is filled when
+    /// all are. Use [`Scope::namespaces`] to make one.
     Namespaces(BTreeSet<String>),
 }
 
-/// Which objects of a type to watch. Two equal selections of one type share one watch.
+/// The objects of a type to watch. Two equal selections of one type share one watch.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub struct Selection {
-    /// Where to look.
+    /// The namespaces to watch.
     pub scope: Scope,
     /// Label selector in the server's syntax, for instance `app in (a,b),!legacy`. Empty selects everything.
     pub labels: String,
@@ -39,25 +39,25 @@ pub struct Selection {
     pub fields: String,
     /// Passed through as `shardSelector` for servers that shard watches. Empty sends nothing.
     pub shard: String,
-    /// Also the objects that wait for initializers, which servers that have these hide otherwise.
+    /// Whether to include objects that wait for initializers, which servers with initializers hide otherwise.
     pub includes_uninitialized: bool,
 }
 
-/// The place of one type in the API, known at run time.
+/// The path and form of one type in the API, known at run time.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Target {
     /// Path of the collection, namespace included.
     pub(crate) path: String,
-    /// `networks.samplecrd.k8s.io`, the way errors and logs name the type.
+    /// `networks.samplecrd.k8s.io`, the name of the type in errors and logs.
     pub(crate) resource: String,
     pub(crate) selection: Selection,
-    /// A target for each of several namespaces; none where one watch covers everything.
+    /// A target for each of several namespaces; empty where one watch covers everything.
     pub(crate) parts: Vec<Self>,
-    /// Ask for `PartialObjectMetadata` instead of whole objects.
+    /// Whether to ask for whole objects or `PartialObjectMetadata`.
     pub(crate) form: Form,
 }
 
-/// How the server is asked to write each object.
+/// The form in which the server sends each object.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Form {
     Metadata,
@@ -80,7 +80,7 @@ impl Scope {
         Self::Namespaces(names.into_iter().map(Into::into).collect()).normal()
     }
 
-    /// Whether the objects of `namespace` are looked at.
+    /// Whether `namespace` is in the scope.
     pub fn contains(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,
@@ -89,7 +89,7 @@ impl Scope {
         }
     }
 
-    /// The namespace as kube's functions want it; `None` also for several, which no single request covers.
+    /// The namespace for kube's functions; `None` also for several namespaces, which no single request covers.
     pub fn namespace(&self) -> Option<&str> {
         match self {
             Self::All | Self::Namespaces(_) => None,
@@ -97,7 +97,7 @@ impl Scope {
         }
     }
 
-    /// The same scope, as everybody says it who means it: a set of namespaces has at least two.
+    /// The normal form of the scope, so that equal scopes compare equal: a set of namespaces has at least two.
     fn normal(self) -> Self {
         match self {
             Self::Namespaces(names) if names.len() < 2 => names.into_iter().next().map_or(Self::All, Self::Namespace),
@@ -126,7 +126,7 @@ impl Selection {
         self
     }
 
-    /// Also the objects that wait for initializers: for those who initialize them.
+    /// Includes objects that wait for initializers: for controllers that initialize them.
     pub fn include_uninitialized(mut self) -> Self {
         self.includes_uninitialized = true;
         self

@@ -1,10 +1,10 @@
-//! Doing many like things without failing many times.
+//! Runs many similar tasks without failing many times.
 
 use futures::stream::{FuturesUnordered, StreamExt};
 
-/// Does `n` like things in batches of 1, 2, 4 and so on, each batch at once, and stops after a batch in which one failed.
+/// Runs `n` similar tasks in batches of 1, 2, 4 and so on, each batch at once, and stops after a batch with a failure.
 ///
-/// So what is bound to fail (a quota, a webhook that is down) fails once and not `n` times. Returns how many went well,
+/// So tasks that must fail (a quota, a webhook that is down) fail once and not `n` times. Returns how many succeeded,
 /// and the first error.
 ///
 /// ```

@@ -1,11 +1,11 @@
-//! Writing the status of objects, also of those whose CRD has no status subresource.
+//! Writes the status of objects, also of those whose CRD has no status subresource.
 //!
 //! Where the server serves `/status`, the status is patched there. Where it does not, the status is a field like any
-//! other and is patched into the object itself. Discovery says which; when that changes under a running controller,
+//! other and is patched into the object itself. Discovery decides; when the answer changes under a running controller,
 //! because a CRD was replaced, the writer notices and asks again.
 //!
-//! What a reconciler has of an object may be older than the writer's own last write, whose event has not come yet. The writer
-//! remembers what it wrote until it is given an object that has it.
+//! The object that a reconciler passes may be older than the writer's own last write, whose event has not come yet. The
+//! writer remembers its writes until it gets an object that has them.
 
 mod memory;
 
@@ -24,27 +24,27 @@ use crate::patch;
 use crate::status::memory::{Answered, Known, Memory};
 use crate::write::WriteError;
 
-/// Where the status of a type is written.
+/// The path to which the status of a type is written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Route {
-    /// Into the object itself. Mind that such a write makes a new generation: an `observedGeneration` in it is out of
-    /// date at once, and writing it again would never end. Leave it out on this route.
+    /// Into the object itself. Such a write makes a new generation: an `observedGeneration` in it is out of date at
+    /// once, and writing it again would never end. Leave it out on this route.
     Object,
     /// Into the status subresource. A new generation means a new spec.
     Subresource,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Debug)]
 pub enum Written<K> {
-    /// The object as it is after the write.
+    /// The object after the write.
     Changed(K),
-    /// The status was already so; nothing was sent.
+    /// The status was in this state already; nothing was sent.
     Unchanged,
 }
 
-/// Writes the status of objects of one type. Keep one for as long as the controller runs: it knows the route after the first
-/// write, and what it has written.
+/// Writes the status of objects of one type. Keep one for as long as the controller runs: it caches the route, and
+/// remembers its writes.
 pub struct Writer<K: Resource> {
     client: Client,
     dynamic: K::DynamicType,
@@ -57,7 +57,7 @@ where
     K: Resource + Serialize + DeserializeOwned,
     K::DynamicType: Default,
 {
-    /// A writer that has asked nothing yet.
+    /// A writer that has not asked for the route yet.
     pub fn new(client: Client) -> Self {
         Self::new_with(client, K::DynamicType::default())
     }
@@ -72,7 +72,7 @@ where
         Self { client, dynamic, route: Mutex::new(None), memory: Memory::default() }
     }
 
-    /// Where the status is written, from discovery, remembered.
+    /// The route of the status, from discovery, cached.
     ///
     /// # Errors
     /// [`WriteError`]; not found when the type is not served.
@@ -84,11 +84,12 @@ where
         }
     }
 
-    /// Makes `status` the status of `current`, with a merge patch of what differs. Fields of the present status that
-    /// `status` does not have are removed. Last writer wins: a status has one writer, and it is computed from what is.
+    /// Makes `status` the status of `current`, with a merge patch of the difference. Fields of the current status that
+    /// `status` does not have are removed. The last writer wins: a status must have one writer, and is computed from
+    /// the observed state.
     ///
-    /// `current` may come from a cache that has not seen the last write of this writer: then `status` is compared with what
-    /// was written. If the answer to that was lost, or the call dropped, it is sent in any case.
+    /// `current` may come from a cache without the last write of this writer: then `status` is compared with that
+    /// write. If its answer was lost, or the call was cancelled, the status is sent in any case.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -102,7 +103,7 @@ where
         let version = current.meta().resource_version.as_deref().unwrap_or_default();
         let possible = self.memory.possible(&key, Known { uid, version, status: &present });
         let differences = possible.iter().filter_map(|possible| patch::merge_diff(possible, &wanted));
-        // Each sets members to what is wanted or removes them, so all of them can be made at once.
+        // Each difference sets members to the wanted values or removes them, so all of them can be merged.
         let Some(difference) = differences.reduce(overlay) else { return Ok(Written::Unchanged) };
         let mut patch = patch::on_object(current.meta().uid.as_deref(), None);
         patch["status"] = difference.clone();
@@ -116,13 +117,13 @@ where
                 self.memory.done(&key, uid, answered.map_err(not_json)?);
             }
             Err(error) if error.is_refusal() => self.memory.refused(&key),
-            // It may have been done, or be done yet.
+            // The write may have been done, or be done later.
             Err(_) => {}
         }
         written.map(Written::Changed)
     }
 
-    /// Sends the patch to where the status is written, which may have changed.
+    /// Sends the patch to the current route, which may have changed.
     async fn send_somewhere(
         &self,
         key: &ObjectKey,
@@ -132,9 +133,9 @@ where
     ) -> Result<K, WriteError> {
         let first = self.send(key, route, patch).await;
         let is_misrouted = match (&first, route) {
-            // No subresource any more, or no object any more: look again.
+            // The subresource or the object no longer exists: ask for the route again.
             (Err(error), Route::Subresource) => error.is_not_found(),
-            // The server drops the status of an object that has a status subresource.
+            // The server drops the status from writes of an object that has a status subresource.
             (Ok(object), Route::Object) => !shows(object, difference),
             _ => false,
         };
@@ -203,7 +204,7 @@ fn overlay(mut patch: Value, other: Value) -> Value {
     }
 }
 
-/// Whether the status of `object` is what a patch made it: patching it again would change nothing.
+/// Whether the status of `object` already has the result of a patch: patching it again would change nothing.
 fn shows<K: Serialize>(object: &K, difference: &Value) -> bool {
     let Ok(tree) = serde_json::to_value(object) else { return true };
     contains(tree.get("status").unwrap_or(&Value::Null), difference)

@@ -1,4 +1,4 @@
-//! A function of the user's that changes objects before a cache holds them, so that what nobody reads costs no memory.
+//! A user's function that changes objects before a cache holds them, so that unread fields cost no memory.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) struct Transform<K> {
     write: fn(&K, &mut Vec<u8>) -> Result<(), serde_json::Error>,
 }
 
-/// Transforms by the type of what they change.
+/// Transforms by the type of their objects.
 #[derive(Clone, Default)]
 pub(crate) struct Transforms {
     by_type: Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
@@ -34,13 +34,12 @@ impl<K: CachedResource> Transform<K> {
         Self { change: Box::new(change), write: |object, json| serde_json::to_writer(json, object) }
     }
 
-    /// The object as it is to be held. Its name, namespace, uid and version stay what they are, because by these the cache
-    /// knows objects.
+    /// The object to hold. Its name, namespace, uid and version are kept, because the cache identifies objects by them.
     pub(crate) fn apply(&self, mut object: K) -> Result<K, serde_json::Error> {
         let meta = object.meta();
         let (name, namespace) = (meta.name.clone(), meta.namespace.clone());
         let (uid, resource_version) = (meta.uid.clone(), meta.resource_version.clone());
-        // A panic of the user's function costs this object; nobody else is to go down with it.
+        // A panic of the user's function affects only this object.
         catch_unwind(AssertUnwindSafe(|| (self.change)(&mut object)))
             .map_err(|_| serde_json::Error::custom("the transform of this type panicked"))?;
         let meta = object.meta_mut();
@@ -64,7 +63,7 @@ impl<K> fmt::Debug for Transform<K> {
 // === impl Transforms ===
 
 impl Transforms {
-    /// Adds one, in place of an earlier one of the same type.
+    /// Adds a transform, or replaces an earlier one of the same type.
     pub(crate) fn set<K: CachedResource>(&mut self, transform: Transform<K>) {
         Arc::make_mut(&mut self.by_type).insert(TypeId::of::<K>(), Arc::new(transform));
     }

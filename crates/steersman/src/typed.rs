@@ -1,4 +1,4 @@
-//! What generated clients are made of: a client of one kind, its informer and lister, and apply configurations.
+//! The parts of generated clients: a client of one kind, its informer and lister, and apply configurations.
 //!
 //! `steersman codegen clients` writes, for the kinds of an API group, the traits that lead to these types, so that code reads
 //! as it does with client-go's generated clientset, informers and listers:

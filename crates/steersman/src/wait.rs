@@ -1,12 +1,13 @@
-//! Waiting until an object is as one wants it: for tests, command lines, and steps that must follow one another.
+//! Waiting until an object meets a condition: for tests, command lines, and steps that must follow one another.
 //!
-//! [`await_condition`] makes a watch of that one object for as long as it waits; [`Informer::await_condition`] reads the
-//! cache that the program has anyway. Both see every state that the cache shows, and give up at a deadline with an error that
-//! says what was seen last. Conditions are functions of the object, or of its absence; there are some in [`conditions`].
+//! [`await_condition`] makes a watch of that one object for as long as it waits; [`Informer::await_condition`] reads a
+//! cache that the program has anyway. Both see every state of the object in the cache, and give up at a deadline with
+//! an error that has the last state. Conditions are functions of the object, or of its absence; [`conditions`] has
+//! some.
 //!
 //! A reconciler does not wait: it returns, and its key runs again when something changes.
 //!
-//! After kube-runtime's `wait`.
+//! Follows kube-runtime's `wait`.
 
 mod condition;
 pub mod conditions;
@@ -31,14 +32,14 @@ pub use crate::wait::condition::Condition;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AwaitError {
-    /// The informer watches other namespaces, so nothing is known of the object.
+    /// The object is outside the informer's scope, so its state is unknown.
     #[error("{key:?} cannot be awaited: {resource} are watched {scope}")]
     NotSelected {
         /// `plural.group` of the type.
         resource: String,
-        /// The object to wait for.
+        /// The key of the object.
         key: ObjectKey,
-        /// What is watched.
+        /// The scope of the informer.
         scope: Scope,
     },
     /// The informer has stopped: no more states come.
@@ -46,9 +47,9 @@ pub enum AwaitError {
     Stopped {
         /// `plural.group` of the type.
         resource: String,
-        /// The object waited for.
+        /// The key of the object.
         key: ObjectKey,
-        /// What was seen of it last.
+        /// The last state of the object.
         last: LastSeen,
     },
     /// The deadline has passed.
@@ -56,44 +57,44 @@ pub enum AwaitError {
     TimedOut {
         /// `plural.group` of the type.
         resource: String,
-        /// The object waited for.
+        /// The key of the object.
         key: ObjectKey,
-        /// How long was waited.
+        /// How long the wait lasted.
         waited: Duration,
-        /// What was seen of it last.
+        /// The last state of the object.
         last: LastSeen,
-        /// Why the watch is down, if it is: then the object may be otherwise by now.
+        /// Why the watch is down, if it is: the object may have changed since the last state.
         trouble: Option<String>,
     },
 }
 
-/// What a wait saw of its object last.
+/// The last state that a wait saw of its object.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LastSeen {
-    /// It did not exist.
+    /// The object did not exist.
     Absent,
-    /// Nothing: the first list never came.
+    /// No state: the first list never came.
     Nothing {
-        /// Why, as far as that is known.
+        /// The reason, as far as it is known.
         why: String,
     },
-    /// It existed.
+    /// The object existed.
     Object {
-        /// Its version.
+        /// Its resource version.
         resource_version: String,
-        /// What of it the condition is about, in the condition's words.
+        /// The part of the state that the condition is about, in the condition's words.
         description: Option<String>,
     },
-    /// It existed, and its state could not be decoded.
+    /// The object existed, and its state could not be decoded.
     Undecodable {
-        /// What is wrong with it.
+        /// The error of decoding it.
         error: Arc<DecodeError>,
     },
 }
 
-/// Waits until the object at `key` meets `condition`, and returns it as it was then; `None` where the condition is met by
-/// its absence. The watch that this makes, of this one object, is tried again until it works or time is up.
+/// Waits until the object at `key` meets `condition`, and returns that state; `None` where its absence meets the
+/// condition. Makes a watch of this one object, which is tried again until it works or time is up.
 ///
 /// Needs the verbs `list` and `watch`.
 ///
@@ -112,7 +113,7 @@ pub enum LastSeen {
 /// [`AwaitError::TimedOut`].
 ///
 /// # Cancel safety
-/// Waits only; cancelled, the watch ends.
+/// Only waits. If the future is dropped, the watch ends.
 pub async fn await_condition<K>(
     client: &Client,
     key: &ObjectKey,
@@ -141,20 +142,20 @@ pub async fn await_condition_with<K: CachedResource>(
     let scope = key.namespace().map_or(Scope::All, |namespace| Scope::Namespace(namespace.to_owned()));
     let only = Selection::new(scope).fields(format!("metadata.name={}", key.name()));
     let informer = factory.informer_with::<K>(dynamic, only);
-    // Dropped at the end, it stops the watch.
+    // Dropping this at the end stops the watch.
     let _running = factory.start();
     informer.await_condition(key, condition, deadline).await
 }
 
 impl<K: CachedResource> Informer<K> {
-    /// Waits until the cache shows the object at `key` as `condition` wants it, and returns it as it was then; `None` where
-    /// the condition is met by its absence. See [`crate::wait`].
+    /// Waits until the object at `key` in the cache meets `condition`, and returns that state; `None` where its absence
+    /// meets the condition. See [`crate::wait`].
     ///
     /// # Errors
     /// [`AwaitError`].
     ///
     /// # Cancel safety
-    /// Waits only.
+    /// Only waits.
     pub async fn await_condition(
         &self,
         key: &ObjectKey,
@@ -183,7 +184,7 @@ impl<K: CachedResource> Informer<K> {
     }
 }
 
-/// The state that meets `condition`; `None` if the states end without one. Leaves in `last` what was seen last.
+/// Returns the state that meets `condition`; `None` if the states end without one. Leaves the last state in `last`.
 async fn until_met<K: CachedResource>(
     states: &mut ObjectStates<K>,
     condition: &impl Condition<K>,
@@ -193,7 +194,7 @@ async fn until_met<K: CachedResource>(
         match &found {
             Found::Absent if condition.is_met(None) => return Some(None),
             Found::Object(object) if condition.is_met(Some(object)) => return Some(Some(Arc::clone(object))),
-            // Of what cannot be decoded nothing is known but that it exists.
+            // An undecodable object can meet no condition: only its existence is known.
             Found::Absent | Found::Object(_) | Found::Undecodable(_) => *last = Some(found),
         }
     }

@@ -1,9 +1,11 @@
-//! Functions that the API server asks before it stores an object, and when it needs one in another version.
+//! Admission and conversion webhooks: functions that the API server calls before it stores an object, and to convert
+//! objects.
 //!
 //! [`Webhooks`] are functions by path: [mutating](Webhooks::mutate), [validating](Webhooks::validate),
-//! [converting](Webhooks::convert). A [`Server`] serves them over TLS with [`Certificates`] from files, which it follows, or
-//! with [`SelfSigned`] ones, which it makes, renews and writes into the `caBundle` of the configurations.
-//! [`Manager::webhooks`](crate::Manager::webhooks) runs a server beside controllers, and it runs [alone](Server::run).
+//! [converting](Webhooks::convert). A [`Server`] serves them over TLS with [`Certificates`] from files, which it reads
+//! again when they change, or with [`SelfSigned`] ones, which it makes, renews and writes into the `caBundle` of the
+//! configurations. [`Manager::webhooks`](crate::Manager::webhooks) runs a server beside controllers, and it runs
+//! [alone](Server::run).
 //!
 //! ```no_run
 //! # use std::net::SocketAddr;
@@ -41,11 +43,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What a call may cost
+//! # Limits of a call
 //!
 //! [`Limits`] bounds how many calls run at a time, their bodies, and how long each may take; the API server says in the
-//! question how long it waits (`?timeout=10s`), and a function is dropped where it waits when that is over. A function that
-//! panics fails its own call only. None of these is a verdict: the `failurePolicy` of the configuration decides.
+//! request how long it waits (`?timeout=10s`), and a function is dropped at an await point when that time is over. A
+//! function that panics fails its own call only. None of these is a verdict: the `failurePolicy` of the configuration
+//! decides.
 
 mod admission;
 mod answer;
@@ -83,8 +86,8 @@ pub use crate::webhook::server::{BindError, ServeError, Server};
 
 /// Functions for webhooks, by path.
 ///
-/// Configurations name the paths. Each function is called for whatever a configuration sends to its path; one path has
-/// one function, or the conversions of any number of kinds.
+/// Configurations name the paths. Each function is called for all objects that a configuration sends to its path; one
+/// path has one function, or the conversions of any number of kinds.
 #[must_use = "webhooks do nothing until they are served"]
 pub struct Webhooks {
     routes: BTreeMap<String, Route>,
@@ -94,19 +97,20 @@ pub struct Webhooks {
     stats: Arc<Stats>,
 }
 
-/// What calls may cost.
+/// Limits of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The largest question about an admission, in bytes. It has the object twice where it is updated. Default: 7 MiB,
+    /// The largest body of an admission request, in bytes. It has the object twice where it is updated. Default: 7 MiB,
     /// which is what controller-runtime reads; the API server accepts objects of 3 MiB.
     pub admission_body_max: usize,
-    /// The largest question about a conversion, which has all objects of a list. Default: 128 MiB.
+    /// The largest body of a conversion request, which has all objects of a list. Default: 128 MiB.
     pub conversion_body_max: usize,
-    /// How many calls run at a time; further ones wait for as long as their time lasts. Default: 256.
+    /// How many calls run at a time; further ones wait as long as their timeout allows. Default: 256.
     pub calls_max: usize,
-    /// How many connections there are at a time; further ones wait. Default: 1,024.
+    /// How many connections are open at a time; further ones wait. Default: 1,024.
     pub connections_max: usize,
-    /// How long a call may take that does not say, and at most. Default: 30 s, the most that a configuration can ask for.
+    /// The timeout of a call that names none, and the longest. Default: 30 s, the most that a configuration can ask
+    /// for.
     pub timeout_max: Duration,
 }
 
@@ -119,24 +123,24 @@ enum Route {
 // === impl Webhooks ===
 
 impl Webhooks {
-    /// No functions yet.
+    /// A set without functions.
     pub fn new() -> Self {
         let limits = Limits::default();
         let calls = Arc::new(Semaphore::new(limits.calls_max));
         Self { routes: BTreeMap::new(), limits, calls, stats: Arc::default() }
     }
 
-    /// Bounds what calls cost.
+    /// Sets the limits of calls.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.calls = Arc::new(Semaphore::new(limits.calls_max.clamp(1, Semaphore::MAX_PERMITS)));
         self.limits = limits;
         self
     }
 
-    /// Lets `function` change the objects that are sent to `path`: created or updated ones; everything else is admitted.
+    /// Calls `function` to change objects that are created or updated at `path`; other requests are admitted.
     ///
-    /// `K` is any type that can be decoded and encoded, `serde_json::Value` among them. The answer is the difference between
-    /// what `function` was given and what it returns, so that fields that `K` does not know stay as they are.
+    /// `K` is any type that can be decoded and encoded, `serde_json::Value` among them. The answer is the difference
+    /// between the argument and the result of `function`, so that fields that `K` does not know stay unchanged.
     ///
     /// # Panics
     /// When `path` does not begin with a slash or has a function already.
@@ -149,7 +153,7 @@ impl Webhooks {
         self.function(path, Mutating::<K, C, F>::new(function, context))
     }
 
-    /// Lets `function` judge what is sent to `path`.
+    /// Calls `function` to judge the requests that are sent to `path`.
     ///
     /// # Panics
     /// When `path` does not begin with a slash or has a function already.
@@ -182,8 +186,7 @@ impl Webhooks {
         self.function(&mutate_path::<K>(), Defaulting { function, kind: PhantomData::<fn(K)> })
     }
 
-    /// Judges objects of a kind by rules that need nothing but the object as it was and as it would be, at
-    /// [`validate_path`].
+    /// Judges objects of a kind by rules that need only the existing and the new object, at [`validate_path`].
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Service;
@@ -227,7 +230,7 @@ impl Webhooks {
         self
     }
 
-    /// Listens on `address`, port 0 being any that is free. Connections wait until the server runs.
+    /// Listens on `address`; port 0 takes any free port. Connections wait until the server runs.
     ///
     /// # Errors
     /// [`BindError`].
@@ -247,13 +250,13 @@ fn assert_path(path: &str) {
     assert!(path.starts_with('/'), "the path {path:?} does not begin with a slash");
 }
 
-/// Where [`Webhooks::defaulter`] is, as controller-runtime names it: `/mutate-apps-v1-deployment`, dashes for the dots of
-/// the group.
+/// The path of [`Webhooks::defaulter`], as controller-runtime names it: `/mutate-apps-v1-deployment`, with dashes for
+/// the dots of the group.
 pub fn mutate_path<K: Resource<DynamicType = ()>>() -> String {
     path_of::<K>("mutate")
 }
 
-/// Where [`Webhooks::validator`] is, as controller-runtime names it: `/validate-apps-v1-deployment`.
+/// The path of [`Webhooks::validator`], as controller-runtime names it: `/validate-apps-v1-deployment`.
 pub fn validate_path<K: Resource<DynamicType = ()>>() -> String {
     path_of::<K>("validate")
 }

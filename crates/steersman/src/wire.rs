@@ -1,9 +1,9 @@
 //! The byte path: from response chunks to single JSON objects, without a string per line and without ever holding a
 //! whole list.
 //!
-//! Pure functions and push parsers over bytes. [`lines`] frames a watch, [`list`] cuts a list into its items,
-//! [`scan`] finds and removes members before anything is decoded, [`meta`] finds who an object is, [`event`] takes a watch
-//! event apart. Nothing here waits, logs or knows a Kubernetes type.
+//! Pure functions and push parsers over bytes. [`lines`] frames a watch, [`list`] cuts a list into its items, [`scan`]
+//! finds and removes members before anything is decoded, [`meta`] finds name, uid and version of an object, [`event`]
+//! parses a watch event. Nothing here waits, logs or depends on a Kubernetes type.
 
 pub(crate) mod event;
 pub(crate) mod lines;

@@ -1,4 +1,4 @@
-//! Why a write failed, with what it was about and whether trying again can help.
+//! The error of a failed write: its verb and object, and whether another try can help.
 
 pub use crate::create_or_update::{
     OperationResult, create_or_patch, create_or_patch_with, create_or_update, create_or_update_with,
@@ -9,17 +9,17 @@ pub use crate::slow_start::slow_start;
 use crate::key::ObjectKey;
 use crate::reconcile::ReconcileError;
 
-/// A request that one of our helpers sent failed.
+/// A request of this crate's helpers failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {resource} {key:?}")]
 pub struct WriteError {
-    /// What was tried: `patch`, `apply`, `get`, ..
+    /// The verb: `patch`, `apply`, `get`, ..
     pub verb: &'static str,
     /// `plural.group` of the object.
     pub resource: String,
-    /// Which object.
+    /// The key of the object.
     pub key: ObjectKey,
-    /// What happened.
+    /// The error of the request.
     #[source]
     pub source: kube::Error,
 }
@@ -33,22 +33,22 @@ impl WriteError {
         }
     }
 
-    /// Nothing was written, and nothing will be: the server has refused the request.
+    /// Whether the server refused the request: nothing was written, and nothing will be.
     pub(crate) fn is_refusal(&self) -> bool {
         is_refusal(&self.source)
     }
 
-    /// The object (or the type) does not exist.
+    /// Whether the object (or the type) does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status_code() == Some(404)
     }
 
-    /// Somebody else wrote in between, or the object was deleted and made anew.
+    /// Whether somebody else wrote in between.
     pub fn is_conflict(&self) -> bool {
         self.status_code() == Some(409) || is_about_another_object(&self.source)
     }
 
-    /// Whether the same request may succeed later: the server was not reached, was busy, or somebody was faster.
+    /// Whether the same request may succeed later: the server was not reached, was busy, or reported a conflict.
     pub fn is_retryable(&self) -> bool {
         match self.status_code() {
             None => !self.source.is_terminal(),
@@ -57,19 +57,11 @@ impl WriteError {
     }
 }
 
-/// Whether a request names the uid of an object that is another one by now: deleted, and made anew under its name. kube-apiserver
-/// refuses such a PUT with 409, and such a patch with 422 at `metadata.uid`.
-pub fn is_about_another_object(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let mut causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 422 && causes.any(|cause| cause.field == "metadata.uid")
-}
-
-/// As terminal as its source: only when no request could be made. Permissions are granted and admission rules change
+/// Terminal only when no request could be made, as its source. Permissions are granted and admission rules change
 /// without an event about the object.
 impl ReconcileError for WriteError {}
 
-/// Whether an error says for certain that the request was not carried out, and will not be. One that timed out may yet be.
+/// Whether an error shows that the request was not carried out, and will not be. One that timed out may still be.
 pub(crate) fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 408)
 }

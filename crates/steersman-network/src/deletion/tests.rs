@@ -1,4 +1,4 @@
-//! What goes when an object is deleted, and what stays.
+//! Which networks are deleted with an object, and which stay.
 
 use super::*;
 use crate::api::NetworkStatus;
@@ -46,7 +46,7 @@ impl World {
         Identity::new(&self.cluster, uid, "default", uid)
     }
 
-    /// The network that a converge leads to.
+    /// The network of an object after a converge.
     async fn converged(&self, uid: &str, status: &NetworkStatus) -> String {
         let spec = serde_json::from_value(json!({"cidr": "10.0.0.0/24"})).unwrap();
         let (desired, identity) = (Desired::parse(&spec).unwrap(), self.identity(uid));
@@ -143,13 +143,13 @@ async fn what_is_elsewhere_is_not_let_go_of() {
     let world = World::new();
     let id = NetworkId::random().to_string();
     let status = NetworkStatus { backend: Some("http://other:9696".to_owned()), ..naming(&id) };
-    // Not even where it is to stay: it has a marker there, for which it would be swept.
+    // It is refused even where the network is to stay: a sweep would delete it for its marker there.
     for policy in [DeletionPolicy::Delete, DeletionPolicy::Retain] {
         let refused = world.released("own", &status, policy).await.unwrap_err();
         assert_eq!(refused.reason, "BackendChanged", "{policy:?}");
         assert!(refused.message.contains("http://other:9696") && refused.message.contains("status.networkID"));
     }
-    // The way out that the message names.
+    // The remedy that the message names.
     world.released("own", &nothing(), DeletionPolicy::Retain).await.unwrap();
 }
 
@@ -215,7 +215,7 @@ async fn without_a_policy_what_was_made_is_deleted_and_what_was_adopted_stays() 
     let theirs = world.cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
     let tag = world.identity("adopter").marker_adopted;
     world.cloud.add_network_tag(RequestId::random(), theirs, &tag).await.unwrap();
-    // By its status, and where that is lost.
+    // It is found by its status, and where that is lost.
     for status in [naming(&theirs.to_string()), nothing()] {
         let identity = world.identity("adopter");
         let search = world.search(&identity, &status, Lookup::All);
@@ -227,7 +227,7 @@ async fn without_a_policy_what_was_made_is_deleted_and_what_was_adopted_stays() 
         assert_eq!(left.tags, [""; 0]);
         world.cloud.add_network_tag(RequestId::random(), theirs, &tag).await.unwrap();
     }
-    // Only where the spec says so.
+    // It is deleted only where the spec says so.
     world.deleted("adopter", &naming(&theirs.to_string())).await;
     assert_eq!(world.ids().await, [made]);
 }
@@ -287,7 +287,7 @@ fn what_is_to_become_of_a_network_is_read_from_a_spec_that_is_otherwise_bad() {
     assert_eq!(policy(json!({"adopt": {"tag": "t"}})), Ok(Some(DeletionPolicy::Retain)));
     let adopted = json!({"adopt": {"tag": "t"}, "deletionPolicy": "Delete"});
     assert_eq!(policy(adopted), Ok(Some(DeletionPolicy::Delete)));
-    // It may have been managed before, and keeps nothing of the operator.
+    // The object may have been managed before, so the operator's markers are removed.
     let observed = json!({"managementPolicy": "Observed", "deletionPolicy": "Delete"});
     assert_eq!(policy(observed), Ok(Some(DeletionPolicy::Retain)));
     assert!(policy(json!({"deletionPolicy": "retain"})).is_err());

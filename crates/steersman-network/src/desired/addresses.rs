@@ -1,4 +1,4 @@
-//! The fields of a spec that are addresses.
+//! Parses the fields of a spec that are addresses.
 
 use crate::api::{Lenient, Pool};
 use crate::desired::{Invalid, given};
@@ -14,7 +14,7 @@ pub(crate) fn cidr(field: &Lenient<String>) -> Result<IpNet, Invalid> {
     };
     let invalid = || Invalid::Cidr { text: text.clone() };
     let cidr: IpNet = text.trim().parse().map_err(|_| invalid())?;
-    // What the parser lets pass with leading zeros, others read as octal.
+    // The parser accepts leading zeros, which other programs read as octal.
     if matches!(cidr, IpNet::V4(_)) && cidr.to_string() != text.trim() {
         return Err(invalid());
     }
@@ -39,8 +39,8 @@ pub(crate) fn gateway(cidr: IpNet, field: &Lenient<String>) -> Result<Option<IpA
     }
 }
 
-/// What an address of the cidr is kept for. Of IPv6 the first address is the routers' own anycast address and no broadcast
-/// exists.
+/// Why an address of the CIDR is reserved. The first address of an IPv6 subnet is the routers' anycast address, and no
+/// broadcast address exists.
 fn reserved(cidr: IpNet, address: IpAddr) -> Option<&'static str> {
     let is_v4 = matches!(cidr, IpNet::V4(_));
     if is_v4 && address == cidr.network() {
@@ -66,7 +66,7 @@ pub(crate) fn nameservers(cidr: IpNet, field: &Lenient<Vec<String>>) -> Result<O
     Ok(Some(servers))
 }
 
-/// Pools, sorted. An empty list means the same as none: Neutron's own choice.
+/// Pools, sorted. An empty list counts as absent: Neutron chooses.
 pub(crate) fn pools(
     cidr: IpNet,
     gateway: Option<IpAddr>,
@@ -79,7 +79,7 @@ pub(crate) fn pools(
     for Pool { start, end } in given {
         let pool = AllocationPool { start: address(start)?, end: address(end)? };
         let is_host = |address| cidr.contains(&address) && reserved(cidr, address).is_none();
-        // Neutron keeps the first address of IPv6 back too.
+        // Neutron reserves the first address of IPv6 too.
         if !is_host(pool.start) || !is_host(pool.end) || pool.end < pool.start || pool.start == cidr.network() {
             return Err(Invalid::PoolOutside { pool, cidr });
         }

@@ -1,4 +1,4 @@
-//! What can be wrong with a spec: one sentence each, that names the field, the value and the way out.
+//! Validation errors of a spec: one sentence each, that names the field, the value and the way out.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -7,45 +7,45 @@ use steersman_neutron::AllocationPool;
 /// A spec that cannot be made real.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Invalid {
-    /// `adopt.id` is no UUID.
+    /// `adopt.id` is not a UUID.
     #[error("spec.adopt.id {text:?} is no UUID: want the id of a network in Neutron")]
     AdoptId {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// `adopt` names the network in two ways, or in none.
     #[error("spec.adopt has to name the network in exactly one way: want either id or tag")]
     AdoptNotOne,
-    /// `adopt.tag` cannot be a tag.
+    /// `adopt.tag` is not a legal tag.
     #[error("spec.adopt.tag {text:?} is no tag: want one that is not empty and has no comma")]
     AdoptTag {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// The text is not a CIDR.
     #[error("spec.cidr {text:?} is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\"")]
     Cidr {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// The description looks like a marker of the operator.
     #[error("spec.description {text:?} begins as the operator's own markers do: want another text")]
     DescriptionIsMarker {
-        /// What was given.
+        /// The text given.
         text: String,
     },
-    /// The description is longer than Neutron takes.
+    /// The description is longer than Neutron accepts.
     #[error("spec.description has {chars} characters: want at most {chars_max}")]
     DescriptionTooLong {
-        /// How many it has.
+        /// Its length in characters.
         chars: usize,
-        /// How many it may have.
+        /// The most characters that Neutron accepts.
         chars_max: usize,
     },
-    /// The gateway is no address.
+    /// The gateway is not an address.
     #[error("spec.gateway {text:?} is no IP address: want one such as \"192.168.0.1\"")]
     Gateway {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// The gateway is in a pool, so that a port could get its address.
@@ -53,65 +53,65 @@ pub enum Invalid {
     GatewayInPool {
         /// The gateway, chosen or given.
         gateway: IpAddr,
-        /// Of the pool.
+        /// The first address of the pool.
         start: IpAddr,
-        /// Of the pool.
+        /// The last address of the pool.
         end: IpAddr,
     },
-    /// The gateway is not in the cidr.
+    /// The gateway is outside the CIDR.
     #[error("spec.gateway {gateway} is outside spec.cidr {cidr}: want an address within it")]
     GatewayOutside {
-        /// What was given.
+        /// The gateway given.
         gateway: IpAddr,
-        /// Where it should be.
+        /// The CIDR of the subnet.
         cidr: IpNet,
     },
-    /// The gateway is the first or last address of the cidr, which no host can have.
+    /// The gateway is the first or last address of the CIDR, which no host can have.
     #[error("spec.gateway {gateway} is the {what} address of spec.cidr {cidr}: want another address within it")]
     GatewayReserved {
-        /// What was given.
+        /// The gateway given.
         gateway: IpAddr,
-        /// What it is.
+        /// The name of such an address, for example "broadcast address".
         what: &'static str,
-        /// Of what.
+        /// The CIDR of the subnet.
         cidr: IpNet,
     },
-    /// The cidr has bits behind its prefix.
+    /// The CIDR has bits set behind its prefix.
     #[error("spec.cidr {text:?} has bits set behind its prefix: write {network}")]
     HostBits {
-        /// What was given.
+        /// The text given.
         text: String,
-        /// What was meant.
+        /// The network that it lies in, which was probably meant.
         network: IpNet,
     },
-    /// A field that must be there is not.
+    /// A required field is absent.
     #[error("spec.{field} is missing: give it a value such as {example:?}")]
     Missing {
-        /// Which.
+        /// The path of the field.
         field: &'static str,
-        /// What it could be.
+        /// An example of a value.
         example: &'static str,
     },
-    /// The MTU is smaller than any host may assume.
+    /// The MTU is smaller than the minimum of the version of IP.
     #[error("spec.mtu {mtu} is too small for spec.cidr {cidr}: want {mtu_min} or more")]
     MtuTooSmall {
-        /// What was given.
+        /// The MTU given.
         mtu: u32,
-        /// The smallest.
+        /// The smallest MTU allowed.
         mtu_min: u32,
-        /// The subnet, whose version decides.
+        /// The CIDR of the subnet, whose version of IP decides the minimum.
         cidr: IpNet,
     },
-    /// A name server is no address.
+    /// A name server is not an address.
     #[error("spec.dnsNameservers has {text:?}, which is no IP address: want one such as \"192.168.0.2\"")]
     Nameserver {
-        /// What was given.
+        /// The text given.
         text: String,
     },
-    /// A name server is there twice.
+    /// A name server is listed twice.
     #[error("spec.dnsNameservers has {server} twice: name it once")]
     NameserverTwice {
-        /// Which.
+        /// The name server.
         server: IpAddr,
     },
     /// A name server is of the other version of IP.
@@ -119,50 +119,50 @@ pub enum Invalid {
         "spec.dnsNameservers has {server}, which spec.cidr {cidr} cannot reach: want addresses of its version of IP"
     )]
     NameserverVersion {
-        /// Which.
+        /// The name server.
         server: IpAddr,
-        /// The subnet.
+        /// The CIDR of the subnet.
         cidr: IpNet,
     },
-    /// `Observed` without anything to observe.
+    /// The policy is `Observed`, and the spec names nothing to observe.
     #[error("spec.managementPolicy is Observed, which makes no network: name the one to observe in spec.adopt")]
     NothingToObserve,
-    /// The end of a pool is no address.
+    /// The start or end of a pool is not an address.
     #[error("spec.allocationPools has {text:?}, which is no IP address: want one such as \"192.168.0.10\"")]
     Pool {
-        /// What was given.
+        /// The text given.
         text: String,
     },
-    /// A pool is not a range of the cidr.
+    /// A pool is not a range inside the CIDR.
     #[error("spec.allocationPools {}-{} is no range of addresses of spec.cidr {cidr}: want start and end within it, in order", pool.start, pool.end)]
     PoolOutside {
-        /// Which.
+        /// The pool.
         pool: AllocationPool,
-        /// Where it should be.
+        /// The CIDR of the subnet.
         cidr: IpNet,
     },
     /// Two pools share addresses.
     #[error("spec.allocationPools {}-{} and {}-{} overlap: make them one", first.start, first.end, second.start, second.end)]
     PoolsOverlap {
-        /// One.
+        /// One of the two pools.
         first: AllocationPool,
-        /// The other.
+        /// The other pool.
         second: AllocationPool,
     },
-    /// The cidr is too small for a gateway and a host.
+    /// The CIDR is too small for a gateway and a host.
     #[error("spec.cidr {cidr} has no room for a gateway and a host: want a shorter prefix")]
     TooSmall {
-        /// What was given.
+        /// The CIDR given.
         cidr: IpNet,
     },
-    /// A field is of another type.
+    /// A field has the wrong JSON type.
     #[error("spec.{field} is {json}, want {want}")]
     Type {
-        /// Which.
+        /// The path of the field.
         field: &'static str,
-        /// What it is.
+        /// The value given, as JSON.
         json: String,
-        /// What it should be.
+        /// The type that is wanted.
         want: &'static str,
     },
 }

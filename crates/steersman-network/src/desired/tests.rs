@@ -1,4 +1,4 @@
-//! Which specs are taken, and what is said of the others.
+//! Valid specs, and the errors of invalid ones.
 
 use super::{Desired, Target, fingerprint};
 use crate::api::{DeletionPolicy, NetworkSpec};
@@ -20,7 +20,7 @@ fn check(cidr: &str, gateway: &str, want: Result<(), &str>) {
     assert_eq!(parse(spec).map(|_| ()), want.map_err(str::to_owned));
 }
 
-/// A spec that is good but for one field.
+/// Checks the error for a spec with one bad field.
 #[track_caller]
 fn refused(field: &str, value: Value, want: &str) {
     let mut spec = json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"});
@@ -153,6 +153,7 @@ fn a_fingerprint_changes_with_the_spec_and_stays_across_versions() {
     let document = json!({"cidr": "192.168.0.0/16", "gateway": "192.168.0.1"});
     assert_eq!(of(document.clone()), of(document));
     assert_ne!(of(json!({"cidr": "192.168.0.0/16"})), of(json!({"cidr": "192.168.0.0/17"})));
-    // Written into the status of objects: another value here means that every drift reported is repaired once on an upgrade.
+    // The fingerprint is stored in the status of objects: if it changes, every reported drift is repaired once after an
+    // upgrade.
     assert_eq!(of(json!({})), "08f44b07b5901a25");
 }

@@ -1,4 +1,4 @@
-//! Converging on the double, with answers that are lost, credentials that see less, and somebody else at work.
+//! Converging on the simulated cloud, with lost answers, credentials that see less, and concurrent changes by others.
 
 use super::*;
 use crate::api::NetworkStatus;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_neutron::{Fault, Faulty, NetworkFilter, NetworkStatus as Working, Operation, Simulated};
 
-/// One object, and what a process knows of it.
+/// One object, and the state of a process for it.
 struct World {
     cloud: Faulty,
     simulated: Simulated,
@@ -57,7 +57,7 @@ impl World {
         let is_applied = self.is_applied;
         let work = Work { search, cluster: &cluster, uid: "u", desired: &desired, pending: &self.pending, is_applied };
         let outcome = converge(&work, &mut Vec::new()).await;
-        // As the status records it.
+        // The status records the network.
         if let Some(network) = outcome.network {
             self.status.network_id = Some(network.to_string());
         }
@@ -85,7 +85,7 @@ impl World {
         self.simulated.update_network(RequestId::random(), id, &change, None).await.unwrap();
     }
 
-    /// Somebody else does this to the cloud just before the next such call.
+    /// Another client does this to the cloud just before the next such call.
     fn before<W: Future<Output = ()> + Send + 'static>(&self, operation: Operation, work: impl FnOnce(Simulated) -> W) {
         self.cloud.before(operation, work(self.simulated.clone()));
     }
@@ -147,7 +147,7 @@ async fn wherever_it_is_interrupted_there_is_one_network_in_the_end() {
             world.cloud.next(operation, fault);
             world.converge().await;
             world.cloud.clear();
-            // Another process, which knows nothing of what the first has sent, and whose status write was lost.
+            // Another process, which does not know the requests of the first, and whose status write was lost.
             world.pending = Pending::default();
             world.read_access = ReadAccess::default();
             world.status = NetworkStatus::default();
@@ -168,13 +168,13 @@ async fn an_edited_description_and_name_make_no_second_network() {
         .change(id, NetworkUpdate { description: text("edited"), name: text("renamed"), ..NetworkUpdate::default() })
         .await;
     assert_eq!(world.ready().await, id);
-    // Nor where the status was lost as well, though nothing but a tag that may have been copied is left then.
+    // The same holds where the status was lost as well, though only a tag is left then, which may be a copy.
     world
         .change(id, NetworkUpdate { description: text("edited"), name: text("renamed"), ..NetworkUpdate::default() })
         .await;
     world.status = NetworkStatus::default();
     assert_eq!(world.reason().await, "MarkerCopied");
-    // The way out that the message names.
+    // The remedy that the message names.
     world.change(id, NetworkUpdate { name: text("default/a"), ..NetworkUpdate::default() }).await;
     assert_eq!(world.ready().await, id);
     let networks = world.networks().await;
@@ -237,7 +237,7 @@ async fn another_cloud_or_project_is_no_reason_to_make_the_network_anew() {
     (world.status.project_id, world.project) = (text("p1"), Some("p2"));
     assert_eq!(world.reason().await, "ProjectChanged");
     assert_eq!(elsewhere.find_networks(RequestId::random(), &NetworkFilter::all()).await.unwrap(), []);
-    // Of the same cloud under another name, the marker is proof enough.
+    // For the same cloud under another name, the marker is proof enough.
     world.cloud = Faulty::new(Arc::new(world.simulated.clone()));
     world.status.backend = text("http://other:9696");
     world.ready().await;
@@ -253,7 +253,7 @@ async fn another_cluster_id_is_no_reason_to_make_the_network_anew() {
     assert_eq!(refused.reason, "ClusterChanged");
     assert!(refused.message.contains("--cluster-id c,") && refused.message.contains("cluster id d:"), "{refused:?}");
     assert_eq!(world.networks().await, before);
-    // The two ways out that keep the network.
+    // The two remedies that keep the network.
     world.simulated.add_network_tag(RequestId::random(), id, "network-controller:d:u").await.unwrap();
     assert_eq!(world.ready().await, id);
     world.cluster = "c";
@@ -266,7 +266,7 @@ async fn credentials_that_cannot_read_leave_one_network_at_most() {
     let mut world = World::new(plain());
     world.ready().await;
     tokio::time::advance(Duration::from_secs(300)).await;
-    // From now on nothing can be seen.
+    // From now on no network is visible.
     for _ in 0..5 {
         world.cloud.clear();
         for _ in 0..20 {
@@ -331,14 +331,14 @@ async fn of_what_was_made_twice_nothing_goes_that_somebody_took_in_the_meantime(
 async fn a_network_with_a_copied_tag_is_left_and_named() {
     for lookup in [Lookup::Recorded, Lookup::All] {
         let mut world = World::new(plain());
-        // Older than the object's own.
+        // The copy is older than the object's own network.
         let copy = NetworkCreate { name: text("copy"), ..NetworkCreate::default() };
         let copy = world.simulated.create_network(RequestId::random(), &copy).await.unwrap().id;
         let id = world.ready().await;
         world.simulated.add_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
         world.lookup = lookup;
         if lookup == Lookup::Recorded {
-            // Without it the object's networks have to be looked for.
+            // Without the status the object's networks have to be searched for.
             world.status = NetworkStatus::default();
         }
         let outcome = world.converge().await;
@@ -350,7 +350,7 @@ async fn a_network_with_a_copied_tag_is_left_and_named() {
             "{refused:?}"
         );
         assert_eq!(world.networks().await.len(), 2);
-        // The way out.
+        // The remedy.
         world.simulated.remove_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
         assert_eq!(world.ready().await, id);
     }
@@ -370,7 +370,7 @@ async fn a_copied_tag_makes_nobodys_network_the_objects_when_its_own_is_gone() {
     assert_eq!(refused.reason, "MarkerCopied");
     assert!(refused.message.contains(&copy.to_string()), "{refused:?}");
     assert_eq!(world.networks().await, before);
-    // The way out.
+    // The remedy.
     world.simulated.remove_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
     assert_ne!(world.ready().await, copy);
     assert_eq!(world.networks().await.len(), 2);
@@ -394,11 +394,11 @@ async fn what_was_adopted_stays_as_it_is_when_the_spec_no_longer_names_it() {
     world.spec = plain();
     assert_eq!(world.ready().await, theirs);
     assert_eq!(world.networks().await, before);
-    // Nor where the status is lost: the tag says that it was adopted.
+    // The same holds where the status is lost: the tag says that it was adopted.
     world.status = NetworkStatus::default();
     assert_eq!(world.ready().await, theirs);
     assert_eq!(world.networks().await, before);
-    // What the spec says is done.
+    // Fields that the spec sets are applied.
     world.spec = json!({"cidr": "10.0.0.0/24", "adminStateUp": true});
     world.ready().await;
     assert_eq!(world.networks().await[0].admin_state_up, Some(true));
@@ -424,7 +424,7 @@ async fn drift_is_reported_and_left_where_the_spec_says_so() {
     world.change(id, NetworkUpdate { admin_state_up: Some(false), ..NetworkUpdate::default() }).await;
     assert_eq!(world.reason().await, "Drifted");
     assert_eq!(world.networks().await[0].admin_state_up, Some(false));
-    // A change of the spec is no drift.
+    // A change of the spec is not drift.
     world.is_applied = false;
     world.ready().await;
     assert_eq!(world.networks().await[0].admin_state_up, Some(true));
@@ -454,7 +454,7 @@ async fn what_is_adopted_is_tagged_and_what_is_observed_is_left() {
     assert_eq!((after[0].name.as_str(), after[0].description.as_str()), ("theirs", "d"));
     assert_eq!(after[0].tags, ["network-controller:c:u:adopted"]);
 
-    // Gone, it is not made anew.
+    // If it is gone, it is not created again.
     world.simulated.delete_network(RequestId::random(), theirs.id, None).await.unwrap();
     assert_eq!(world.reason().await, "AdoptNotFound");
     assert_eq!(world.networks().await, []);
@@ -484,7 +484,7 @@ async fn of_two_objects_that_adopt_at_once_one_at_most_has_the_network() {
     let subnet = SubnetCreate::new(theirs, "10.0.0.0/24".parse().unwrap());
     world.simulated.create_subnet(request, &subnet).await.unwrap();
     world.simulated.add_network_tag(request, theirs, "t").await.unwrap();
-    // The other object marks it after this one has looked, and before it marks.
+    // The other object adds its marker after this one has checked, and before this one adds its own.
     let other = "network-controller:c:other";
     world.before(Operation::AddNetworkTag, async move |cloud: Simulated| {
         cloud.add_network_tag(request, theirs, other).await.unwrap();
@@ -493,7 +493,7 @@ async fn of_two_objects_that_adopt_at_once_one_at_most_has_the_network() {
     assert_eq!((outcome.ready.unwrap_err().reason, outcome.network), ("AdoptTaken", None));
     assert_eq!(world.networks().await[0].tags, ["t", other]);
 
-    // Nor where it was cut off before it could look again.
+    // The same holds where this one was cut off before it could check again.
     world.simulated.remove_network_tag(request, theirs, other).await.unwrap();
     world.cloud.next(Operation::AddNetworkTag, Fault::LoseAnswer);
     assert!(world.converge().await.ready.is_err());
@@ -501,7 +501,7 @@ async fn of_two_objects_that_adopt_at_once_one_at_most_has_the_network() {
     assert_eq!(world.reason().await, "AdoptTaken");
     assert_eq!(world.networks().await[0].tags, ["t", other]);
 
-    // Once it has the network, another one's marker takes nothing from it.
+    // Once it has the network, another object's marker does not change that.
     world.simulated.remove_network_tag(request, theirs, other).await.unwrap();
     assert_eq!(world.ready().await, theirs);
     world.simulated.add_network_tag(request, theirs, other).await.unwrap();

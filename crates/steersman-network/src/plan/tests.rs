@@ -1,4 +1,4 @@
-//! Which step follows from which state.
+//! The step that follows from each state.
 
 use super::*;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn sub(number: u8) -> SubnetId {
     uuid(number).parse().unwrap()
 }
 
-/// A network as it should be, but for some fields.
+/// A network in the desired state, except for some fields.
 fn network(number: u8, changed: Value) -> Network {
     let mut network = json!({
         "id": uuid(number), "name": NAME, "description": MARKER, "tags": [MARKER], "admin_state_up": true, "shared": false, "mtu": 1450
@@ -31,7 +31,7 @@ fn network(number: u8, changed: Value) -> Network {
     serde_json::from_value(network).unwrap()
 }
 
-/// A subnet as it should be, but for some fields.
+/// A subnet in the desired state, except for some fields.
 fn subnet(number: u8, changed: Value) -> Subnet {
     let mut subnet = json!({
         "id": uuid(number), "network_id": uuid(1), "name": NAME, "description": MARKER, "cidr": "10.0.0.0/24",
@@ -171,7 +171,7 @@ fn other_addresses_are_refused_unless_the_subnet_may_be_replaced() {
     let old = |cidr: &str| vec![subnet(9, json!({"cidr": cidr}))];
     let refused = next(json!({}), vec![good()], old("10.1.0.0/24"));
     assert!(matches!(refused, Step::Refuse(Refusal::Replace { .. })), "{refused}");
-    // Made before the old one goes, unless they overlap.
+    // The new subnet is created before the old one is deleted, unless they overlap.
     let replace = || json!({"replaceOnChange": true});
     assert_eq!(next(replace(), vec![good()], old("10.1.0.0/24")), Step::CreateSubnet(net(1)));
     assert_eq!(next(replace(), vec![good()], old("10.0.0.0/16")), Step::DeleteSubnet(sub(9)));

@@ -1,4 +1,4 @@
-//! What happens behind the operator's back.
+//! Changes in Neutron that the operator did not make.
 
 use crate::world::{GRACE, INTERVAL, World, id_of, plain};
 use kube::ResourceExt as _;
@@ -16,7 +16,7 @@ fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// A network with a marker, made by nobody here.
+/// A network with a marker that no operator of the test has created.
 async fn marked(world: &World, marker: &str) {
     let create = NetworkCreate { name: text("stray"), description: text(marker), ..NetworkCreate::default() };
     world.cloud.create_network(RequestId::random(), &create).await.unwrap();
@@ -130,7 +130,7 @@ async fn objects_that_are_deleted_while_the_operator_is_away_leave_nothing() {
         world.until_ready(name).await;
     }
     operator.kill().await;
-    // One waits for its finalizer; of the other somebody took it away.
+    // One object waits for its finalizer; the other's finalizer is removed by somebody.
     world.api().delete("waits", &Default::default()).await.unwrap();
     world.api().delete("forced", &Default::default()).await.unwrap();
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -159,7 +159,7 @@ async fn a_create_that_comes_about_late_is_taken_back() {
     assert!(world.events("a").await.contains(&"DuplicateDeleted".to_owned()));
 }
 
-/// A network that somebody made for another purpose, with a tag.
+/// A network of somebody else, for another purpose, with a tag.
 async fn tagged(world: &World, create: NetworkCreate, tag: &str) -> NetworkId {
     let id = world.cloud.create_network(RequestId::random(), &create).await.unwrap().id;
     world.cloud.add_network_tag(RequestId::random(), id, tag).await.unwrap();
@@ -172,7 +172,7 @@ async fn of_objects_that_are_gone_what_was_adopted_or_only_has_the_tag_stays() {
     let gone = "network-controller:c:0aa7e6ad-0000-4000-8000-000000000001";
     let theirs = NetworkCreate { name: text("theirs"), description: text("d"), ..NetworkCreate::default() };
     let copy = tagged(&world, theirs.clone(), gone).await;
-    // Made with a description of its own: its subnet shows that.
+    // Created for an object whose spec sets a description: the marker of its subnet shows that.
     let made = tagged(&world, theirs.clone(), gone).await;
     let subnet = SubnetCreate { description: text(gone), ..SubnetCreate::new(made, "10.0.0.0/24".parse().unwrap()) };
     world.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();
@@ -248,7 +248,7 @@ async fn what_is_retained_is_no_orphan() {
 
 #[tokio::test(start_paused = true)]
 async fn a_spoiled_status_is_written_anew() {
-    // A definition without a schema, which takes any status.
+    // A definition without a schema, which accepts any status.
     let definition = include_str!("../../../../manifests/crd/network.yaml");
     let world = World::defined(std::sync::Arc::new(steersman_neutron::Simulated::in_memory()), definition).await;
     let operator = world.operate();

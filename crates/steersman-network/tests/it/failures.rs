@@ -1,4 +1,4 @@
-//! Each way in which Neutron can fail: its condition, its Event, and how it ends. `docs/network-operator.md` has the table.
+//! Each failure of Neutron: its condition, its Event, and how it ends. `docs/network-operator.md` has the table.
 
 use crate::world::{INTERVAL, World, id_of, plain};
 use serde_json::json;
@@ -6,7 +6,7 @@ use steersman_neutron::{Cloud as _, Fault, Operation, RequestId, SubnetCreate};
 
 const DOCUMENT: &str = include_str!("../../../../docs/network-operator.md");
 
-/// An object that is made while every call fails: the reason that it then has.
+/// Faults of every call while an object is created, with the reason in its condition.
 const OUTAGES: [(Fault, &str); 13] = [
     (Fault::Refuse, "NeutronUnreachable"),
     (Fault::DropRequest, "NeutronUnreachable"),
@@ -23,7 +23,7 @@ const OUTAGES: [(Fault, &str); 13] = [
     (Fault::Answer(503, "NoNetworkAvailable"), "NoNetworkAvailable"),
 ];
 
-/// A create that fails once: the reason that the object then has.
+/// Faults of a single call while an object is created, with the reason in its condition.
 const CREATES: [(Operation, Fault, &str); 12] = [
     (Operation::CreateNetwork, Fault::LoseAnswer, "AnswerLost"),
     (Operation::CreateNetwork, Fault::Malformed, "AnswerLost"),

@@ -1,6 +1,6 @@
-//! The operator as a whole: on a control plane in the test's own process, with the double or a real Neutron.
+//! The operator as a whole: on a control plane in the test's own process, with the simulated cloud or a real Neutron.
 //!
-//! What only a process can show (signals, kills, an election between two) is in `steersman-cli`'s tests.
+//! The tests of `steersman-cli` cover what needs a process (signals, kills, an election between two).
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap here is a failed test")]
 

@@ -1,4 +1,4 @@
-//! The manifests: what they grant is what the operator needs, and what dashboards and alerts ask for is there.
+//! The manifests: they grant the permissions that the operator needs, and the metrics of dashboards and alerts exist.
 
 use crate::world::{World, plain};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
@@ -13,7 +13,7 @@ const RBAC: &str = include_str!("../../../../manifests/network-operator/rbac.yam
 const ALERTS: &str = include_str!("../../../../manifests/network-operator/monitoring/alerts.yaml");
 const DASHBOARD: &str = include_str!("../../../../manifests/network-operator/monitoring/dashboard.json");
 
-/// All that the kustomization lists, in its order.
+/// All files of the kustomization, in its order.
 const BASE: [&str; 5] = [
     include_str!("../../../../manifests/network-operator/namespace.yaml"),
     RBAC,
@@ -31,7 +31,7 @@ async fn the_service_account_may_do_what_the_operator_needs_and_no_more() {
     let account = "system:serviceaccount:network-operator:network-controller";
     let groups = ["system:serviceaccounts".to_owned(), "system:serviceaccounts:network-operator".to_owned()];
     let client = plane.client_as(User::authenticated(account, groups));
-    // As the Deployment's arguments say.
+    // The options in the Deployment's arguments.
     let options = Options { lease_namespace: Some("network-operator".to_owned()), ..Options::default() };
     let needed = rules(&options);
     assert_eq!(missing(&client, &needed).await.unwrap(), []);
@@ -63,7 +63,7 @@ async fn the_operator_works_with_the_rules_of_the_manifests() {
     let client = world.plane.client_as(User::authenticated(account, []));
     let manager = steersman::Manager::new(client).elect("network-controller", "network-operator");
     let cloud = std::sync::Arc::new(world.cloud.clone());
-    // The uid of kube-system, which the role lets it read, names the cluster.
+    // The cluster is named after the uid of kube-system, which the role allows to read.
     let options = Options::default();
     world.create("a", plain()).await;
     let made = async {
@@ -90,7 +90,7 @@ fn names(expression: &str) -> BTreeSet<String> {
             _ => {}
         }
     }
-    // Labels of an aggregation are no metrics; all of ours have an underscore, and labels have none.
+    // Labels of an aggregation are not metrics; all our metrics have an underscore, and labels have none.
     let words = outside.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     let is_metric = |word: &&str| word.contains('_') && *word != "histogram_quantile";
     words.filter(is_metric).map(str::to_owned).collect()

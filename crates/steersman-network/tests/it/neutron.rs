@@ -1,4 +1,4 @@
-//! A project of its own in a real Neutron, for each test that asks.
+//! A project of its own in a real Neutron, for each test that needs one.
 
 #[expect(dead_code, reason = "the tests of the client itself need more of it")]
 #[path = "../../../steersman-neutron/tests/it/neutron.rs"]
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use steersman_neutron::Cloud;
 use steersman_neutron::config::Limits;
 
-/// What the credentials may do.
+/// The rights of the credentials.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     /// Everything, in all projects.
@@ -20,7 +20,7 @@ pub(crate) enum Role {
     Member,
 }
 
-/// A Neutron; none, said loudly, where it cannot be had.
+/// A Neutron; `None`, with a message, where none is available.
 pub(crate) fn one() -> Option<&'static Server> {
     server::headers()
 }
@@ -41,7 +41,7 @@ pub(crate) fn set_quota(server: &Server, project_id: &str, quota: &Value) {
     assert!(answer.lines().next().unwrap().contains(" 200 "), "{answer}");
 }
 
-/// Two Neutrons, started side by side; none, said loudly, where they cannot be had.
+/// Two Neutrons, started side by side; `None`, with a message, where they are not available.
 pub(crate) fn two() -> Option<[&'static Server; 2]> {
     static SECOND: OnceLock<Option<Server>> = OnceLock::new();
     std::thread::scope(|scope| {

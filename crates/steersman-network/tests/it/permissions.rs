@@ -1,4 +1,4 @@
-//! What the operator says of permissions that it lacks, and that the manifests grant them all.
+//! The operator reports permissions that it lacks, and the manifests grant all of them.
 
 use serde_json::{Value, json};
 use steersman_network::Options;

@@ -1,4 +1,4 @@
-//! What people and clouds do to the operator, on a real Neutron.
+//! The operator's reactions to changes by people and clouds, on a real Neutron.
 
 use crate::neutron::{self, Role};
 use crate::world::{Ready, World, id_of, plain};
@@ -8,7 +8,7 @@ use steersman::ObjectKey;
 use steersman_network::{Network, Options};
 use steersman_neutron::{Cloud, Fault, NetworkCreate, NetworkId, Operation, RequestId, SubnetCreate};
 
-/// Nothing is to depend on how often everything is listed, and these tests run in real time.
+/// No test depends on the interval of surveys, and these tests run in real time.
 fn options() -> Options {
     Options { drift_interval: Duration::from_secs(2), ..World::options() }
 }
@@ -17,7 +17,7 @@ fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// A network that somebody made, with a subnet and a tag.
+/// A network of somebody else, with a subnet and a tag.
 async fn somebodys(cloud: &dyn Cloud, tag: &str) -> NetworkId {
     let request = RequestId::random();
     let create = NetworkCreate { name: text("theirs"), description: text("kept"), ..NetworkCreate::default() };
@@ -58,7 +58,7 @@ async fn of_two_objects_that_adopt_one_network_one_at_most_has_it_and_the_other_
     assert!(winners.len() < 2, "{winners:?}");
     let network = world.network(id).await.unwrap();
     assert_eq!((network.tags.len(), network.name.as_str()), (1 + winners.len(), "theirs"), "{network:?}");
-    // An object that has it lets go of it, and it is somebody's network again.
+    // The object that has the network releases it, and it is somebody else's network again.
     let loser = if winners == ["a"] { "b" } else { "a" };
     for winner in winners {
         delete(&world, winner).await;
@@ -112,7 +112,7 @@ async fn a_copied_tag_gives_nobodys_network_to_an_object() {
     let tag = world.network(id).await.unwrap().tags.pop().unwrap();
     let copy = somebodys(&world.cloud, &tag).await;
     assert!(world.until_reason("a", "MarkerCopied").await.message.contains(&copy.to_string()));
-    // Nor when its own is gone, and then the object itself.
+    // The same holds when its own network is gone, and then the object itself.
     world.cloud.delete_network(RequestId::random(), id, None).await.unwrap();
     world.api().delete("a", &Default::default()).await.unwrap();
     assert!(world.until_reason("a", "MarkerCopied").await.message.contains(&copy.to_string()));
@@ -133,7 +133,7 @@ async fn what_is_deleted_while_neutron_fails_goes_when_it_is_back_though_the_ope
     let operator = world.operate_with(options());
     world.create("a", plain()).await;
     world.until_ready("a").await;
-    // The answer to one that is carried out is lost, too.
+    // The answer to a delete that is carried out is lost too.
     world.cloud.next(Operation::DeleteNetwork, Fault::LoseAnswer);
     world.cloud.set_outage(Some(Fault::Answer(500, "HTTPInternalServerError")));
     world.api().delete("a", &Default::default()).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_quota_of_nothing_is_said_and_a_half_made_pair_is_finished_or_let_go_o
     let (half, ready) = world.until("b", |ready| ready.reason == "QuotaExceeded").await;
     assert!(ready.message.contains("subnet"), "{ready:?}");
     let half = id_of(&half);
-    // Neither a new operator nor a deletion leaves the half behind.
+    // Neither a new operator nor a deletion leaves the unfinished network behind.
     operator.kill().await;
     world.api().delete("a", &Default::default()).await.unwrap();
     let operator = world.operate_with(options());

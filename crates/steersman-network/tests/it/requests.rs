@@ -1,4 +1,4 @@
-//! What the operator costs Neutron.
+//! The number of requests that the operator sends to Neutron.
 
 use crate::world::{INTERVAL, World, plain};
 use serde_json::json;
@@ -7,8 +7,8 @@ use steersman_neutron::{
     Cloud as _, Fault, Gateway, NetworkCreate, NetworkId, Operation, RequestId, SubnetCreate, SubnetUpdate,
 };
 
-/// Calls that an object may cost in any minute, however things go wrong: seven attempts of nine calls, where the jitter makes the
-/// waits short, and two listings. `docs/network-operator.md` names it.
+/// The most calls for an object in any minute, however things go wrong: seven attempts of nine calls, where the jitter
+/// makes the waits short, and two listings. `docs/network-operator.md` names this number.
 const CALLS_PER_MINUTE_MAX: u64 = 70;
 
 #[tokio::test(start_paused = true)]
@@ -33,7 +33,7 @@ async fn while_nothing_happens_one_listing_per_interval_is_all() {
     // Networks and subnets, once each; the interval varies by a tenth.
     assert!((36..=46).contains(&n_calls), "{n_calls} calls for 30 objects in 20 intervals");
 
-    // Nor does a start cost more.
+    // A start costs no more.
     operator.stop().await;
     let before = world.cloud.n_calls();
     let operator = world.operate();
@@ -64,10 +64,10 @@ async fn adopted_networks_of_another_project_are_listed_together() {
     let before = world.cloud.n_calls();
     tokio::time::sleep(20 * INTERVAL).await;
     let n_calls = world.cloud.n_calls() - before;
-    // Networks and subnets of the project, and of those that are elsewhere.
+    // The networks and subnets of the project, and the ones in other projects.
     assert!((72..=92).contains(&n_calls), "{n_calls} calls for 10 objects in 20 intervals");
 
-    // What changes there is found all the same.
+    // Changes there are found all the same.
     let id = world.api().get("n-3").await.unwrap().status.unwrap().network_id.unwrap().parse::<NetworkId>().unwrap();
     let change = SubnetUpdate { gateway: Gateway::Disabled, ..SubnetUpdate::default() };
     let subnet = world.subnets(id).await[0].id;
@@ -91,7 +91,7 @@ async fn making_a_network_takes_few_calls() {
     world.create("second", plain()).await;
     world.until_ready("second").await;
     let n_calls = world.cloud.n_calls() - before;
-    // Two looks for the marker, network, tag, subnet.
+    // Two searches for the marker, then network, tag, subnet.
     assert_eq!(n_calls, 5);
     operator.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Every transition of every field: the document is what the code decides, and a real Neutron agrees.
+//! Every transition of every field: the document agrees with the code, and a real Neutron with both.
 
 use crate::neutron::{self, Role};
 use crate::world::{Ready, World, id_of, plain};
@@ -15,10 +15,10 @@ fn the_document_is_what_the_code_decides() {
     expect_file!["../../../../docs/network-transitions.md"].assert_eq(&document());
 }
 
-/// The object's.
+/// The name of the object.
 const NAME: &str = "a";
 
-/// What an object has in Neutron.
+/// The resources of an object in Neutron.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     network: Made,
@@ -44,7 +44,7 @@ async fn state(world: &World, object: &Network) -> Option<State> {
     Some(State { subnets: world.subnets(network.id).await, network })
 }
 
-/// Whether the operator has done with a spec what it can do.
+/// Whether the operator has done all that it can for a spec.
 fn is_settled(ready: &Ready) -> bool {
     let is_refusal = matches!(
         ready.reason.as_str(),
@@ -57,16 +57,16 @@ fn is_settled(ready: &Ready) -> bool {
 struct Drive<'a> {
     world: World,
     field: &'a Field,
-    /// The value that the object has; none where there is no object.
+    /// The object's current value; `None` without an object.
     present: Option<&'a Value>,
-    /// The value that Neutron agrees with, if it does with any.
+    /// The value that Neutron agrees with, if any.
     agreed: Option<&'a Value>,
-    /// What the object had in Neutron when it was looked at last.
+    /// The object's resources in Neutron when last observed.
     state: Option<State>,
 }
 
 impl<'a> Drive<'a> {
-    /// One row of the document, and what it says of it.
+    /// Runs one row of the document, and checks its effect.
     async fn row(&mut self, from: &'a Value, to: &'a Value) {
         let row = format!("{}: {from} -> {to}", self.field.title);
         self.start_at(from).await;
@@ -101,7 +101,7 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Brings the object to agree with a value as far as it can: from where it is, or as a new one.
+    /// Brings the object as close to a value as possible: from its current value, or as a new object.
     async fn start_at(&mut self, from: &'a Value) {
         if !self.can_go_to(from) {
             if self.present.take().is_some() {
@@ -113,7 +113,7 @@ impl<'a> Drive<'a> {
             }
         }
         match self.present {
-            // Settled at the end of the row before, which has looked at it.
+            // Settled at the end of the previous row, which has checked it.
             Some(present) if present == from => return,
             Some(_) => drop(self.world.respec(NAME, self.field.spec(from)).await),
             None => drop(self.world.create(NAME, self.field.spec(from)).await),
@@ -126,8 +126,8 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Whether the object can serve for a row that begins with a value. What was there before matters where it cannot be left,
-    /// where the value leads to nothing, and to what is adopted.
+    /// Whether the current object can serve for a row that begins with a value. Its history matters where its value
+    /// cannot be left, where the new value has no effect, and for adopted networks.
     fn can_go_to(&self, from: &Value) -> bool {
         let Some(agreed) = self.agreed.filter(|_| is_valid(&self.field.spec(from))) else { return false };
         let is_reached = || matches!(transition(&self.field.spec(agreed), &self.field.spec(from)), Effect::Steps(_));
@@ -135,9 +135,9 @@ impl<'a> Drive<'a> {
     }
 }
 
-/// The rows of a field. Where its values can be left, most begin with the value that the one before has ended with, and those
-/// from values that lead to nothing come last; otherwise those that begin with the same value follow each other. Either way
-/// few rows need an object of their own, or two changes.
+/// The rows of a field. Where values can be left, most rows begin with the last value of the previous row, and rows
+/// from values without an effect come last; otherwise rows with the same first value follow each other. Either way few
+/// rows need an object of their own, or two changes.
 fn rows(field: &Field) -> Vec<(&Value, &Value)> {
     let all = || field.pairs();
     if needs_own(field) {
@@ -157,12 +157,12 @@ fn rows(field: &Field) -> Vec<(&Value, &Value)> {
     rows
 }
 
-/// Whether what was there before matters: a value cannot be left, or the network was there before the object.
+/// Whether the history of an object matters: a value cannot be left, or the network existed before the object.
 fn needs_own(field: &Field) -> bool {
     ["cidr", "adopt", "managementPolicy, with adopt"].contains(&field.title)
 }
 
-/// Whether what the spec names is so in Neutron.
+/// Checks that Neutron agrees with the fields of the spec.
 fn check(row: &str, spec: &Value, state: &State) {
     let State { network, subnets } = state;
     let cidr = spec["cidr"].as_str().unwrap();
@@ -187,7 +187,7 @@ fn check(row: &str, spec: &Value, state: &State) {
             assert_eq!(&seen, wanted, "{row}: {name}");
         }
     }
-    // What was adopted stays so when the spec no longer names it.
+    // An adopted network stays adopted when the spec no longer names it.
     if !network.tags.iter().any(|tag| tag.ends_with(":adopted")) {
         let by_default = [
             ("dnsNameservers", json!(subnet.dns_nameservers), json!([])),
@@ -204,7 +204,7 @@ fn check(row: &str, spec: &Value, state: &State) {
     }
 }
 
-/// Takes the object and all that it had away.
+/// Removes the object and its resources.
 async fn remove(world: &World) {
     world.respec(NAME, plain()).await;
     world.api().delete(NAME, &Default::default()).await.unwrap();
@@ -214,7 +214,7 @@ async fn remove(world: &World) {
     }
 }
 
-/// Takes every spec, so that the operator is what judges it.
+/// A definition that accepts every spec, so that the operator judges it.
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -259,12 +259,13 @@ async fn every_transition_is_as_the_document_says_on_the_double() {
 #[tokio::test]
 async fn every_transition_is_as_the_document_says_on_a_real_neutron() {
     let begun = tokio::time::Instant::now();
-    // A Neutron uses one core, and it is what takes the time.
+    // A Neutron uses one core, and the time goes into its work.
     let Some(servers) = neutron::two() else { return };
     let all = async {
         let mut tasks = tokio::task::JoinSet::new();
         for (field, server) in fields().into_iter().zip(servers.into_iter().cycle()) {
-            // A project each, so that they do not see each other. To share a network takes an administrator.
+            // Each field has a project of its own, so that they do not see each other. Sharing a network takes an
+            // administrator.
             let role = if field.name == "shared" { Role::Admin } else { Role::Member };
             let cloud = neutron::cloud_in(server, role);
             tasks.spawn_local(async move { drive_field(cloud, &field).await });

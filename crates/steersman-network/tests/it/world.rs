@@ -42,7 +42,7 @@ pub(crate) struct Ready {
 }
 
 impl World {
-    /// With the double.
+    /// A world with the simulated cloud.
     pub(crate) async fn simulated() -> World {
         World::with(Arc::new(Simulated::in_memory())).await
     }
@@ -51,7 +51,7 @@ impl World {
         World::defined(cloud, include_str!("../../../../manifests/crd/network-v1.yaml")).await
     }
 
-    /// With a definition of its own.
+    /// A world with a definition of its own.
     pub(crate) async fn defined(cloud: Arc<dyn Cloud>, definition: &str) -> World {
         // Paused time passes at once, and a real Neutron may be slow.
         let options = steersman_testkit::Options { patience: Duration::from_secs(1200), ..Default::default() };
@@ -60,7 +60,7 @@ impl World {
         World { plane, cloud: Faulty::new(cloud) }
     }
 
-    /// Another cloud for the operators that start from now on; the one before is returned.
+    /// Replaces the cloud for operators that start from now on; returns the previous one.
     pub(crate) fn replace_cloud(&mut self, cloud: Arc<dyn Cloud>) -> Arc<dyn Cloud> {
         Arc::new(std::mem::replace(&mut self.cloud, Faulty::new(cloud)))
     }
@@ -106,7 +106,7 @@ impl World {
         self.api().patch(name, &patch).await.unwrap()
     }
 
-    /// The condition of an object once the operator has looked at its present spec and `condition` holds.
+    /// The condition of an object once the operator has reconciled its current spec and `condition` holds.
     pub(crate) async fn until(&self, name: &str, condition: impl Fn(&Ready) -> bool) -> (Network, Ready) {
         let key = ObjectKey::namespaced("default", name);
         let object = self.plane.until(&key, |object: &Network| ready(object).is_some_and(|it| condition(&it))).await;
@@ -133,7 +133,7 @@ impl World {
 
     pub(crate) async fn networks(&self) -> Vec<Made> {
         let request = RequestId::random();
-        // An administrator sees those of all projects.
+        // An administrator sees the networks of all projects.
         let project_ids = self.cloud.project_id(request).await.unwrap().map(|project| vec![project]);
         self.cloud.find_networks(request, &NetworkFilter { project_ids, ..NetworkFilter::all() }).await.unwrap()
     }
@@ -146,8 +146,8 @@ impl World {
         self.cloud.find_subnets(RequestId::random(), &SubnetFilter::network(id)).await.unwrap()
     }
 
-    /// Waits until something about the cloud holds, which nothing announces. For tests with `start_paused = true`, whose clock
-    /// passes at once.
+    /// Waits until a condition on the cloud holds, of which no event comes. For tests with `start_paused = true`, whose
+    /// clock passes at once.
     pub(crate) async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let limit = tokio::time::Instant::now() + Duration::from_secs(3600);
         while !holds().await {
@@ -168,14 +168,14 @@ impl Operator {
         self.task.await.unwrap()
     }
 
-    /// As when its process is killed: what was under way is dropped where it waits.
+    /// Ends the operator like a killed process: work under way is dropped at its await points.
     pub(crate) async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 }
 
-/// The condition `Ready`, if it is of the present spec.
+/// The condition `Ready`, if it is about the current spec.
 pub(crate) fn ready(object: &Network) -> Option<Ready> {
     let status = object.status.as_ref()?;
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;

@@ -1,4 +1,4 @@
-//! What Keystone answers to a sign-in: the token's life, its project, and where the services are.
+//! Keystone's answer to a sign-in: the token's lifetime, its project, and the addresses of services.
 //!
 //! Pure functions; `session` makes the requests.
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::config::{Keystone, service_url};
 
-/// The body of an answer to a sign-in, as far as it is used.
+/// The fields that are used of the answer to a sign-in.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SignedIn {
     token: TokenBody,
@@ -46,7 +46,7 @@ struct Endpoint {
     url: String,
 }
 
-/// How long a token is taken to live if Keystone does not say.
+/// The lifetime of a token if Keystone names none.
 const LIFE_DEFAULT: Duration = Duration::from_secs(300);
 
 impl SignedIn {
@@ -66,7 +66,7 @@ impl SignedIn {
         self.token.project.as_ref().map(|project| project.id.clone())
     }
 
-    /// Where the network service is.
+    /// The address of the network service.
     pub(crate) fn endpoint(&self, keystone: &Keystone) -> Result<Url, String> {
         if let Some(url) = &keystone.endpoint {
             return Ok(url.clone());

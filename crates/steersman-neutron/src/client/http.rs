@@ -1,4 +1,4 @@
-//! Bytes to a server and back, with a bound on time and size, and a verdict on what is known when they do not come back.
+//! Requests to a server with bounds on time and size, and errors that say what is known when no answer comes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,17 +15,17 @@ use crate::error::{Call, Cause, Detail, Error};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-openstack-request-id");
 
-/// Idle connections are closed after this long; servers close theirs later, so requests seldom meet a dead one.
+/// Idle connections are closed after this long; servers close theirs later, so requests rarely meet a closed one.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Idle connections kept to one host.
 const IDLE_CONNECTIONS_MAX: usize = 8;
 
-/// Connections and what they trust.
+/// Connections and the certificate authorities that they trust.
 #[derive(Debug)]
 pub(crate) struct Http {
     plain: reqwest::Client,
-    /// Made when first needed: reading the system's authorities takes time that a cloud without TLS need not pay.
+    /// Made when first needed: reading the system's authorities takes time, which a cloud without TLS does not need.
     tls: OnceLock<reqwest::Client>,
     ca_certificates: Vec<CertificateDer<'static>>,
     limits: Limits,
@@ -36,7 +36,7 @@ pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// JSON.
+    /// The body, as JSON.
     pub(crate) body: Option<Vec<u8>>,
 }
 
@@ -103,7 +103,8 @@ impl Http {
         Ok(body)
     }
 
-    /// What is known when there is no answer. A connection that was never made carried no request; anything later may have.
+    /// The error of a request without an answer. A connection that was never made carried no request; with any later
+    /// failure the request may have arrived.
     fn lost(&self, call: &Call, address: &str, error: reqwest::Error) -> Error {
         let call = call.clone();
         let error = error.without_url();
@@ -134,7 +135,8 @@ impl Http {
     }
 }
 
-/// The settings of every connection. The TLS here trusts nobody, so that `https` without a verifier fails closed.
+/// The settings of every connection. The TLS of this builder trusts no authority, so that `https` without a verifier
+/// fails closed.
 fn builder(limits: Limits) -> reqwest::ClientBuilder {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = reqwest::Client::builder()

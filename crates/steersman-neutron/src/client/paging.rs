@@ -1,6 +1,6 @@
-//! Searches: cutting long ones into requests that fit a URL, reading pages, joining what was found.
+//! Searches: splits long ones into requests that fit into a URL, reads pages, and joins their results.
 //!
-//! Pure; the client sends what this module writes.
+//! Pure; the client sends the requests.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const QUERY_BYTES_MAX: usize = 6 * 1024;
 /// The keys of a search and their values: a key matches if one of its values does.
 pub(crate) type Pairs = Vec<(&'static str, Vec<String>)>;
 
-/// A kind of resource as far as searches go.
+/// A kind of resource, with what searches need of it.
 pub(crate) trait Item: Sized {
     /// The last part of the path.
     const COLLECTION: &'static str;
@@ -29,7 +29,7 @@ pub(crate) trait Item: Sized {
 
     fn from_one(one: Self::One) -> Self;
     fn from_page(page: Self::Page) -> Page<Self>;
-    /// Time of creation, then id: the order of results, and what tells doubles.
+    /// Time of creation, then id: the order of results, by which duplicates are recognized.
     fn place(&self) -> (Option<Timestamp>, String);
 }
 
@@ -107,7 +107,8 @@ fn not_understood(error: &serde_json::Error) -> String {
     format!("the answer is not Neutron's ({error})")
 }
 
-/// Only the query of a link is used: its host is the one the server believes to have, which behind a proxy may be wrong.
+/// Only the query of a link is used: its host is the server's own idea of its address, which may be wrong behind a
+/// proxy.
 fn next_query(links: &[Link]) -> Option<String> {
     let next = links.iter().find(|link| link.rel == "next")?;
     let (_, query) = next.href.split_once('?')?;
@@ -129,7 +130,7 @@ pub(crate) fn encode(pairs: &Pairs, page_size: usize) -> String {
     url.query().unwrap_or_default().to_owned()
 }
 
-/// Cuts a search into such that fit a URL each and together find the same. None if it can find nothing.
+/// Splits a search into parts that each fit into a URL and together find the same. Empty if it can find nothing.
 pub(crate) fn split(pairs: Pairs) -> Vec<Pairs> {
     if pairs.iter().any(|(_, values)| values.is_empty()) {
         return Vec::new();
@@ -146,7 +147,7 @@ pub(crate) fn split(pairs: Pairs) -> Vec<Pairs> {
     }
 }
 
-/// What a search has found so far.
+/// The results of a search so far.
 pub(crate) struct Found<T> {
     items: BTreeMap<(Option<Timestamp>, String), T>,
     count_max: usize,
@@ -157,7 +158,7 @@ impl<T: Item> Found<T> {
         Self { items: BTreeMap::new(), count_max }
     }
 
-    /// Whether anything of a page was new.
+    /// Adds a page. Returns whether any of its items was new.
     pub(crate) fn add(&mut self, items: Vec<T>) -> Result<bool, Cause> {
         let before = self.items.len();
         for item in items {

@@ -1,7 +1,7 @@
-//! Tokens of Keystone: one at a time, shared by all calls, renewed before it ends, dropped when refused.
+//! Tokens of Keystone: one at a time, shared by all calls, renewed before it expires, dropped when refused.
 //!
-//! However many calls need a token at once, one signs in and the others wait for its outcome, good or bad. While the old
-//! token is still valid, only the one that renews it waits.
+//! However many calls need a token at once, one signs in and the others wait for its outcome, success or error. While
+//! the old token is still valid, only the call that renews it waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,32 +20,32 @@ use crate::cloud::RequestId;
 use crate::config::{Credentials, Domain, Keystone, Named};
 use crate::error::{Call, Cause, Error, Operation};
 
-/// A token is renewed this long before its end, or when a quarter of its life is left, whichever is later.
+/// A token is renewed this long before it expires, or when a quarter of its lifetime is left, whichever is later.
 const RENEW_BEFORE_MAX: Duration = Duration::from_secs(300);
 
-/// After an early renewal failed, the old token serves this long before the next try.
+/// After an early renewal failed, the old token is used for this long before the next try.
 const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// Signs in, and remembers.
+/// Signs in, and keeps the token.
 #[derive(Debug)]
 pub(crate) struct Session {
     keystone: Keystone,
     current: RwLock<Option<Arc<Token>>>,
     /// Held during a sign-in, so that there is one at a time.
     renewal: Mutex<Renewal>,
-    /// Sign-ins that ended, well or badly.
+    /// The number of sign-ins that ended, with success or an error.
     n_attempts: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Renewal {
-    /// How the latest sign-in failed, if it did.
+    /// The error of the latest sign-in, if it failed.
     failure: Option<Error>,
-    /// No early renewal before this.
+    /// The earliest time of the next early renewal.
     not_before: Option<Instant>,
 }
 
-/// A token and what came with it.
+/// A token and the data that came with it.
 #[derive(Debug)]
 pub(crate) struct Token {
     /// Marked sensitive: debug output hides it.
@@ -75,7 +75,7 @@ impl Session {
         Self { keystone, current: RwLock::default(), renewal: Mutex::default(), n_attempts: AtomicU64::new(0) }
     }
 
-    /// A token that is valid as far as is known.
+    /// A token that is valid as far as is known; signs in if necessary.
     pub(crate) async fn token(&self, http: &Http, request: RequestId) -> Result<Arc<Token>, Error> {
         let seen = self.n_attempts.load(Ordering::Acquire);
         let held = self.valid();
@@ -93,7 +93,7 @@ impl Session {
         self.renew(http, request, &mut renewal).await
     }
 
-    /// Gives a token up that the server refused, unless another has taken its place already.
+    /// Drops a token that the server refused, unless another has replaced it already.
     pub(crate) fn forget(&self, refused: &Arc<Token>) {
         let mut current = self.current.write();
         if current.as_ref().is_some_and(|token| Arc::ptr_eq(token, refused)) {

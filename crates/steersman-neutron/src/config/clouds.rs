@@ -1,4 +1,4 @@
-//! `clouds.yaml` and `secure.yaml`, as openstacksdk lays them out.
+//! `clouds.yaml` and `secure.yaml`, in the format of openstacksdk.
 //!
 //! The first directory that has a `clouds.yaml` wins; an entry of the same name in the first `secure.yaml` found overrides
 //! it key by key, so that secrets can be kept apart. Keys that do not concern networks are ignored.
@@ -88,7 +88,7 @@ pub(crate) fn load(cloud: &str, source: &Source<'_>) -> Result<Settings, Error> 
 
 type Found = Option<(PathBuf, BTreeMap<String, Option<Entry>>)>;
 
-/// The first file of this kind, in the directories or where a variable says.
+/// The first file of this kind, in the directories or at the path in a variable.
 fn find(stem: &str, variable: &str, source: &Source<'_>) -> Result<Found, Error> {
     let named = source.vars.get(variable).filter(|path| !path.is_empty());
     let candidates: Vec<PathBuf> = match named {
@@ -120,14 +120,14 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Option<Entry>>, E
         return Err(refuse(format!("it is larger than {FILE_BYTES_MAX} bytes")));
     }
     let text = str::from_utf8(bytes).map_err(|error| refuse(error.to_string()))?;
-    // Never with an excerpt: the lines around a mistake may hold a password.
+    // Errors have no excerpt: the lines around a fault may contain a password.
     let options = serde_saphyr::options! { with_snippet: false };
     let document: Option<Document> =
         serde_saphyr::from_str_with_options(text, options).map_err(|error| refuse(error.to_string()))?;
     Ok(document.unwrap_or_default().clouds.unwrap_or_default())
 }
 
-/// What the secure file says comes first.
+/// Settings of the secure file override those of the other.
 fn combine(origin: String, open: Entry, secure: Entry) -> Result<Settings, Error> {
     if let Some(profile) = secure.profile.or(open.profile) {
         return Err(Error::Unsupported {

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Access, Config, Credentials, Domain, Error, Keystone, Named, Secret, keystone_url, service_url};
 
-/// What was said, by whichever way; nothing is checked yet.
+/// The settings as given, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// Where the setting comes from, for error messages.
     pub(crate) origin: String,
-    /// Whether names in error messages are those of variables or of keys.
+    /// Whether error messages name variables or keys.
     pub(crate) style: Style,
     pub(crate) application_credential_id: Option<String>,
     pub(crate) application_credential_name: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub(crate) default_domain: Option<String>,
     pub(crate) endpoint: Option<String>,
     pub(crate) identity_api_version: Option<String>,
-    /// Whether the server's certificate shall not be checked.
+    /// Whether to skip the check of the server's certificate.
     pub(crate) insecure: bool,
     pub(crate) interface: Option<String>,
     pub(crate) password: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Settings {
     pub(crate) username: Option<String>,
 }
 
-/// How settings are written where these came from.
+/// The spelling of settings in their source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Style {
     /// `auth_url`
@@ -188,7 +188,7 @@ impl Settings {
         }
     }
 
-    /// Without a domain, the one with the id `default` is meant, which every Keystone has from its start.
+    /// Without a domain, the id `default` is used, which every Keystone has from its start.
     fn domain(&self, id: &Option<String>, name: &Option<String>) -> Domain {
         match (id, name) {
             (Some(id), _) => Domain::Id(id.clone()),
@@ -197,7 +197,7 @@ impl Settings {
         }
     }
 
-    /// Any one of these keys is missing.
+    /// The error that one of these keys is needed.
     fn missing(&self, keys: &[&str]) -> Error {
         let names: Vec<String> = keys.iter().map(|key| self.spelled(key)).collect();
         Error::Missing { origin: self.origin.clone(), missing: names.join(" or ") }
@@ -208,7 +208,7 @@ impl Settings {
         Error::Unsupported { origin, key, value: value.to_owned(), remedy }
     }
 
-    /// A key as it is written where these settings came from.
+    /// The spelling of a key in the source of these settings.
     fn spelled(&self, key: &str) -> String {
         match self.style {
             Style::Key => key.to_owned(),
@@ -221,7 +221,7 @@ fn is_true(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
 }
 
-/// A leading `~/` is the user's home.
+/// Replaces a leading `~/` by the user's home.
 pub(crate) fn expand_home(file: &str, vars: &BTreeMap<String, String>) -> PathBuf {
     match (file.strip_prefix("~/"), vars.get("HOME")) {
         (Some(rest), Some(home)) => Path::new(home).join(rest),

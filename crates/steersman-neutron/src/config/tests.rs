@@ -1,4 +1,4 @@
-//! Variables and files to configuration, and the sentences for what is wrong.
+//! Configurations from variables and files, and the error messages.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;

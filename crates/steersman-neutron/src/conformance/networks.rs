@@ -7,7 +7,7 @@ use crate::id::{NetworkId, Revision};
 use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
 use crate::subnet::SubnetFilter;
 
-/// Names are not unique, and nothing makes a repeated create one.
+/// Names are not unique, and a repeated create makes another network.
 pub async fn a_second_create_makes_a_second_network(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let (first, second) = (case.network("twice").await, case.network("twice").await);
@@ -33,7 +33,7 @@ pub async fn a_marker_in_the_description_finds_its_network(cloud: &dyn Cloud) {
     assert_eq!(find(&marker.to_uppercase()).await, []);
 }
 
-/// Keys of a filter narrow, values of a key widen, an empty list of values finds nothing.
+/// Several keys of a filter narrow the result, several values of a key widen it, an empty list of values finds nothing.
 pub async fn filters_are_exact_and_combine(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let (a, b) = (case.network("a").await, case.network("b").await);
@@ -67,7 +67,7 @@ pub async fn many_ids_are_found_in_one_call(cloud: &dyn Cloud) {
     assert_eq!(names, ["first", "last"]);
 }
 
-/// Reading, changing and deleting what is not there.
+/// Reading, changing and deleting a missing network.
 pub async fn missing_networks_are_not_found(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let (absent, rename) = (NetworkId::random(), NetworkUpdate { name: Some("n".into()), ..NetworkUpdate::default() });
@@ -84,7 +84,7 @@ pub async fn missing_networks_are_not_found(cloud: &dyn Cloud) {
     assert_refused(cloud.delete_network(case.request, made.id, None).await, Class::NotFound, "NetworkNotFound");
 }
 
-/// Sending the values that are there already is not a change, but for a description, which some releases count as one.
+/// Sending the current values is not a change, except for a description, which some releases count as one.
 pub async fn a_change_raises_the_revision_and_no_change_does_not(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let made = case.network("before").await;
@@ -108,7 +108,7 @@ pub async fn a_change_raises_the_revision_and_no_change_does_not(cloud: &dyn Clo
     assert_eq!(case.reread(&made).await.name, "after");
 }
 
-/// Conditional changes and deletes of an outdated reader.
+/// Conditional changes and deletes with an outdated revision.
 pub async fn a_stale_revision_changes_nothing(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let made = case.network("contested").await;
@@ -139,7 +139,7 @@ pub async fn a_text_of_256_characters_is_refused(cloud: &dyn Cloud) {
     assert_eq!(accepted(cloud.find_networks(case.request, &NetworkFilter::all()).await).len(), 1);
 }
 
-/// The bound is the cloud's; 0 asks for it.
+/// The cloud sets the bound; 0 asks for the largest MTU.
 pub async fn packets_larger_than_the_cloud_carries_are_refused(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let create = |mtu| NetworkCreate { mtu: Some(mtu), ..NetworkCreate::default() };
@@ -151,7 +151,7 @@ pub async fn packets_larger_than_the_cloud_carries_are_refused(cloud: &dyn Cloud
     assert_refused(refused, Class::InvalidInput, "InvalidInput");
 }
 
-/// Without a word: whoever deletes a network must have looked at its subnets first.
+/// They are deleted without a warning: check a network's subnets before deleting it.
 pub async fn deleting_a_network_deletes_its_subnets(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("whole").await;
@@ -165,7 +165,7 @@ pub async fn deleting_a_network_deletes_its_subnets(cloud: &dyn Cloud) {
     assert_eq!(left.iter().map(|subnet| subnet.id).collect::<Vec<_>>(), [kept.id]);
 }
 
-/// A tag is found, may be given twice, raises the revision, and can be taken away once.
+/// A tag is found, may be added twice, raises the revision, and can be removed once.
 pub async fn a_tag_finds_its_network_until_it_is_taken_away(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let (made, other) = (case.network("tagged").await, case.network("other").await);
@@ -193,7 +193,7 @@ pub async fn a_tag_finds_its_network_until_it_is_taken_away(cloud: &dyn Cloud) {
     assert!(cloud.remove_network_tag(case.request, made.id, tag).await.is_err_and(|error| error.is_not_found()));
 }
 
-/// A tag that would be another path never reaches a server as one.
+/// A tag that would change the path is never sent.
 pub async fn a_tag_that_is_no_part_of_a_path_is_refused(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let made = case.network("untagged").await;
@@ -203,7 +203,8 @@ pub async fn a_tag_that_is_no_part_of_a_path_is_refused(cloud: &dyn Cloud) {
     assert_eq!(case.reread(&made).await.tags, [""; 0]);
 }
 
-/// Neutron 29 does not answer "not found" where the network is missing, so a caller that tags has to look for it.
+/// Neutron 29 does not answer "not found" for a missing network, so a caller that adds a tag must check that the
+/// network exists.
 pub async fn tagging_a_missing_network_fails(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let outcome = cloud.add_network_tag(case.request, NetworkId::random(), "t").await;

@@ -21,7 +21,7 @@ fn address(text: &str) -> Gateway {
     Gateway::Address(parsed(text))
 }
 
-/// `10.3.0.5/25` is taken for `10.3.0.0/25`: compare what was read, not what was sent.
+/// `10.3.0.5/25` becomes `10.3.0.0/25`: compare the CIDR that was read, not the one that was sent.
 pub async fn cidrs_lose_their_host_bits(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("n").await;
@@ -29,7 +29,7 @@ pub async fn cidrs_lose_their_host_bits(cloud: &dyn Cloud) {
     assert_eq!(case.subnet(&network, "FD00:0002:0::1/64").await.cidr, parsed("fd00:2::/64"));
 }
 
-/// And [`default_gateway`] and [`default_pools`] foresee the choice.
+/// [`default_gateway`] and [`default_pools`] predict the choice.
 pub async fn gateway_and_pools_are_chosen_where_the_request_does_not_say(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("n").await;
@@ -62,7 +62,7 @@ pub async fn gateway_and_pools_are_chosen_where_the_request_does_not_say(cloud: 
     assert_eq!(subnet.allocation_pools, [pool("10.7.0.2", "10.7.0.2")]);
 }
 
-/// A repeated create is an overlap too: (network, cidr) is the natural key.
+/// Repeating a create is an overlap too: (network, cidr) is the natural key.
 pub async fn overlapping_cidrs_are_refused_within_a_network_only(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let (here, elsewhere) = (case.network("here").await, case.network("elsewhere").await);
@@ -75,7 +75,7 @@ pub async fn overlapping_cidrs_are_refused_within_a_network_only(cloud: &dyn Clo
     case.subnet(&elsewhere, "10.1.0.0/24").await;
 }
 
-/// What DHCP cannot serve is refused only with DHCP, which is the default.
+/// Without DHCP, CIDRs that DHCP cannot serve are allowed; DHCP is the default.
 pub async fn unusable_cidrs_are_refused(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("n").await;
@@ -98,7 +98,7 @@ pub async fn unusable_cidrs_are_refused(cloud: &dyn Cloud) {
     assert_refused(started, Class::InvalidInput, "InvalidInput");
 }
 
-/// Each under Neutron's name for it.
+/// Each is refused under its own error name of Neutron.
 pub async fn bad_gateways_pools_servers_and_routes_are_refused(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("n").await;
@@ -167,7 +167,7 @@ pub async fn a_subnet_in_a_missing_network_is_not_found(cloud: &dyn Cloud) {
     assert_refused(cloud.delete_subnet(case.request, absent, None).await, Class::NotFound, "SubnetNotFound");
 }
 
-/// How an unanswered create is found again, and how an adopted one is compared.
+/// This is how an unanswered create is found again, and how an adopted subnet is compared.
 pub async fn subnets_are_found_by_network_and_cidr(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let (here, elsewhere) = (case.network("here").await, case.network("elsewhere").await);
@@ -192,7 +192,7 @@ pub async fn subnets_are_found_by_network_and_cidr(cloud: &dyn Cloud) {
     assert_eq!((made.name.as_str(), made.description.as_str()), ("s", "marker"));
 }
 
-/// Creating, renaming and deleting a subnet does, describing it does not.
+/// Creating, renaming and deleting a subnet raises the network's revision; a change of its description does not.
 pub async fn a_subnets_changes_show_in_the_networks_revision(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("n").await;
@@ -221,7 +221,7 @@ pub async fn a_subnets_changes_show_in_the_networks_revision(cloud: &dyn Cloud) 
     assert_eq!(bare.subnets, []);
 }
 
-/// So a drift check that compares revisions alone misses them.
+/// So a drift check that compares only revisions misses such changes.
 pub async fn pools_servers_and_routes_do_not_raise_the_revision(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("n").await;
@@ -246,7 +246,7 @@ pub async fn pools_servers_and_routes_do_not_raise_the_revision(cloud: &dyn Clou
     assert_eq!((read.allocation_pools.len(), read.dns_nameservers.len(), read.host_routes.len()), (0, 0, 0));
 }
 
-/// Pools do not follow the gateway; one update with both is how it moves.
+/// Pools do not follow the gateway; one update with both moves them.
 pub async fn a_gateway_in_a_pool_is_refused_unless_the_pools_move_too(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let network = case.network("n").await;

@@ -21,21 +21,21 @@ const FORMAT: u32 = 1;
 /// Why a simulated cloud could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file is not what this program wrote. Move it away to start with an empty cloud.
+    /// The file was not written by this program. Move it away to start with an empty cloud.
     #[error("{path} is not the file of a simulated cloud; move it away to start with an empty one")]
     Corrupt {
-        /// The document.
+        /// The path of the document.
         path: PathBuf,
-        /// What the reader stumbled over; none if every part is readable but they contradict each other.
+        /// The error of the parser; `None` if every part is readable but they contradict each other.
         #[source]
         source: Option<serde_json::Error>,
     },
     /// A newer program wrote the file.
     #[error("{path} has format {found}, and this program knows formats up to {FORMAT}; use a newer program")]
     Format {
-        /// The document.
+        /// The path of the document.
         path: PathBuf,
-        /// Its format.
+        /// The format of the document.
         found: u32,
     },
     /// Another process has it open.
@@ -44,12 +44,12 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("cannot open {path}")]
     Io {
-        /// What was to be opened or made.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the file system.
         #[source]
         source: io::Error,
     },
@@ -78,7 +78,7 @@ struct Writing<'a> {
 pub(crate) struct File {
     path: PathBuf,
     dir: fs::File,
-    /// Locked; dropping it lets others in.
+    /// The lock; dropping it lets other processes in.
     _lock: fs::File,
 }
 
@@ -107,7 +107,7 @@ impl File {
         Ok((Self { path, dir, _lock: lock }, state))
     }
 
-    /// Where the document is.
+    /// The path of the document.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! What Neutron accepts: pure checks of a request against a subnet's other attributes, with the names and texts of the
+//! Neutron's validation: pure checks of a request against a subnet's other attributes, with the names and texts of the
 //! refusals that Neutron 29 gives under its default limits.
 
 use std::collections::BTreeSet;
@@ -17,13 +17,13 @@ const TEXT_CHARS_MAX: usize = 255;
 const DNS_NAMESERVERS_MAX: usize = 5;
 /// The most routes of a subnet (`max_subnet_host_routes`).
 const HOST_ROUTES_MAX: usize = 20;
-/// The largest packet, in bytes: Ethernet's less the header of a VXLAN tunnel.
+/// The largest MTU, in bytes: Ethernet's less the header of a VXLAN tunnel.
 pub(crate) const MTU_MAX: u32 = 1450;
 
 /// The most tags of a network.
 pub(crate) const TAGS_MAX: usize = 50;
 
-/// A tag that can be written into a path; Neutron answers others as a path that leads nowhere.
+/// Checks that a tag can be part of a path; Neutron answers others like a path that does not exist.
 pub(crate) fn check_tag(tag: &str) -> Result<(), Answer> {
     if !crate::client::is_tag(tag) {
         return Err(Answer::refusal(404, "HTTPNotFound", "The resource could not be found."));
@@ -54,7 +54,7 @@ pub(crate) fn check_mtu(mtu: Option<u32>) -> Result<Option<u32>, Answer> {
     }
 }
 
-/// Whether these addresses can be a subnet at all. `starts_dhcp`: the request turns address assignment on.
+/// Checks that a subnet can have these addresses. `starts_dhcp`: the request enables DHCP.
 pub(crate) fn check_cidr(cidr: IpNet, starts_dhcp: bool) -> Result<(), Answer> {
     let first = cidr.network();
     if first == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
@@ -88,7 +88,7 @@ fn check_dhcp(cidr: IpNet) -> Result<(), Answer> {
     Ok(())
 }
 
-/// A gateway that the request names. Outside the cidr anything goes.
+/// Checks a gateway that the request names. Outside the CIDR any address is allowed.
 pub(crate) fn check_gateway(cidr: IpNet, gateway: IpAddr) -> Result<(), Answer> {
     check_version(cidr, gateway, gateway, "gateway_ip")?;
     if is_reserved(cidr, gateway) {
@@ -97,7 +97,7 @@ pub(crate) fn check_gateway(cidr: IpNet, gateway: IpAddr) -> Result<(), Answer> 
     Ok(())
 }
 
-/// A gateway that was chosen because the request named none.
+/// Checks a gateway that was chosen because the request named none.
 pub(crate) fn check_chosen_gateway(cidr: IpNet, gateway: IpAddr) -> Result<(), Answer> {
     if is_reserved(cidr, gateway) {
         let text = format!("Gateway IP {gateway} cannot be the network or broadcast IP address {cidr}");
@@ -106,7 +106,7 @@ pub(crate) fn check_chosen_gateway(cidr: IpNet, gateway: IpAddr) -> Result<(), A
     Ok(())
 }
 
-/// The addresses of IPv4 that no machine may have.
+/// Whether an IPv4 address is one that no machine may have.
 fn is_reserved(cidr: IpNet, gateway: IpAddr) -> bool {
     gateway.is_ipv4() && (gateway == cidr.network() || gateway == cidr.broadcast())
 }
@@ -142,7 +142,7 @@ pub(crate) fn check_pools(cidr: IpNet, pools: &[AllocationPool]) -> Result<(), A
     }
 }
 
-/// No pool may hand out the gateway.
+/// Checks that no pool can hand out the gateway.
 pub(crate) fn check_gateway_outside_pools(gateway: Option<IpAddr>, pools: &[AllocationPool]) -> Result<(), Answer> {
     let Some(gateway) = gateway else { return Ok(()) };
     match pools.iter().find(|pool| pool.contains(gateway)) {

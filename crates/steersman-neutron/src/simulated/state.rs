@@ -1,8 +1,8 @@
-//! The simulated cloud's contents, and what each request does to them: pure, with ids and time passed in.
+//! The simulated cloud's contents, and the effect of each request on them: pure, with ids and time passed in.
 //!
-//! Every method either succeeds or leaves the state untouched. What is kept true between calls: a network lists exactly
-//! its subnets, no two subnets of a network overlap, no pool contains its gateway (in a subnet of a single address, the pool
-//! may), revisions never fall.
+//! Every method either succeeds or leaves the state untouched. Invariants between calls: a network lists exactly its
+//! subnets, no two subnets of a network overlap, no pool contains its gateway (in a subnet of a single address, the
+//! pool may), revisions never fall.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::subnet::{AllocationPool, Gateway, Subnet, SubnetCreate, SubnetFilter,
 /// The most networks, and the most subnets; more is refused as over quota.
 const RESOURCES_MAX: usize = 100_000;
 
-/// The project that owns what names no other.
+/// The owner of resources whose request names no project.
 pub(crate) const PROJECT: &str = "simulated";
 
 /// Networks and subnets, in the form in which they are also written to disk.
@@ -54,7 +54,7 @@ impl From<State> for Lists {
 }
 
 impl State {
-    /// Whether what the module's documentation promises is true of a state read from outside.
+    /// Whether the invariants of the module hold for a state read from outside.
     pub(crate) fn is_consistent(&self) -> bool {
         let networks_list_their_subnets = self.networks.values().all(|network| {
             let listed = |id| self.subnets.get(id).is_some_and(|subnet| subnet.network_id == network.id);
@@ -147,7 +147,7 @@ impl State {
 
     pub(crate) fn add_network_tag(&mut self, id: NetworkId, now: Timestamp, tag: &str) -> Result<(), Answer> {
         rules::check_tag(tag)?;
-        // Neutron 29 fails here instead of saying that the network is missing.
+        // Neutron 29 fails here instead of answering that the network does not exist.
         let network = self.networks.get_mut(&id).ok_or_else(rules::server_error)?;
         if !network.tags.iter().any(|known| known == tag) {
             if rules::TAGS_MAX <= network.tags.len() {
@@ -283,7 +283,7 @@ impl State {
     }
 }
 
-/// The gateway that a create leads to.
+/// The gateway of a subnet created with this request.
 fn choose_gateway(cidr: IpNet, gateway: Gateway) -> Result<Option<IpAddr>, Answer> {
     match gateway {
         Gateway::Address(address) => rules::check_gateway(cidr, address).map(|()| Some(address)),
@@ -295,7 +295,7 @@ fn choose_gateway(cidr: IpNet, gateway: Gateway) -> Result<Option<IpAddr>, Answe
     }
 }
 
-/// The subnet with the changes made to it, revision and time aside.
+/// The subnet with the changes applied, except revision and time.
 fn changed(before: &Subnet, change: &SubnetUpdate) -> Result<Subnet, Answer> {
     let cidr = before.cidr;
     rules::check_text("name", &change.name)?;

@@ -1,4 +1,4 @@
-//! The suite that every cloud must pass, over every cloud there is.
+//! The conformance suite, over every cloud.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Signing in: at a real Keystone, and at one whose clock and moods are the test's.
+//! Signing in: at a real Keystone, and at a scripted one whose clock and failures the test controls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,13 +110,13 @@ async fn an_application_credential_opens_the_cloud() {
     assert_eq!(find(&cloud).await.unwrap(), 0);
 }
 
-/// The id of the one who signed in.
+/// The id of the user of the token.
 fn user_id(token: &str) -> String {
     let parsed: serde_json::Value = serde_json::from_str(token).unwrap();
     parsed["token"]["user"]["id"].as_str().unwrap().to_owned()
 }
 
-/// A Keystone whose tokens live an hour, with itself in the catalog as Neutron; its n-th token is `token-n`.
+/// A Keystone whose tokens are valid for an hour, and whose catalog has itself as Neutron; its n-th token is `token-n`.
 async fn fake(works: Arc<AtomicBool>) -> Scripted {
     let n_tokens = AtomicUsize::new(0);
     Scripted::start(move |request| {

@@ -12,19 +12,19 @@ use steersman_neutron::{Client, RequestId};
 /// A running Neutron, and maybe its Keystone.
 pub(crate) struct Server {
     pub(crate) url: String,
-    /// Ends in `/v3`; empty without Keystone.
+    /// The URL of Keystone, which ends in `/v3`; empty without Keystone.
     pub(crate) keystone_url: String,
     /// Closed by the system when this process ends, which makes the watchdog stop the servers.
     _lifeline: ChildStdin,
 }
 
-/// A Neutron that takes identity from headers; none, said loudly, where it cannot be had.
+/// A Neutron that takes the identity from headers; `None`, with a message, where none is available.
 pub(crate) fn headers() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     SERVER.get_or_init(|| start("headers")).as_ref()
 }
 
-/// A Neutron behind a real Keystone; none, said loudly, where it cannot be had.
+/// A Neutron behind a real Keystone; `None`, with a message, where none is available.
 pub(crate) fn keystone() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     SERVER.get_or_init(|| start("keystone")).as_ref()
@@ -54,20 +54,20 @@ impl Server {
     }
 }
 
-/// Starts a Neutron of this process's own.
+/// Starts a Neutron for this process.
 pub(crate) fn start(mode: &str) -> Option<Server> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/neutron/neutron-up.sh");
     let dir = tempfile::Builder::new().prefix("steersman-neutron-").tempdir().unwrap().keep();
     let lifeline = watch(&script, &dir);
     let mut command = Command::new("bash");
-    // Routers, which no test has, cost each request a tenth of its time.
+    // Routers, which no test uses, cost each request a tenth of its time.
     command.arg(&script).arg(&dir).arg(mode).env("NEUTRON_SERVICE_PLUGINS", "").stdin(Stdio::null());
     let started = command.output().unwrap();
     if !started.status.success() {
         let reason = String::from_utf8_lossy(&started.stderr);
         let message = format!("NO REAL NEUTRON ({mode}), its tests prove nothing:\n{reason}\n");
         assert!(std::env::var_os("CI").is_none(), "{message}");
-        // Past the capture of test output, which hides what passing tests print.
+        // Written to stderr directly: the capture of test output hides what passing tests print.
         std::io::stderr().write_all(message.as_bytes()).unwrap();
         return None;
     }

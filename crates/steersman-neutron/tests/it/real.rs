@@ -14,7 +14,7 @@ fn named(name: &str) -> NetworkCreate {
     NetworkCreate { name: Some(name.to_owned()), ..NetworkCreate::default() }
 }
 
-/// What an administrator of the project says to Neutron directly.
+/// Sends a request directly to Neutron as an administrator of the project.
 async fn admin(server: &Server, project: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let identity = format!("X-User-Id: root\r\nX-Project-Id: {project}\r\nX-Roles: admin,member,reader\r\n");
     let headers = format!("{identity}Content-Type: application/json\r\n");
@@ -63,7 +63,7 @@ async fn other_projects_networks_look_missing() {
     assert_eq!(cloud.project_id(request).await.unwrap().map(Some), Some(cloud_project(&cloud).await));
 }
 
-/// The project that Neutron gives to what this client makes.
+/// The project to which Neutron assigns this client's networks.
 async fn cloud_project(cloud: &Client) -> Option<String> {
     cloud.create_network(RequestId::random(), &named("mine")).await.unwrap().project_id
 }

@@ -1,4 +1,4 @@
-//! The client against servers that misbehave in ways a real one does only on its worst day.
+//! The client against servers that misbehave in rare ways.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn client(url: &str, limits: Limits) -> Client {
     Client::new(Config::unauthenticated(url).unwrap().with_limits(limits)).unwrap()
 }
 
-/// What a create ends in if this is the reply to it.
+/// The error of a create that gets this reply.
 async fn create_answered(reply: Reply) -> Error {
     let server = Scripted::start(move |_| reply.clone()).await;
     let limits = Limits { timeout: Duration::from_millis(200), answer_bytes_max: 1000, ..Limits::default() };

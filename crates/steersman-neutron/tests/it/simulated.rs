@@ -1,4 +1,4 @@
-//! The simulated cloud on disk: what was answered is there, whatever happened since.
+//! The simulated cloud on disk: answered changes survive, whatever happens afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use steersman_neutron::{
     Cloud, NetworkCreate, NetworkFilter, NetworkId, RequestId, Simulated, SubnetCreate, SubnetFilter,
 };
 
-/// Names the directory to the process that is to be killed.
+/// The variable with the directory, for the process that is to be killed.
 const CRASH_DIR: &str = "STEERSMAN_TEST_CRASH_DIR";
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn what_was_answered_survives_a_kill() {
     for id in ids {
         acknowledged.push(id);
         if acknowledged.len() == 25 {
-            // What is printed before the kill arrives is read on: the loop ends with the pipe.
+            // Lines printed before the kill arrives are still read: the loop ends with the pipe.
             child.kill().unwrap();
         }
     }
@@ -97,7 +97,7 @@ async fn what_was_answered_survives_a_kill() {
     }
 }
 
-/// Not a test of its own: the other side of the one above, in a process of its own.
+/// Not a test of its own: the process that the test above kills.
 #[tokio::test]
 async fn creates_networks_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CRASH_DIR) else { return };

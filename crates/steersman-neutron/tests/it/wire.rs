@@ -1,4 +1,4 @@
-//! Servers made of a few lines: one that answers as told, one that stands between a client and a real server.
+//! Minimal servers: one that gives scripted answers, one that proxies between a client and a real server.
 //!
 //! Both speak just enough HTTP/1.1 for the client of this crate: one request per connection, lengths announced.
 
@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// A request as it came in.
+/// A request as it was received.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -27,14 +27,14 @@ impl Request {
     }
 }
 
-/// What a server does with a request.
+/// A server's reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// Status, header lines each ended by `\r\n`, body.
     Answer(u16, String, String),
-    /// The connection is closed without a word.
+    /// The connection is closed without an answer.
     HangUp,
-    /// Nothing, for as long as the client waits.
+    /// No answer, for as long as the client waits.
     Silence,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn answer(status: u16, body: impl Into<String>) -> Reply {
     Reply::Answer(status, String::new(), body.into())
 }
 
-/// A server that answers as a function says, and remembers what it was asked. It ends with the test's runtime.
+/// A server whose answers come from a function, and that records its requests. It ends with the test's runtime.
 pub(crate) struct Scripted {
     pub(crate) url: String,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -53,7 +53,7 @@ impl Scripted {
         Self::start_with(None, respond).await
     }
 
-    /// The same behind TLS.
+    /// The same server behind TLS.
     pub(crate) async fn start_tls(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -111,7 +111,7 @@ async fn serve(
     }
 }
 
-/// Stands before a server, passes requests on, and swallows answers on demand: the server has done its part then.
+/// A proxy that passes requests on, and drops answers on demand, after the server has carried out the request.
 pub(crate) struct Proxy {
     pub(crate) url: String,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -119,7 +119,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Before the server with this URL, of which the path is ignored.
+    /// A proxy for the server with this URL, of which the path is ignored.
     pub(crate) async fn start(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -149,7 +149,7 @@ impl Proxy {
         Self { url, seen, swallow }
     }
 
-    /// The answer to the next request with this method is lost.
+    /// Drops the answer to the next request with this method.
     pub(crate) fn swallow_next(&self, method: &'static str) {
         *self.swallow.lock().unwrap() = Some(method);
     }
@@ -159,7 +159,7 @@ impl Proxy {
     }
 }
 
-/// One request, with header lines each ended by `\r\n`, to a server; status, head and body of its answer.
+/// Sends one request, with header lines each ended by `\r\n`; returns status, head and body of the answer.
 pub(crate) async fn send(method: &str, url: &str, headers: &str, body: &str) -> (u16, String, String) {
     let (_, after_scheme) = url.split_once("://").unwrap();
     let target = after_scheme.find('/').map_or("/", |slash| &after_scheme[slash..]);

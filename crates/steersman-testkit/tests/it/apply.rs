@@ -1,4 +1,4 @@
-//! Manifests, and waiting for what they bring about.
+//! Manifests, and waits for their effects.
 
 use crate::configs;
 use k8s_openapi::api::core::v1::ConfigMap;

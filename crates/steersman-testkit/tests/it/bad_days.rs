@@ -1,4 +1,4 @@
-//! Faults, cuts and forgotten history, as a client meets them.
+//! Faults, cuts and compacted history, as seen by a client.
 
 use crate::{code, configs, create};
 use futures::TryStreamExt as _;

@@ -1,4 +1,4 @@
-//! What comes of Rust types: a definition that the server enforces, and generated clients that talk about its objects.
+//! Generated from Rust types: a definition that the server enforces, and clients for its objects.
 
 #[expect(unreachable_pub, reason = "as in a library")]
 mod api;
@@ -154,7 +154,7 @@ async fn objects_are_watched_and_deleted_by_one_or_all() {
     let empty = fleets.list(&ListParams::default()).await.unwrap();
     let version = empty.metadata.resource_version.unwrap();
     let mut events = fleets.watch(&WatchParams::default(), &version).await.unwrap();
-    // A rehearsal stores nothing.
+    // A dry run stores nothing.
     plane.client().sea_v1().fleets("default").dry_run().create(&fleet("z", "Cadiz")).await.unwrap();
     for name in ["a", "b", "c"] {
         fleets.create(&fleet(name, "Cadiz")).await.unwrap();
@@ -177,7 +177,7 @@ async fn objects_are_watched_and_deleted_by_one_or_all() {
     assert_eq!(seen, ["added a", "added b", "added c", "deleted a", "deleted b", "deleted c"]);
 
     fleets.create(&fleet("d", "Cadiz")).await.unwrap();
-    // All namespaces: an object goes where it says.
+    // In all namespaces, an object goes to the namespace that it names.
     let everywhere = plane.client().sea_v1().fleets("");
     let mut elsewhere = fleet("e", "Cadiz");
     elsewhere.metadata.namespace = Some("kube-system".to_owned());
@@ -219,7 +219,7 @@ async fn a_manager_extracts_what_it_applied_and_no_more() {
     assert_eq!(apply::Fleet::extract(&object, "captain").unwrap(), theirs);
     assert_eq!(apply::Fleet::extract(&object, "nobody").unwrap(), apply::Fleet::new("a", "default"));
 
-    // What is left out when it is applied again is removed, and what others have stays.
+    // Fields that are left out of the next apply are removed, and those of other managers stay.
     let mut less = extracted;
     less.spec.as_mut().unwrap().ships.as_mut().unwrap().retain(|ship| ship.name.as_deref() == Some("Victory"));
     let object = fleets.apply(&less, "admiral", Force::No).await.unwrap();

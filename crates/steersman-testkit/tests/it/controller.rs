@@ -1,4 +1,4 @@
-//! A controller on bad days: whatever happens, what was asked for comes about.
+//! A controller under faults: whatever happens, the desired state is reached.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -25,7 +25,7 @@ async fn until_greeted(plane: &ControlPlane, name: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_lives_through_bad_days() {
-    // Watches that break time and again are begun anew after up to a minute.
+    // Watches that break repeatedly begin again after up to a minute.
     let options = Options { patience: Duration::from_secs(3600), ..Options::default() };
     let plane = ControlPlane::try_start(options).await.unwrap();
     let days = async {
@@ -34,7 +34,7 @@ async fn a_controller_lives_through_bad_days() {
         until_greeted(&plane, "cut").await;
         plane.restart().await;
         until_greeted(&plane, "restart").await;
-        // The watch that is begun anew meets a history that is gone.
+        // The new watch begins at a version whose history is gone.
         plane.fail_next_where(2, Fault::Refused(500), |method, _| method == "GET");
         plane.cut_watches();
         plane.apply("{kind: Secret, apiVersion: v1, metadata: {name: s}}").await;
@@ -44,7 +44,7 @@ async fn a_controller_lives_through_bad_days() {
             plane.fail_next_where(3, fault, |method, _| method == "PATCH");
             until_greeted(&plane, &format!("{fault:?}").to_lowercase().replace(['(', ')'], "")).await;
         }
-        // The watch meets them too, and lists are refused.
+        // The watch gets these faults too, and lists are refused.
         plane.fail_next(5, Fault::Refused(500));
         plane.cut_watches();
         until_greeted(&plane, "refused").await;

@@ -15,7 +15,7 @@ use steersman_testkit::ControlPlane;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// Who is at work now, and when the last one was dropped.
+/// The replicas at work now, and when the last one was dropped.
 #[derive(Default)]
 struct World {
     at_work: Vec<usize>,
@@ -33,7 +33,7 @@ impl Drop for Work<'_> {
     }
 }
 
-/// Never ends by itself.
+/// A reconcile that never ends by itself.
 async fn reconcile(_: ObjectKey, (number, world): &(usize, Arc<Mutex<World>>)) -> Result<Action, Infallible> {
     let _work = Work(*number, world);
     {
@@ -79,8 +79,8 @@ async fn work_that_never_ends_is_dropped_before_the_lease_could_expire() {
     until(2).await;
     let stopped = world.lock().last_end.unwrap() - cut;
     assert!((8_000..=10_000).contains(&stopped.as_millis()), "{stopped:?}");
-    // The last renewal was up to 2 s before the cut. The other one sees it up to 4.4 s after it was made, waits 15 s, and
-    // looks again up to 4.4 s later.
+    // The last renewal was up to 2 s before the cut. The other replica sees it up to 4.4 s after it was made, waits 15
+    // s, and reads the Lease again up to 4.4 s later.
     assert!((13..24).contains(&cut.elapsed().as_secs()), "{:?}", cut.elapsed());
     assert_eq!(world.lock().n_at_once_max, 1);
     assert!(matches!(one.await.unwrap(), Err(ManagerError::LeadershipLost { .. })));

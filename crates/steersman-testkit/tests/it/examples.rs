@@ -1,4 +1,4 @@
-//! The examples of the library do what they say, against a real API server.
+//! The examples of the library work against a real API server.
 #![expect(dead_code, reason = "their mains make clients from a kubeconfig")]
 
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ mod work_queue;
 
 use crate::configs;
 
-/// A plane whose waits take as long as they need: time is paused, so that it costs nothing.
+/// A control plane whose waits may take long: time is paused, so that they cost nothing.
 async fn plane() -> ControlPlane {
     let options = Options { patience: Duration::from_secs(600), ..Options::default() };
     ControlPlane::try_start(options).await.unwrap()
@@ -241,9 +241,10 @@ async fn opentelemetry_exports_a_span_for_every_reconcile() {
     plane.apply(&config("metadata: {name: c, namespace: default}, data: {a: b}")).await;
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
-    // With a single subscriber, whether it wants a span is asked of the thread that comes by first, which may be another test's.
+    // With a single subscriber, tracing asks whether it wants a span on the first thread that creates it, which may be
+    // another test's.
     let _other = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
-    // Heard on this thread only, on which everything of this test runs.
+    // The subscriber is set for this thread only, on which all of this test runs.
     let _guard = tracing::subscriber::set_default(opentelemetry::subscriber(&provider));
     let exported = exporter.clone();
     let story = async move {

@@ -1,4 +1,4 @@
-//! Informers against the real thing: what a server sends, and not what a script has it send.
+//! Informers against the real server, with its own events instead of scripted ones.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-/// Waits until `lister` has seen what was `written`.
+/// Waits until `lister` has the write in `written`.
 async fn seen(lister: &Lister<ConfigMap>, written: &ConfigMap) {
     let version = written.metadata.resource_version.as_ref().unwrap();
     lister.wait_for(&ObjectKey::of(written), version, WAIT).await.unwrap();

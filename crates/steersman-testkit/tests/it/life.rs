@@ -1,4 +1,4 @@
-//! Planes begin, restart and end, and let in whom they should.
+//! Control planes start, restart and stop, and authorize their clients.
 
 use crate::{code, configs, create};
 use futures::TryStreamExt as _;

@@ -1,4 +1,4 @@
-//! A way to the control plane that can be cut for one replica alone.
+//! A connection to the control plane that can be cut for one replica alone.
 
 use http::{Request, Response};
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ impl Line {
         Self { service: plane.service_as(User::master("operator")), is_cut: Arc::default() }
     }
 
-    /// From now on, nothing that is sent arrives.
+    /// From now on, no request arrives.
     pub(crate) fn cut(&self) {
         *self.is_cut.lock() = true;
     }

@@ -1,4 +1,4 @@
-//! The testkit at its boundary: what a test may rely on.
+//! The testkit at its boundary: the behavior that a test may rely on.
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
 mod apply;

@@ -1,4 +1,4 @@
-//! What a user has asked for, as roles: they allow the same again, and no more.
+//! The requests of a user, as roles: they allow the same requests again, and no more.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn the_roles_of_what_was_asked_for_allow_it_and_no_more() {
         Ok(())
     }
     work(plane.client_as(account.clone())).await.unwrap_err();
-    // Refused as well, but known now.
+    // Refused as well, but recorded.
     work(plane.client_as(everything)).await.unwrap();
     let permissions = plane.permissions_of(&account);
     let verbs: Vec<(Option<&str>, &str)> =

@@ -1,4 +1,4 @@
-//! The controller in the documentation of the library does what it says.
+//! The controller in the documentation of the library works.
 
 use std::time::Duration;
 

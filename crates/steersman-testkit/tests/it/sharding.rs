@@ -21,14 +21,14 @@ use tokio::time::{Instant, sleep};
 
 const KEYS: usize = 60;
 
-/// What the replicas do, seen from outside.
+/// The work of the replicas, seen from outside.
 #[derive(Default)]
 struct World {
-    /// By key: who is at work on it.
+    /// The replica that is working on each key.
     busy: BTreeMap<ObjectKey, usize>,
-    /// By key: who began last, and when.
+    /// The replica that last began work on each key, and when.
     last: BTreeMap<ObjectKey, (usize, Instant)>,
-    /// What must not have happened.
+    /// Violations of the guarantees.
     violations: Vec<String>,
     /// How long one reconcile takes.
     takes: Duration,
@@ -108,7 +108,7 @@ impl Rig {
             .handover(Duration::from_secs(5));
         let manager = Manager::new(Client::new(line.clone(), "default"))
             .shard_with(options)
-            // Elsewhere the server has some of its own.
+            // Other namespaces have ConfigMaps of the server.
             .controller(
                 Controller::<ConfigMap>::of(Scope::Namespace("default".to_owned()), reconcile, context).workers(KEYS),
             );
@@ -124,7 +124,7 @@ impl Rig {
         replica.task.await.unwrap().unwrap();
     }
 
-    /// Who worked on each key in the last three seconds, if somebody did on every one.
+    /// The replica that worked on each key in the last three seconds, if every key was worked on.
     fn owners(&self) -> Option<BTreeMap<ObjectKey, usize>> {
         let world = self.world.lock();
         let now = Instant::now();
@@ -133,7 +133,8 @@ impl Rig {
         (owners.len() == KEYS).then_some(owners)
     }
 
-    /// Waits until every key is worked on, by all replicas and nobody else, and stays so; says by whom and how long it took.
+    /// Waits until every key is worked on by the replicas that run, each of which has some, and stays so; returns the
+    /// owners and the time it took.
     #[track_caller]
     fn settled(&self) -> impl Future<Output = (BTreeMap<ObjectKey, usize>, Duration)> {
         let start = Instant::now();
@@ -194,7 +195,7 @@ async fn replicas_come_and_go_and_every_key_is_in_one_of_them_and_never_in_two()
         rig.stop(number).await;
     }
     assert!(rig.leases().await.iter().all(|(_, holder)| holder.is_empty()), "all have left");
-    // All back. Nobody waits for those who left in order.
+    // All come back. Replicas that left in order are not waited for.
     for number in [5, 6] {
         rig.start(number);
     }
@@ -233,7 +234,7 @@ async fn the_keys_of_a_replica_that_dies_move_when_its_lease_has_run_out() {
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_cut_off_stops_before_others_take_its_keys_and_comes_back() {
     let mut rig = Rig::new().await;
-    // Work that would go on for ever is what must be stopped.
+    // Work that never ends by itself has to be stopped.
     rig.world.lock().takes = Duration::from_secs(1_000_000);
     for number in 0..3 {
         rig.start(number);
@@ -305,7 +306,7 @@ async fn a_replica_that_may_not_delete_leases_says_once_that_they_stay() {
     let plane = ControlPlane::start().await;
     plane.apply(MAY_NOT_DELETE).await;
     let log = Log::default();
-    // Heard on this thread only, on which everything of this test runs.
+    // The subscriber is set for this thread only, on which all of this test runs.
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
@@ -336,7 +337,7 @@ async fn nothing(_: ObjectKey, (): &()) -> Result<Action, Infallible> {
     Ok(Action::AwaitChange)
 }
 
-/// What was logged.
+/// The captured log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

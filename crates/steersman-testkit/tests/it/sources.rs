@@ -17,7 +17,7 @@ struct Deaf;
 
 impl ReconcileError for Deaf {}
 
-/// A reconciler that tells which keys ran.
+/// A reconciler that sends the keys that ran.
 async fn tell(key: ObjectKey, heard: &mpsc::Sender<String>) -> Result<Action, Deaf> {
     heard.send(key.to_string()).await.map_err(|_| Deaf)?;
     Ok(Action::AwaitChange)
@@ -28,7 +28,8 @@ const OWNED: &str = "
   {kind: KIND, apiVersion: v1, name: NAME, uid: UID, controller: true}]}}
 ";
 
-/// Runs `controller` and tells `kind`/`name` of owners whose keys must run when what they own appears.
+/// Checks that `key` runs when an object appears whose owner is `kind`, `name`, `uid`. `controller` sends the keys that
+/// ran.
 async fn check_owner<K: steersman::cache::CachedResource>(
     plane: &ControlPlane,
     controller: impl FnOnce(mpsc::Sender<String>) -> Controller<K>,

@@ -1,5 +1,5 @@
-//! Servers of webhooks with certificates that they make: real sockets on loopback, a real API server for the Secret and the
-//! configurations, and in its place a client that trusts what is in `caBundle` and nothing else.
+//! Servers of webhooks with self-signed certificates: real sockets on loopback, a real API server for the Secret and
+//! the configurations, and for the calls a client that trusts only the certificates in `caBundle`.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -60,7 +60,7 @@ impl TimeProvider for Clock {
     }
 }
 
-/// Calls as an API server does which trusts this bundle.
+/// Calls webhooks like an API server that trusts this bundle.
 struct Caller(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
 impl Caller {
@@ -116,7 +116,7 @@ struct Gate {
     released: Notify,
 }
 
-/// Labels a ConfigMap; the one called `slow` when it is released.
+/// Labels a ConfigMap; the one with the name `slow` only after it is released.
 async fn label(mut config: ConfigMap, _: &Admission<ConfigMap>, gate: &Arc<Gate>) -> Result<ConfigMap, Denial> {
     if config.metadata.name.as_deref() == Some("slow") {
         gate.asked.notify_one();
@@ -132,7 +132,7 @@ fn bind(certificates: impl Into<Certificates>) -> (Server, Arc<Gate>) {
     (webhooks.bind(SocketAddr::from(([127, 0, 0, 1], 0)), certificates).unwrap(), gate)
 }
 
-/// Certificates of one operator, for a month each, by an authority that lasts ten.
+/// Certificates of one operator, valid for a month each, by an authority that is valid for ten.
 fn certificates(plane: &ControlPlane, clock: &Clock) -> SelfSigned {
     let clock = clock.clone();
     SelfSigned::new(plane.client(), "default", "hook-certificate")
@@ -191,7 +191,7 @@ spec:
       clientConfig: {service: {namespace: default, name: hook, path: /convert}}
 ";
 
-/// The bundle of the entry in the MutatingWebhookConfiguration that is ours, once it is one that fits.
+/// The bundle of our entry in the MutatingWebhookConfiguration, once `fits` accepts it.
 async fn mutating_bundle(plane: &ControlPlane, fits: impl Fn(&str) -> bool) -> Vec<u8> {
     let bundle = |hook: &MutatingWebhookConfiguration| {
         hook.webhooks.as_ref().unwrap()[0].client_config.ca_bundle.clone().unwrap_or_default().0
@@ -214,7 +214,7 @@ async fn secret(plane: &ControlPlane, fits: impl Fn(&BTreeMap<String, ByteString
     plane.until(&key, |secret: &Secret| secret.data.as_ref().is_some_and(&fits)).await
 }
 
-/// Something changes in the Secret, which makes those who follow it look at their clocks.
+/// Changes the Secret, so that its watchers check their clocks.
 async fn touch(plane: &ControlPlane, value: &str) {
     let api: Api<Secret> = Api::namespaced(plane.client(), "default");
     let patch = json!({"metadata": {"annotations": {"touched": value}}});
@@ -246,7 +246,7 @@ async fn replicas_share_a_certificate_and_make_it_known_in_their_own_entries() {
             (&json!(true), &json!("JSONPatch"))
         );
     }
-    // Applied later, by somebody who knows nothing of bundles.
+    // Somebody applies the definition later, without a bundle.
     plane.apply(DEFINITION).await;
     assert_eq!(definition_bundle(&plane).await, bundle);
     let own = |hook: &ValidatingWebhookConfiguration| {
@@ -255,7 +255,7 @@ async fn replicas_share_a_certificate_and_make_it_known_in_their_own_entries() {
     plane.until(&ObjectKey::cluster("hook"), own).await;
     let hook: MutatingWebhookConfiguration = Api::all(plane.client()).get("hook").await.unwrap();
     assert_eq!(hook.webhooks.unwrap()[1].client_config.ca_bundle.as_ref().unwrap().0, b"not ours");
-    // Overwritten, it comes back.
+    // A bundle that is overwritten is restored.
     let api: Api<MutatingWebhookConfiguration> = Api::all(plane.client());
     let patch = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "bG9zdA=="}]);
     let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
@@ -277,7 +277,7 @@ async fn no_call_fails_while_certificate_and_authority_are_replaced() {
     let servers: Vec<_> = (0..2).map(|_| start(bind(certificates(&plane, &clock)).0)).collect();
     let first = mutating_bundle(&plane, |bundle| n_certificates(bundle) == 1).await;
     let old_leaf = secret(&plane, |_| true).await.data.unwrap()["tls.crt"].clone();
-    // Whoever trusts any bundle of the way must be able to ask, at any time on the way.
+    // A client with any of these bundles must be able to call at any time during the rotation.
     let ask_all = async |bundle: &[u8]| {
         for (address, ..) in &servers {
             Caller::new(bundle, &clock).ask(*address, "a").await.unwrap();
@@ -292,7 +292,7 @@ async fn no_call_fails_while_certificate_and_authority_are_replaced() {
     assert_eq!(renewed["ca.crt"].0, first);
     ask_all(&first).await;
 
-    // The next authority is made known, and does not sign yet.
+    // The next authority is published, and does not sign yet.
     clock.advance(180);
     touch(&plane, "2").await;
     let second = mutating_bundle(&plane, |bundle| n_certificates(bundle) == 2).await;
@@ -420,7 +420,7 @@ async fn a_server_that_lingers_answers_new_calls_while_it_is_not_ready() {
     while health.is_ready() {
         tokio::task::yield_now().await;
     }
-    // Whoever still has the address in its endpoints opens a connection.
+    // A client that still has the address in its endpoints opens a connection.
     let answer = Caller::new(&bundle, &clock).ask(address, "a").await.unwrap();
     assert_eq!(answer["response"]["allowed"], true);
     assert!(!health.is_ready() && !task.is_finished());

@@ -1,4 +1,4 @@
-//! The library's ways to write, against a real API server.
+//! The library's functions for writing, against a real API server.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -36,7 +36,7 @@ async fn an_object_is_created_then_changed_and_then_left_alone() {
     let updated = create_or_update(&client, in_default("x"), set("b", "2")).await.unwrap();
     assert!(matches!(updated, OperationResult::Updated(_)));
     assert_eq!(data(updated.object()), json!({"a": "1", "b": "2"}));
-    // Whatever is written now breaks, so nothing is.
+    // Every write would fail now, so the call succeeds only if it sends none.
     plane.fail_next_where(1, Fault::Refused(500), |method, _| method != "GET");
     let unchanged = create_or_update(&client, in_default("x"), set("b", "2")).await.unwrap();
     assert_eq!((unchanged.is_changed(), unchanged.object()), (false, updated.object()));
@@ -48,7 +48,7 @@ async fn an_object_is_created_then_changed_and_then_left_alone() {
 async fn whoever_was_faster_is_not_overwritten() {
     let plane = ControlPlane::start().await;
     let client = plane.client();
-    // Somebody creates the object after it was found missing.
+    // Somebody creates the object after a read has found none.
     plane.fail_next_where(1, Fault::Refused(404), |method, _| method == "GET");
     let first = create(&configs(&plane), "x").await;
     let result = create_or_update(&client, in_default("x"), set("a", "1")).await.unwrap();
@@ -81,7 +81,7 @@ async fn what_the_server_makes_of_a_change_decides_whether_it_was_one() {
     let client = plane.client();
     let deployment: Deployment = serde_json::from_value(deployment(&["web"])).unwrap();
     create_or_update(&client, deployment.clone(), |_| {}).await.unwrap();
-    // Without what the server filled in; and with a status, which is not written here.
+    // The object lacks the fields that the server filled in, and has a status, which is not written here.
     let result = create_or_update(&client, deployment.clone(), |object| {
         object.spec.clone_from(&deployment.spec);
         object.status.get_or_insert_default().ready_replicas = Some(7);
@@ -181,7 +181,7 @@ async fn a_strategic_patch_names_only_the_items_that_changed() {
     plane.stop().await;
 }
 
-/// A kind that Kubernetes does not bring.
+/// A kind that is not built into Kubernetes.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 struct Foreign(ConfigMap);
 
@@ -224,7 +224,7 @@ fn a_strategic_patch_is_for_kinds_of_kubernetes_only() {
     );
 }
 
-/// A pod's fields that may be updated while it is stored only, drawn from `seed`; the containers of a pod stay.
+/// The fields of a Pod that can be updated after its creation, drawn from `seed`; its containers stay.
 fn draw(seed: u64) -> Value {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = |n: u64| {
@@ -270,7 +270,7 @@ async fn either_patch_makes_the_old_object_the_new_one_on_the_server() {
     let first: Deployment = serde_json::from_value(draw(0)).unwrap();
     let mut current = create_or_update(&client, first, |_| {}).await.unwrap().into_object();
     for seed in 1..60 {
-        // The server's own form of the wish, with all that it fills in.
+        // The wanted state in the server's own form, with its defaults.
         let wish: Deployment = serde_json::from_value(draw(seed)).unwrap();
         let mut wanted = wish.clone();
         wanted.metadata.resource_version.clone_from(&current.metadata.resource_version);

@@ -1,23 +1,24 @@
 //! Times that the types of objects cannot hold.
 //!
-//! A [`Timestamp`] ends a day before the year 9999 does, and objects may hold later ones: "never" is often written as the last second
-//! of that year. In what is decoded they are the last time that a timestamp can be.
+//! A [`Timestamp`] ends a day before the end of the year 9999, and objects may hold later ones: "never" is often
+//! written as the last second of that year. Decoded objects have the last possible timestamp instead.
 
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::civil::DateTime;
 
-/// How every text that may be too late begins.
+/// The prefix of every text that may be too late.
 const BEGINNING: &str = "\"9999-12-3";
 const LAST: &str = "9999-12-30T22:00:00.000000Z";
 
-/// The object with the last possible time in place of later ones; nothing if there are none.
+/// The object with the last possible time in place of later ones; `None` if it has none.
 pub(super) fn brought_forward(json: &str) -> Option<String> {
     let mut changed = String::new();
     let (mut copied, mut from) = (0, 0);
     while let Some(at) = json[from..].find(BEGINNING) {
         let begin = from + at + 1;
         from = begin;
-        // A quote within a text, such as an annotation that holds a whole object, begins no text of its own.
+        // An escaped quote within a string, such as an annotation that holds a whole object, begins no string of its
+        // own.
         let is_escaped = json[..begin - 1].ends_with('\\');
         let Some(end) = json[begin..].find('"').map(|length| begin + length) else { break };
         if !is_escaped && is_too_late(&json[begin..end]) {

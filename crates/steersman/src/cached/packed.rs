@@ -1,4 +1,4 @@
-//! The JSON of one object, and what has been decoded from it as long as somebody holds that.
+//! The JSON of one object, and the object decoded from it for as long as a reader holds it.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::decode_error::DecodeError;
 use crate::wire::meta::Spans;
 
-/// What came of decoding an object.
+/// The result of decoding an object.
 pub(crate) type Outcome<K> = Result<Arc<K>, Arc<DecodeError>>;
 
 /// One state of one object as bytes. Cheap to clone.
@@ -18,11 +18,12 @@ pub(crate) struct Packed<K> {
     state: Arc<State<K>>,
 }
 
-/// What a read of a known object needs stands first: it is in one line of the processor's cache with the counts of the `Arc`.
+/// The fields that a read of a decoded object needs come first: they share a cache line of the processor with the
+/// counts of the `Arc`.
 #[repr(C)]
 struct State<K> {
     known: Mutex<Known<K>>,
-    /// Whether it was read since the last look at this, see [`Packed::take_read_mark`].
+    /// Whether it was read since the last [`Packed::take_read_mark`].
     was_read: AtomicBool,
     json: Box<str>,
     metadata: Span,
@@ -30,14 +31,14 @@ struct State<K> {
     uid: Span,
 }
 
-/// A range within `json`, on the borders of characters. Objects are far smaller than four billion bytes.
+/// A range within `json`, at character boundaries. Objects are far smaller than four billion bytes.
 #[derive(Clone, Copy)]
 struct Span {
     start: u32,
     end: u32,
 }
 
-/// What is known of the decoded object. Whoever holds it keeps it alive: the bytes do not.
+/// The decoded object, if there is one. Readers keep it alive: this reference is weak.
 enum Known<K> {
     Decoded(Weak<K>),
     Failed(Arc<DecodeError>),
@@ -47,7 +48,7 @@ enum Known<K> {
 // === impl Packed ===
 
 impl<K> Packed<K> {
-    /// The state with this JSON, whose members `spans` were found in it.
+    /// The state with this JSON, with `spans` of its members.
     pub(crate) fn new(json: &str, spans: &Spans) -> Self {
         let state = State {
             json: json.into(),
@@ -81,7 +82,7 @@ impl<K> Packed<K> {
         Arc::ptr_eq(&a.state, &b.state)
     }
 
-    /// What came of decoding it, if it failed or somebody still holds the object.
+    /// The result of decoding, if it failed or the object is still held.
     pub(crate) fn known(&self) -> Option<Outcome<K>> {
         let known = match &*self.state.known.lock() {
             Known::Decoded(object) => object.upgrade().map(Ok),
@@ -94,8 +95,8 @@ impl<K> Packed<K> {
         known
     }
 
-    /// Notes what came of decoding it, unless somebody else has decoded it meanwhile: then returns that object, so that all
-    /// readers share one.
+    /// Stores the result of decoding, unless another reader has decoded it meanwhile: then returns that object, so that
+    /// all readers share one.
     pub(crate) fn learn(&self, outcome: &Outcome<K>) -> Option<Arc<K>> {
         let mut known = self.state.known.lock();
         if let Known::Decoded(object) = &*known
@@ -110,7 +111,7 @@ impl<K> Packed<K> {
         None
     }
 
-    /// Forgets a decoded object that nobody holds any more: until then its memory is not free.
+    /// Drops the reference to a decoded object that no reader holds: its memory is not freed before.
     pub(crate) fn forget_unheld(&self) {
         let mut known = self.state.known.lock();
         if matches!(&*known, Known::Decoded(object) if object.strong_count() == 0) {
@@ -118,17 +119,17 @@ impl<K> Packed<K> {
         }
     }
 
-    /// Whether it was read lately.
+    /// Whether it was read since the mark was last taken.
     pub(crate) fn was_read(&self) -> bool {
         self.state.was_read.load(Ordering::Relaxed)
     }
 
-    /// Whether it was read since this was asked last.
+    /// Whether it was read since the last call.
     pub(crate) fn take_read_mark(&self) -> bool {
         self.state.was_read.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether this is the only one that holds these bytes.
+    /// Whether nothing else holds these bytes.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.state) == 1
     }

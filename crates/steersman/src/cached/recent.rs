@@ -1,11 +1,12 @@
-//! The objects lately decoded from bytes: what keeps them alive though nobody holds them.
+//! A bounded number of objects lately decoded from bytes, kept alive here although no reader holds them.
 //!
-//! They stand in a ring. Once it is full, a new one takes the place of one that was not read since the hand last passed, of
-//! a state that the cache has replaced before any other. An object that a reader holds costs nothing more here, so it stays as well.
+//! They are kept in a ring, replaced by the clock algorithm. A new object in a full ring replaces one whose state the
+//! cache has replaced, or that was not read since the hand last passed. An object that a reader holds is in memory
+//! anyway, so it stays as well.
 //!
-//! What handlers and indexes are given goes through a ring of its own, which is short where few are told: they see every object once,
-//! and memory that is used again at once is still in the processor's cache, which saves a third of a decoding. With many handlers,
-//! that they need not each decode an object saves more.
+//! Objects decoded for handlers and indexes are kept in a second ring, which is short where handlers are few: each
+//! handler gets an object once, and memory that is reused at once is still in the processor's cache, which saves a
+//! third of a decoding. With many handlers, sharing one decoded object between them saves more.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,24 +16,25 @@ use parking_lot::Mutex;
 
 use crate::cached::packed::{Outcome, Packed};
 
-/// So many entries are looked at for one that may go; then the next one goes.
+/// At most this many entries are looked at for one that may go; then the next one goes.
 const LOOKS_MAX: usize = 16;
 
-/// So many of those that handlers and indexes were given, at least: several handlers are told of the same object at about the same time.
+/// The smallest ring for handlers and indexes: several handlers get the same object at about the same time.
 const DELIVERED_LEAST: usize = 16;
 
-/// So many for each handler. They take their turns, a batch of objects each, and the last is to find what the first was given.
+/// Entries for each handler. Handlers take turns, each with a batch of objects, and the last one should still find the
+/// objects decoded for the first.
 const DELIVERED_PER_HANDLER: usize = 8;
 
-/// So many however many handlers there are.
+/// The largest ring for handlers and indexes, however many handlers exist.
 const DELIVERED_MOST: usize = 256;
 
-/// What an object is decoded for.
+/// Why an object is decoded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
-    /// A handler or an index is given it because it has changed.
+    /// A handler or an index gets it because it has changed.
     Delivery,
-    /// Somebody asked for it.
+    /// A reader asked for it.
     Read,
 }
 
@@ -40,7 +42,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Keep {
     AtMost(usize),
-    /// A part of those that exist, and never fewer than some.
+    /// A fraction of the objects in the cache, and never fewer than `least`.
     Share {
         divisor: usize,
         least: usize,
@@ -49,9 +51,9 @@ pub(crate) enum Keep {
 
 pub(crate) struct Recent<K> {
     keep: Keep,
-    /// How many objects exist.
+    /// The number of objects in the cache.
     n_objects: AtomicUsize,
-    /// How many handlers are told of each.
+    /// The number of handlers that get each object.
     n_handlers: AtomicUsize,
     delivered: Mutex<Ring<K>>,
     read: Mutex<Ring<K>>,
@@ -59,13 +61,13 @@ pub(crate) struct Recent<K> {
 
 struct Ring<K> {
     entries: Vec<Entry<K>>,
-    /// Which entry is looked at next.
+    /// The entry to look at next.
     hand: usize,
 }
 
 struct Entry<K> {
     packed: Packed<K>,
-    /// What `packed` knows weakly.
+    /// The object to which `packed` has a weak reference.
     decoded: Arc<K>,
 }
 
@@ -77,17 +79,17 @@ impl<K> Recent<K> {
         Self { keep, n_objects, n_handlers, delivered: Mutex::default(), read: Mutex::default() }
     }
 
-    /// Says how many objects exist, of which some are kept decoded.
+    /// Sets the number of objects in the cache, which [`Keep::Share`] depends on.
     pub(crate) fn set_objects(&self, n_objects: usize) {
         self.n_objects.store(n_objects, Ordering::Relaxed);
     }
 
-    /// Says how many handlers are told of each object.
+    /// Sets the number of handlers that get each object.
     pub(crate) fn set_handlers(&self, n_handlers: usize) {
         self.n_handlers.store(n_handlers, Ordering::Relaxed);
     }
 
-    /// Remembers what came of decoding `packed`, and returns what all its readers share.
+    /// Keeps the outcome of decoding `packed`, and returns the outcome that all its readers share.
     pub(crate) fn keep(&self, packed: &Packed<K>, outcome: Outcome<K>, purpose: Purpose) -> Outcome<K> {
         let (ring, entries_max) = match purpose {
             Purpose::Delivery => (&self.delivered, self.entries_max().min(self.delivered_max())),
@@ -101,7 +103,7 @@ impl<K> Recent<K> {
         }
         if let Ok(decoded) = &outcome {
             let entry = Entry { packed: packed.clone(), decoded: Arc::clone(decoded) };
-            // What may be large objects is freed outside the lock.
+            // Entries may be large objects, so they are freed outside the lock.
             let forgotten = ring.lock().put(entry, entries_max);
             forgotten.into_iter().for_each(Entry::forget);
         }
@@ -136,13 +138,13 @@ impl<K> Default for Ring<K> {
 }
 
 impl<K> Ring<K> {
-    /// Adds an entry and returns those that made room.
+    /// Adds an entry and returns the entries that it replaced.
     fn put(&mut self, entry: Entry<K>, entries_max: usize) -> Vec<Entry<K>> {
         if self.entries.len() < entries_max {
             self.entries.push(entry);
             return Vec::new();
         }
-        // The bound may have fallen.
+        // The bound may have become smaller.
         let mut forgotten = self.entries.split_off(entries_max);
         self.hand %= entries_max;
         for _ in 0..LOOKS_MAX {
@@ -186,7 +188,7 @@ mod tests {
         packed.known().is_some()
     }
 
-    /// New states of as many objects, decoded one after the other.
+    /// Decodes `n_objects` new states, one after the other.
     fn decode(recent: &Recent<usize>, n_objects: usize) -> Vec<Packed<usize>> {
         let all: Vec<_> = (0..n_objects).map(|_| packed()).collect();
         all.iter()

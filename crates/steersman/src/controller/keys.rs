@@ -1,6 +1,7 @@
-//! From events to keys: which changes of a type count for a controller, and whose keys run for them.
+//! From events to keys: which changes of a type count for a controller, and which keys run for them.
 //!
-//! What a handler does with the keys depends on whether the controller works already, see [`crate::controller::standby`].
+//! What a handler does with the keys depends on whether the controller works already, see
+//! [`crate::controller::standby`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,23 +21,23 @@ use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::Priority;
 use crate::selection::CachedResource;
 
-/// Which events count, and for which keys.
+/// Which events count, and the keys that run for them.
 pub(crate) struct Wanted<T> {
     pub(crate) predicates: Vec<Box<Predicate<T>>>,
     pub(crate) map: Map<T>,
-    /// Of the keys that changes give.
+    /// The priority of the keys for changes.
     pub(crate) priority: Priority,
 }
 
-/// How changes become keys.
+/// Maps changes to keys.
 pub(crate) enum Map<T> {
-    /// By the change as a whole, whose objects are decoded for it.
+    /// By the change as a whole, with decoded objects.
     Change(Box<MapChange<T>>),
-    /// The key of the object itself, for which nothing is decoded.
+    /// The object's own key; nothing is decoded.
     Key,
-    /// By the metadata of the state before and of that after, for which nothing else is decoded.
+    /// By the metadata of the previous and of the new state; nothing else is decoded.
     Metadata(Box<MapMetadata>),
-    /// By the state before and by that after, each alone.
+    /// By the previous and by the new state, each alone.
     States(Box<MapState<T>>),
 }
 
@@ -44,7 +45,7 @@ type MapChange<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
 type MapMetadata = dyn Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync;
 type MapState<T> = dyn Fn(&T) -> Vec<ObjectKey> + Send + Sync;
 
-/// A handler that adds the keys which events are wanted for.
+/// A handler that adds the keys of events that count.
 pub(crate) struct Mapped<T> {
     pub(crate) wanted: Arc<Wanted<T>>,
     pub(crate) standby: Arc<Standby>,
@@ -53,10 +54,10 @@ pub(crate) struct Mapped<T> {
 // === impl Wanted ===
 
 impl<T: CachedResource> Wanted<T> {
-    /// The keys of a change: those of the state before as well as those of the state after.
+    /// Calls `add` with the keys of a change: those of the previous state and those of the new one.
     fn each_key(&self, event: &Event<'_, T>, mut add: impl FnMut(ObjectKey)) {
         match &self.map {
-            // Decoded once for both.
+            // Decoded once for predicates and map.
             Map::Change(map) => event.with_change(|change| {
                 if passes(&self.predicates, change) {
                     map(change).into_iter().for_each(&mut add);
@@ -83,7 +84,7 @@ impl<T: CachedResource> Wanted<T> {
                     Change::Updated { old, .. } if !change.is_resync() => {
                         old.object().map(|old| map(old)).into_iter().flatten().for_each(&mut add);
                     }
-                    // Readers no longer see the state before.
+                    // Readers no longer see the previous state.
                     Change::Undecodable(_) => {
                         let before = event.old().map(|old| self.keys_of_state(event, old));
                         before.into_iter().flatten().for_each(&mut add);
@@ -95,8 +96,8 @@ impl<T: CachedResource> Wanted<T> {
         }
     }
 
-    /// The keys that a change is about and that no cache gives once it has the change: of an object that is gone, and of a
-    /// state that is over and was of other keys.
+    /// The keys of a change that the cache cannot give once it has the change: those of a deleted object, and those of
+    /// a previous state that the new state does not give.
     fn keys_left_behind(&self, event: &Event<'_, T>) -> Vec<ObjectKey> {
         let (before, after) = match event.kind() {
             EventKind::Added(_) | EventKind::Resync => return Vec::new(),
@@ -126,7 +127,7 @@ impl<T: CachedResource> Wanted<T> {
         keys
     }
 
-    /// The keys of one state, of maps that look at states alone.
+    /// The keys of one state, for maps of single states.
     fn keys_of_state(&self, event: &Event<'_, T>, state: &Cached<T>) -> Vec<ObjectKey> {
         match &self.map {
             // Metadata that cannot be read names no owner.
@@ -136,7 +137,8 @@ impl<T: CachedResource> Wanted<T> {
         }
     }
 
-    /// What was there at the start, and what a resync repeats, can wait whatever its changes are worth.
+    /// Objects of the initial state, and those that a resync repeats, have low priority whatever the priority of
+    /// changes.
     fn priority(&self, kind: EventKind) -> Priority {
         match Priority::of(kind) {
             Priority::Low => Priority::Low,
@@ -149,7 +151,7 @@ impl<T: CachedResource> Wanted<T> {
         self.predicates.is_empty() || event.with_change(|change| passes(&self.predicates, change))
     }
 
-    /// Offers the keys of everything in the cache, as a handler that joins hears of it: a panic costs one object.
+    /// Offers the keys of all cached objects, one object at a time, so that a panic costs only one object.
     pub(crate) fn source(self: &Arc<Self>, indexer: Indexer<T>) -> KeySource {
         let this = Arc::clone(self);
         Box::new(move |refill| {
@@ -188,11 +190,11 @@ impl<T: CachedResource> EventHandler<T> for Mapped<T> {
     }
 }
 
-/// Gives the keys of the `K`s that own an object.
+/// Maps an object to the keys of the `K`s that own it.
 pub(crate) fn to_owners<K: CachedResource, T>(owner: OwnerType, owned_by: OwnedBy, informer: &Informer<K>) -> Map<T> {
     let known = informer.indexer();
-    // Where the type does not tell whether owners live in namespaces, those that are known do. An owner that is not known
-    // yet runs when it comes.
+    // Where the type does not say whether owners are namespaced, the cached owners do. An owner that is not cached yet
+    // runs when it appears.
     Map::Metadata(Box::new(move |metadata| owner.keys(metadata, owned_by, |key| known.contains(key))))
 }
 
@@ -216,7 +218,7 @@ mod tests {
         owner.into_iter().map(|owner| ObjectKey::cluster(owner)).collect()
     }
 
-    /// The keys that are left behind by an event, for a map of the change as a whole.
+    /// Checks the keys that an event leaves behind, for a map of the change as a whole.
     #[track_caller]
     fn check(outcome: &Outcome<ConfigMap>, expected: &[&str]) {
         let map: Map<ConfigMap> = Map::Change(Box::new(|change| match change {

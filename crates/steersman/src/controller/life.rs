@@ -20,10 +20,10 @@ use crate::key::ObjectKey;
 use crate::metrics::Metrics;
 use crate::selection::CachedResource;
 
-/// How long workers may take to finish what they are at when the controller stops.
+/// How long workers may take to finish their keys when the controller stops.
 pub const GRACE: Duration = Duration::from_secs(30);
 
-/// How long what was cut off may take to get back to the runtime, where it ends. What has not by then is left alone.
+/// How long a reconcile that was cut off may take to return to the runtime, where it ends. After that it is left alone.
 pub(crate) const CUT_OFF_WAIT: Duration = Duration::from_secs(1);
 
 /// Why a controller ended by itself.
@@ -33,60 +33,61 @@ pub enum ControllerError {
     /// Its caches were not filled in time.
     #[error("controller {name:?} cannot start")]
     NotSynced {
-        /// The controller.
+        /// The name of the controller.
         name: String,
-        /// What is missing.
+        /// The caches that are missing.
         #[source]
         source: NotSynced,
     },
     /// Workers did not finish within the grace period and were cut off.
     #[error("controller {name:?} stopped with {active} reconciles cut off after {grace:?}")]
     CutOff {
-        /// The controller.
+        /// The name of the controller.
         name: String,
-        /// How many.
+        /// The number of workers.
         active: u64,
-        /// The time they had.
+        /// The grace period.
         grace: Duration,
     },
-    /// Reconciles were cut off and go on all the same, because their code blocks or computes and never waits.
+    /// Reconciles were cut off and still run, because their code blocks or computes and never awaits.
     #[error(
         "controller {name:?} stopped, and the reconciles of {} still run after {grace:?}: they do not return to the runtime",
         names(keys)
     )]
     StillRunning {
-        /// The controller.
+        /// The name of the controller.
         name: String,
-        /// What they are at.
+        /// The keys of the reconciles.
         keys: Vec<ObjectKey>,
-        /// The time they had.
+        /// The grace period.
         grace: Duration,
     },
 }
 
 /// A registered handler of any type, or another source of keys.
 pub(crate) trait Attached: Send + Sync {
-    /// The workers are about to start.
+    /// Called when the workers are about to start.
     fn start(&mut self) {}
     fn synced(&self) -> BoxFuture<'_, ()>;
-    /// What is not synced, and why; `None` once it is.
+    /// The part that is not synced, and why; `None` once all is.
     fn unsynced(&self) -> Option<String>;
-    /// Adds no more keys, without a wait.
+    /// Stops adding keys, without waiting.
     fn detach(&mut self);
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-/// A controller whose handlers are registered: caches fill, nothing is processed yet.
+/// A controller with registered handlers: caches fill, nothing is processed yet.
 pub(crate) struct Prepared {
     /// Dropped when the caches are synced.
     pub(crate) until_synced: Option<mpsc::Sender<Infallible>>,
-    /// Whatever the reconciler reads comes from these, however it got it. The first is of the cluster whose objects it is of.
+    /// The factories of all informers that the reconciler may read. The first is that of the cluster whose objects are
+    /// reconciled.
     pub(super) factories: Vec<InformerFactory>,
     pub(super) name: String,
     pub(super) workers: usize,
     pub(super) sync_timeout: Option<Duration>,
     pub(super) grace: Duration,
-    /// Over once the caches are synced, and, of several replicas, this one leads.
+    /// Ends once the caches are synced and, with several replicas, this one leads.
     pub(crate) standby: Arc<Standby>,
     pub(super) attached: Vec<Box<dyn Attached>>,
     pub(super) worker: Arc<worker::Worker>,
@@ -95,29 +96,30 @@ pub(crate) struct Prepared {
 // === impl Prepared ===
 
 impl Prepared {
-    /// The reconciler may also read the caches of the manager's own cluster, `home`, of whose objects it is not.
+    /// Adds the factory of the manager's own cluster, `home`, whose caches the reconciler may read although its objects
+    /// are in another cluster.
     pub(crate) fn read_too(&mut self, home: &InformerFactory) {
         if !self.factories[0].is_same(home) {
             self.factories.push(home.clone());
         }
     }
 
-    /// Whether the objects are those of another cluster than the manager's own.
+    /// Whether the objects are in another cluster than the manager's own.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.factories.len() > 1
     }
 
-    /// Measures what the controller does.
+    /// Registers the controller's queue and counters with `metrics`.
     pub(crate) fn observe(&self, metrics: &Metrics) {
         metrics.observe_queue(&self.worker.queue);
         metrics.observe_controller(&self.name, self.workers, &self.worker.stats);
     }
 
-    /// Waits for the caches and processes keys until `stop`. Dropped, it aborts its workers; `alive` is empty once the
-    /// last of them has ended.
+    /// Waits for the caches and processes keys until `stop`. If the future is dropped, it aborts its workers; `alive`
+    /// is empty once the last of them has ended.
     pub(crate) async fn work(mut self, stop: CancellationToken, alive: &TaskTracker) -> Result<(), ControllerError> {
         let synced = tokio::select! {
-            // Nothing has begun that a stop could interrupt.
+            // Cancel safe: nothing has begun that a stop could interrupt.
             () = stop.cancelled() => Ok(()),
             synced = self.ready() => synced,
         };
@@ -151,20 +153,20 @@ impl Prepared {
         result
     }
 
-    /// When what still runs is left alone, if the stop was now.
+    /// When work that still runs is left alone, if the stop was now.
     fn deadline(&self) -> Instant {
         clock::after(clock::after(Instant::now(), self.grace), CUT_OFF_WAIT)
     }
 
-    /// Waits for the caches, and moves what is to be done from them into the queue.
+    /// Waits for the caches, and moves the collected keys into the queue.
     async fn ready(&self) -> Result<(), ControllerError> {
         self.synced().await?;
         self.standby.end().await;
         Ok(())
     }
 
-    /// Waits until every cache of the factory is filled, because the reconciler may read any of them, and until the
-    /// handlers have heard of what is there. Says from time to time what is missing.
+    /// Waits until every cache of the factories is filled, because the reconciler may read any of them, and until the
+    /// handlers have received the initial state. Logs from time to time what is missing.
     async fn synced(&self) -> Result<(), ControllerError> {
         let all = async {
             for factory in &self.factories {
@@ -193,7 +195,8 @@ impl Prepared {
         what
     }
 
-    /// Lets workers finish; cuts them off when the grace period is over. Waits no longer for those that cannot be cut off.
+    /// Lets workers finish; cuts them off when the grace period is over. Does not wait for workers that cannot be cut
+    /// off.
     async fn finish(&self, mut workers: JoinSet<()>) -> Result<(), ControllerError> {
         let (name, grace) = (self.name.clone(), self.grace);
         let all = async { while workers.join_next().await.is_some() {} };
@@ -210,7 +213,7 @@ impl Prepared {
     }
 }
 
-/// Informers may outlive a controller that is dropped before or while it works; its handlers are not to stay in them.
+/// Informers may outlive a controller that is dropped before or while it works; its handlers must not stay in them.
 impl Drop for Prepared {
     fn drop(&mut self) {
         self.standby.stop();

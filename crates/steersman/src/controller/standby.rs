@@ -1,10 +1,9 @@
-//! What a controller keeps of the events that come before it works: while its caches fill, and for as long as another
-//! replica leads.
+//! The events that come before a controller works: while its caches fill, and for as long as another replica leads.
 //!
-//! What exists, the caches know, so when the wait is over they are asked, and none of it is kept meanwhile. What is gone, no
-//! cache knows: of an object that was deleted, or was of other keys, the keys are kept, because the replica that led may have
-//! ended before it saw to them. Of these at most [`GONE_MAX`] are kept. The oldest go first: a leader has had the most time
-//! for them.
+//! The caches have all existing objects, so they are read when the wait is over, and none of these events is kept. No
+//! cache has deleted objects or previous states, so the keys of an object that was deleted, or that belonged to other
+//! keys before, are kept, because the replica that led may have ended before it processed them. At most [`GONE_MAX`] of
+//! them are kept. The oldest go first: a leader has had the most time for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,30 +17,30 @@ use crate::fence::{KeySource, Refill};
 use crate::key::ObjectKey;
 use crate::queue::{Priority, WorkQueue};
 
-/// How many keys of what is gone are kept.
+/// The most keys of deleted objects and previous states that are kept.
 const GONE_MAX: usize = 65_536;
 
 /// The wait after a source of keys has panicked as a whole.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// The time before a controller works, and its queue.
+/// The wait before a controller works, and its queue.
 pub(crate) struct Standby {
     queue: WorkQueue<ObjectKey>,
     /// `None` once the controller works.
     gone: Mutex<Option<Gone>>,
     is_over: AtomicBool,
-    /// What the caches know.
+    /// The sources of keys of all cached objects.
     sources: Mutex<Vec<KeySource>>,
-    /// The controller has ended: nothing more is wanted.
+    /// The controller has ended: no more keys are needed.
     is_stopped: AtomicBool,
 }
 
-/// Keys of what is gone.
+/// Keys of deleted objects and previous states.
 #[derive(Default)]
 struct Gone {
-    /// When each was kept last.
+    /// The number of each key's last insertion.
     keys: HashMap<ObjectKey, u64>,
-    /// The same, the oldest first.
+    /// The same keys by number, the oldest first.
     order: BTreeMap<u64, ObjectKey>,
     n_kept: u64,
     n_dropped: u64,
@@ -64,7 +63,7 @@ impl Standby {
         &self.queue
     }
 
-    /// Names a source of everything that exists.
+    /// Adds a source of the keys of all existing objects.
     pub(crate) fn add_source(&self, source: KeySource) {
         self.sources.lock().push(source);
     }
@@ -74,7 +73,8 @@ impl Standby {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Keeps keys of what is gone. False: the controller works by now, so the whole event is for the queue.
+    /// Keeps keys of deleted objects and previous states. False: the controller works by now, so the whole event is for
+    /// the queue.
     pub(crate) fn keep(&self, keys: Vec<ObjectKey>) -> bool {
         let mut gone = self.gone.lock();
         let Some(gone) = &mut *gone else { return false };
@@ -82,11 +82,11 @@ impl Standby {
         true
     }
 
-    /// Ends the wait: events go to the queue from now on, and so does all that the wait has left there. Asks the caches
-    /// on a thread for blocking work, because predicates and maps of the user may take their time.
+    /// Ends the wait: events go to the queue from now on, and so do all keys kept or found in the caches. The caches
+    /// are read on a thread for blocking work, because predicates and maps of the user may take long.
     pub(crate) async fn end(self: &Arc<Self>) {
         let Some(gone) = self.gone.lock().take() else { return };
-        // Only now are the caches asked: what changes from here on is in them, or an event that comes.
+        // The caches are read only after this: later changes are in them, or come as events.
         self.is_over.store(true, Ordering::Release);
         loop {
             let this = Arc::clone(self);
@@ -116,7 +116,7 @@ impl Standby {
         }
     }
 
-    /// The controller ends.
+    /// The controller has ended.
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
     }

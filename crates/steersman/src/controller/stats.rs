@@ -1,6 +1,6 @@
-//! What a controller counts, and the counters at one moment.
+//! The counters of a controller, and their values at one moment.
 //!
-//! Workers count, a scrape of the metrics and the controller's owner read.
+//! Workers write them; a scrape of the metrics and the controller's owner read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 use crate::metrics::histogram::{Histogram, RECONCILE_BUCKETS};
 
-/// What a controller has done so far.
+/// The work of a controller so far.
 #[derive(Debug, Default)]
 pub struct ControllerStats {
     pub(super) active_workers: AtomicU64,
     pub(super) n_succeeded: AtomicU64,
     pub(super) n_failed: AtomicU64,
     pub(super) n_requeued: AtomicU64,
-    /// Of those, the ones that gave a time.
+    /// The reconciles counted in `n_requeued` that set a time.
     pub(super) n_requeued_after: AtomicU64,
     pub(super) n_terminal: AtomicU64,
     pub(super) n_panicked: AtomicU64,
@@ -28,13 +28,13 @@ pub struct ControllerStats {
 #[derive(Debug)]
 pub(super) struct Times(pub(super) Mutex<Histogram>);
 
-/// The counters at one moment.
+/// The values of the counters at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerTotals {
     pub(crate) active_workers: u64,
     pub(crate) n_succeeded: u64,
     pub(crate) n_failed: u64,
-    /// Without those that gave a time.
+    /// Without the reconciles that set a time.
     pub(crate) n_requeued: u64,
     pub(crate) n_requeued_after: u64,
     pub(crate) n_terminal: u64,
@@ -92,7 +92,8 @@ impl ControllerStats {
             active_workers: self.active_workers(),
             n_succeeded: self.n_succeeded(),
             n_failed: self.n_failed(),
-            // Counted after the other, and so never less; a moment in between does not show.
+            // `n_requeued` is counted before `n_requeued_after`, so it is never less; the saturation covers a read
+            // between the two.
             n_requeued: self.n_requeued().saturating_sub(n_requeued_after),
             n_requeued_after,
             n_terminal: self.n_terminal(),
@@ -104,7 +105,7 @@ impl ControllerStats {
 }
 
 impl ControllerTotals {
-    /// Adds what a controller of the same name counted.
+    /// Adds the counts of a controller of the same name.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.active_workers += other.active_workers;
         self.n_succeeded += other.n_succeeded;

@@ -1,4 +1,4 @@
-//! What else makes keys run, besides changes of the controller's own objects: other objects whose changes are mapped to
+//! Other sources of keys, besides changes of the controller's own objects: other objects whose changes are mapped to
 //! keys, and streams of keys.
 
 use std::fmt;
@@ -25,11 +25,11 @@ use crate::owners::OwnerType;
 use crate::queue::{Priority, WorkQueue};
 use crate::selection::{CachedResource, Scope, Selection};
 
-/// Which objects of a type a controller watches, and which of their changes count.
+/// The objects of a type that a controller watches, and the changes of them that count.
 ///
-/// A [`Scope`], a [`Selection`] or a reference to an [`Informer`] turns into one where nothing more is to be said. With an
-/// informer, what is selected is said once, for the controller as well as for whoever reads the cache. For types known at run
-/// time, see [`Watch::new_with`].
+/// A [`Scope`], a [`Selection`] or a reference to an [`Informer`] converts into one where no options are needed. With
+/// an informer, the selection is written once, for the controller as well as for readers of the cache. For types known
+/// at run time, see [`Watch::new_with`].
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -46,13 +46,13 @@ pub struct Watch<T: Resource> {
     pub(crate) priority: Priority,
 }
 
-/// Which objects are watched.
+/// The objects that are watched.
 pub(crate) enum Objects<T: Resource> {
     /// Everything in the scope of the controller's own objects.
     Alongside {
         dynamic: T::DynamicType,
     },
-    /// Those of an informer.
+    /// The objects of an informer.
     Of(Informer<T>),
     Selected {
         dynamic: T::DynamicType,
@@ -60,7 +60,7 @@ pub(crate) enum Objects<T: Resource> {
     },
 }
 
-/// What a source of keys is given when it is attached.
+/// The parts of a controller that a source of keys is attached to.
 pub(crate) struct Primary<'a, K: Resource> {
     pub(crate) factory: &'a InformerFactory,
     pub(crate) informer: &'a Informer<K>,
@@ -70,7 +70,7 @@ pub(crate) struct Primary<'a, K: Resource> {
 
 /// A stream of keys, and the task that empties it into the queue once the controller works.
 pub(crate) struct KeyStream {
-    /// Taken by the start.
+    /// Taken at the start.
     pub(crate) keys: Mutex<Option<BoxStream<'static, ObjectKey>>>,
     pub(crate) priority: Priority,
     pub(crate) queue: WorkQueue<ObjectKey>,
@@ -100,7 +100,8 @@ impl<T: Resource> Watch<T> {
         }
     }
 
-    /// All changes of the objects of `informer`. It must run while the controller does, so mostly it is one of the manager's.
+    /// All changes of the objects of `informer`. It must run while the controller does, so it usually is one of the
+    /// manager's.
     pub fn of(informer: &Informer<T>) -> Self {
         Self { objects: Objects::Of(informer.clone()), predicates: Vec::new(), priority: Priority::Normal }
     }
@@ -110,7 +111,8 @@ impl<T: Resource> Watch<T> {
         Self { objects: Objects::Alongside { dynamic }, predicates: Vec::new(), priority: Priority::Normal }
     }
 
-    /// Only changes that pass count. Called again, a change must pass all; see [`crate::predicates`].
+    /// Ignores changes that do not pass. If this is called again, a change must pass all predicates; see
+    /// [`crate::predicates`].
     pub fn when<F>(mut self, predicate: F) -> Self
     where
         F: Fn(&Change<'_, T>) -> bool + Send + Sync + 'static,
@@ -121,8 +123,8 @@ impl<T: Resource> Watch<T> {
 }
 
 impl<T: Resource> Watch<T> {
-    /// The priority of the keys that changes of these objects give. Default: [`Priority::Normal`]. What is there at the start,
-    /// and what a resync repeats, has [`Priority::Low`] in any case.
+    /// The priority of the keys for changes of these objects. Default: [`Priority::Normal`]. Objects of the initial
+    /// state, and those that a resync repeats, have [`Priority::Low`] in any case.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
@@ -130,7 +132,7 @@ impl<T: Resource> Watch<T> {
 }
 
 impl<T: CachedResource> Watch<T> {
-    /// Registers a handler that adds the keys which `map` gives for each change that passes.
+    /// Registers a handler that adds the keys that `map` returns for each change that passes.
     pub(crate) fn attach<K: CachedResource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
         let informer = self.objects.informer(primary.factory, &primary.informer.selection().scope);
         let wanted = Wanted { predicates: self.predicates, map, priority: self.priority };
@@ -139,7 +141,8 @@ impl<T: CachedResource> Watch<T> {
 }
 
 impl<T: CachedResource> Objects<T> {
-    /// The informer of these objects, by `factory` where it is not given. `scope` is that of the controller's own objects.
+    /// The informer of these objects; `factory` makes it if none was given. `scope` is that of the controller's own
+    /// objects.
     pub(crate) fn informer(&self, factory: &InformerFactory, scope: &Scope) -> Informer<T> {
         match self {
             Self::Alongside { dynamic } => factory.informer_with(dynamic, scope.clone()),
@@ -148,7 +151,7 @@ impl<T: CachedResource> Objects<T> {
         }
     }
 
-    /// What owner references say of the type.
+    /// The type as owner references name it.
     pub(crate) fn owner_type(&self) -> OwnerType {
         match self {
             Self::Alongside { dynamic } | Self::Selected { dynamic, .. } => OwnerType::of::<T>(dynamic),
@@ -168,7 +171,8 @@ impl<T: Resource> fmt::Debug for Objects<T> {
 }
 
 impl<K: CachedResource> Primary<'_, K> {
-    /// Registers a handler that adds the keys which changes are wanted for, and says what else it would have added.
+    /// Registers a handler that adds the keys of changes that pass, and the source of these keys with the fences and
+    /// the standby.
     pub(crate) fn add_handler<T: CachedResource>(
         &self,
         informer: &Informer<T>,
@@ -256,7 +260,7 @@ impl Attached for KeyStream {
         Box::pin(async move {
             if let Some(task) = self.task {
                 task.abort();
-                // Aborted or ended: either way it is over.
+                // Aborted or ended: either way the task is over.
                 drop(task.await);
             }
         })

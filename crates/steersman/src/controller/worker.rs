@@ -1,4 +1,4 @@
-//! One worker of a controller: takes keys, calls the reconciler, and does what its result asks for.
+//! One worker of a controller: takes keys, calls the reconciler, and handles its results.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -19,16 +19,16 @@ use crate::key::ObjectKey;
 use crate::queue::{Item, WorkQueue};
 use crate::reconcile::{Action, ReconcileError, is_absence};
 
-/// What all workers of a controller share.
+/// The state that all workers of a controller share.
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) queue: WorkQueue<ObjectKey>,
-    /// Every one of them must let a key pass. None: all keys are ours.
+    /// All of them must let a key pass. Empty: all keys are ours.
     pub(crate) fences: Vec<Arc<dyn Fence>>,
     pub(crate) reconcile: Arc<Reconcile>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) give_up: Option<GiveUp>,
-    /// `plural.group` of the objects that the keys are of.
+    /// `plural.group` of the objects of the keys.
     pub(crate) resource: String,
     /// Whether the cache of the controller has an object.
     pub(crate) is_cached: Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
@@ -37,7 +37,7 @@ pub(crate) struct Worker {
     pub(crate) next_id: AtomicU64,
 }
 
-/// The reconciler did not return a result of its own.
+/// A reconcile that ended without a result of its own.
 #[derive(Debug, thiserror::Error)]
 enum Aborted {
     #[error("the reconciler panicked: {message}")]
@@ -66,11 +66,11 @@ impl Worker {
                 id,
                 priority = ?item.priority(),
                 n_failures = item.n_requeues(),
-                // Known at the end.
+                // Recorded at the end.
                 result = field::Empty,
                 took_seconds = field::Empty,
             );
-            // The reconciler's own panics are caught closer by; this is for those of its errors and of reports.
+            // Panics of the reconciler are caught closer by; this catches those of its errors and of reports.
             let processed = AssertUnwindSafe(self.process(item).instrument(span)).catch_unwind().await;
             if processed.is_err() {
                 tracing::error!(controller = self.name, %key, "handling the result of a reconcile panicked, will retry");
@@ -80,13 +80,14 @@ impl Worker {
     }
 
     async fn process(&self, item: Item<ObjectKey>) {
-        // Held until the end, so that the key moves no sooner. Whoever it belongs to now hears of it too.
+        // Held until the end, so that the key moves no sooner. A key that does not pass is dropped: its owner gets the
+        // event too.
         let passes: Option<Vec<Box<dyn Pass>>> = self.fences.iter().map(|fence| fence.begin(item.key())).collect();
         let Some(passes) = passes else { return item.forget() };
         let _active = Active::enter(&self.stats);
         let started = Instant::now();
         let result = {
-            // Dropped where it waits, before the passes are.
+            // The reconcile is dropped at an await point, before the passes are.
             tokio::select! {
                 biased;
                 why = revoked(&passes) => {
@@ -98,7 +99,7 @@ impl Worker {
             }
         };
         let result = match result {
-            // The cache is asked too: another one of the same type may be behind, and brings no event about this key.
+            // The cache is checked too: another cache of the same type may be behind, and brings no event for this key.
             Err(error) if is_absence(&*error, &self.resource, item.key()) && !(self.is_cached)(item.key()) => {
                 tracing::debug!("the object was deleted");
                 Ok(Action::AwaitChange)
@@ -126,8 +127,8 @@ impl Worker {
     }
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Action, Box<dyn ReconcileError>> {
-        // The call itself may panic as well as the future it returns. What the reconciler shares is behind locks and
-        // atomics of its own choice.
+        // The call itself may panic as well as the future it returns. State that the reconciler shares is behind locks
+        // and atomics of its own choice.
         let guarded = AssertUnwindSafe(async { (self.reconcile)(key).await }).catch_unwind();
         let finished = match self.timeout {
             None => Ok(guarded.await),
@@ -187,14 +188,14 @@ async fn revoked(passes: &[Box<dyn Pass>]) -> &'static str {
     select_all(passes.iter().map(|pass| pass.revoked())).await.0
 }
 
-/// Completes the span of the reconcile.
+/// Records the result in the span of the reconcile.
 fn tell(took: Duration, result: &'static str) {
     let span = Span::current();
     span.record("took_seconds", took.as_secs_f64());
     span.record("result", result);
 }
 
-/// A result in the words of the metrics.
+/// A result as the metrics name it.
 fn result_of(result: &Result<Action, Box<dyn ReconcileError>>) -> &'static str {
     match result.as_ref().map(|action| action.requeue()) {
         Ok(None) => "success",
@@ -221,7 +222,7 @@ impl Drop for Active<'_> {
     }
 }
 
-/// A `dyn ReconcileError` where a sized error is wanted.
+/// A `dyn ReconcileError` as a sized error.
 struct Erased<'a>(&'a dyn ReconcileError);
 
 impl std::error::Error for Erased<'_> {

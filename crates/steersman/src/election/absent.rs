@@ -1,4 +1,4 @@
-//! What stands for the election where the feature `election` is off: types without values, so that the life of a manager is
+//! Replaces the election where the feature `election` is off: types without values, so that the life of a manager is
 //! written once.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::fence::{Fence, KeySource, Pass};
 use crate::key::ObjectKey;
 use crate::queue::WorkQueue;
 
-/// There are no elections that could fail.
+/// No error is possible without elections.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {}
 

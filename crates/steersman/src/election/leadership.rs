@@ -1,4 +1,4 @@
-//! The current leader, and for how long it has not renewed: for health checks, metrics and dashboards.
+//! The current leader, and the time since its last renewal: for health checks, metrics and dashboards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::fence::{Fence, KeySource, Pass};
 use crate::key::ObjectKey;
 use crate::queue::WorkQueue;
 
-/// The current leader as one replica has seen it. Written by the election, read by others.
+/// The current leader as one replica last read it. Written by the election, read by others.
 #[derive(Debug)]
 pub struct Leadership {
     lease: String,
@@ -25,7 +25,7 @@ pub struct Leadership {
     renew_deadline: Duration,
     clock: HostClock,
     leader: watch::Sender<Option<String>>,
-    /// While we lead: when the last renewal that succeeded was sent.
+    /// While we lead: when the last successful renewal was sent.
     renewed: Mutex<Option<Instant>>,
     n_slow_renewals: AtomicU64,
 }
@@ -66,43 +66,43 @@ impl Leadership {
         &self.lease
     }
 
-    /// Whether this replica leads and may begin work: the lease is ours, and the renew deadline has not passed. Reads the
-    /// clock, so that it is right also where the renewals are late or the host was suspended.
+    /// Whether this replica leads and may begin work: it holds the lease, and the renew deadline has not passed. Reads
+    /// the clock, so that it is right even where renewals are late or the host was suspended.
     ///
-    /// The controllers and tasks of a [`Manager`](crate::Manager) need not ask.
+    /// Controllers and tasks of a [`Manager`](crate::Manager) need not call it.
     pub fn is_leading(&self) -> bool {
         self.deadline().is_some_and(|deadline| self.clock.now() < deadline)
     }
 
-    /// Completes when this replica does not lead, or must not act as if it did: whatever only a leader may do has to stop
-    /// then. Race the work against it and drop the work when this wins.
+    /// Completes when this replica does not lead, or must not act as if it did: work that only a leader may do must
+    /// stop then. Race the work against it and drop the work when this wins.
     ///
     /// # Cancel safety
-    /// Waits only.
+    /// Only waits.
     pub async fn lost(&self) {
         let mut leader = self.leader.subscribe();
         while let Some(deadline) = self.deadline().filter(|deadline| self.clock.now() < *deadline) {
             // Both arms only wait. The deadline moves with every renewal.
             tokio::select! {
                 () = self.clock.sleep_until(deadline) => {}
-                // The sender is our own.
+                // This does not fail: `self` has the sender.
                 changed = leader.changed() => drop(changed),
             }
         }
     }
 
-    /// The identity of the leader as last seen. `None` if there is no leader, or the lease was not read yet.
+    /// The identity of the leader as last read. `None` if no replica leads, or the lease was not read yet.
     pub fn leader(&self) -> Option<String> {
         self.leader.borrow().clone()
     }
 
-    /// The leader as last seen, and every change of it.
+    /// The leader as last read, and every change of it.
     pub fn watch(&self) -> watch::Receiver<Option<String>> {
         self.leader.subscribe()
     }
 
-    /// Whether all is well: we do not lead, or have renewed within the duration of the lease and `tolerance`. As a
-    /// health check this restarts a leader that hangs (client-go's `healthzadaptor.go`).
+    /// Passes if we do not lead, or have renewed within the duration of the lease and `tolerance`. As a health check
+    /// this restarts a leader that hangs (client-go's `healthzadaptor.go`).
     ///
     /// # Errors
     /// [`RenewalOverdue`].
@@ -120,7 +120,7 @@ impl Leadership {
         &self.clock
     }
 
-    /// When the last renewal that succeeded was sent, while the lease is ours as far as we know.
+    /// When the last successful renewal was sent, while we hold the lease as far as we know.
     pub(crate) fn renewed(&self) -> Option<Instant> {
         *self.renewed.lock()
     }
@@ -130,10 +130,10 @@ impl Leadership {
         self.renewed().map(|renewed| renewed + self.renew_deadline)
     }
 
-    /// A renewal succeeded that was sent then. Returns whether this replica leads.
+    /// Records a successful renewal that was sent at `sent`. Returns whether this replica leads.
     ///
-    /// It does not if the deadline before has passed: its workers may have turned keys away already, and would not be
-    /// given them again.
+    /// It does not lead if the previous deadline has passed: its workers may have rejected keys already, which they
+    /// would not get again.
     pub(crate) fn renew(&self, sent: Instant) -> bool {
         let is_leading = {
             let mut renewed = self.renewed.lock();
@@ -147,7 +147,7 @@ impl Leadership {
         is_leading
     }
 
-    /// A renewal had to read the lease first.
+    /// Counts a renewal that had to read the lease first.
     pub(crate) fn count_slow_renewal(&self) {
         self.n_slow_renewals.fetch_add(1, Ordering::Relaxed);
     }
@@ -156,7 +156,7 @@ impl Leadership {
         self.n_slow_renewals.load(Ordering::Relaxed)
     }
 
-    /// Records the holder of the lease; an empty text means that there is none.
+    /// Records the holder of the lease; an empty text stands for no holder.
     pub(crate) fn observe(&self, holder: &str) {
         if holder != self.identity {
             *self.renewed.lock() = None;
@@ -164,7 +164,7 @@ impl Leadership {
         self.tell(Some(holder).filter(|holder| !holder.is_empty()));
     }
 
-    /// Records that this replica no longer leads, and that the new leader is not known yet.
+    /// Records that this replica no longer leads, and that the new leader is not yet known.
     pub(crate) fn give_up(&self) {
         let was_leading = self.renewed.lock().take().is_some();
         if was_leading {
@@ -188,7 +188,7 @@ impl Fence for Arc<Leadership> {
         self.is_leading().then(|| Box::new(LeaderPass(Self::clone(self))) as Box<dyn Pass>)
     }
 
-    /// A leader has all keys, and who does not lead has no workers.
+    /// A leader has all keys, and other replicas have no workers.
     fn feed(&self, _queue: &WorkQueue<ObjectKey>, _source: KeySource) {}
 }
 

@@ -1,9 +1,10 @@
-//! Replicas, a server and a network in paused time: whatever happens, no key is in two hands, and every change of an object is
-//! worked on by a leader afterwards.
+//! Replicas, a server and a network in paused time: whatever happens, no two replicas work on one key at once, and
+//! every change of an object is worked on by a leader afterwards.
 //!
-//! Requests take their time, are lost, or are done long after their sender gave up. Processes stop in the middle of their work
-//! and go on, workers first, so that they begin what they can before the election looks. Leaders resign and come back. The
-//! election, the fence and the queue are the real ones; the loop around them is a controller's worker in few lines.
+//! Requests are slow, are lost, or are done long after their sender gave up. Processes stop in the middle of their work
+//! and go on, workers first, so that they begin as much as they can before the election runs. Leaders resign and come
+//! back. The election, the fence and the queue are the real ones; the loop around them is a controller's worker in few
+//! lines.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -33,7 +34,7 @@ const REPLICAS: usize = 3;
 const OBJECTS: usize = 12;
 const WORKERS: usize = 3;
 
-/// For how long things go wrong, and after how much longer all is in order.
+/// How long things go wrong, and how much later all is in order again.
 const CHAOS: Duration = Duration::from_secs(120);
 const SETTLED: Duration = Duration::from_secs(90);
 
@@ -43,7 +44,7 @@ struct World {
     rng: StdRng,
     lease: Option<Value>,
     version: u64,
-    /// What the objects are at, and what of them was worked on last.
+    /// The version of each object, and the version that was worked on last.
     objects: BTreeMap<ObjectKey, u64>,
     done: BTreeMap<ObjectKey, u64>,
     replicas: Vec<Replica>,
@@ -57,13 +58,13 @@ struct World {
 struct Replica {
     is_frozen: bool,
     thaw: Option<Waker>,
-    /// When it thawed last.
+    /// When it last thawed.
     thawed: Option<Instant>,
     leadership: Option<Arc<Leadership>>,
     queue: Option<WorkQueue<ObjectKey>>,
-    /// What its cache shows.
+    /// The version of each object in its cache.
     cache: BTreeMap<ObjectKey, u64>,
-    /// The keys in work. Those that are excused were under way when it thawed with a lease that was over.
+    /// The keys in work. Excused keys were under way when it thawed with an expired lease.
     busy: BTreeMap<ObjectKey, Excused>,
 }
 
@@ -79,13 +80,13 @@ impl World {
         !self.is_quiet && self.rng.random_bool(hostility)
     }
 
-    /// Mostly a moment; sometimes longer than anybody waits.
+    /// Mostly a moment; sometimes longer than any timeout.
     fn delay(&mut self) -> Duration {
         let ms = if self.is_unlucky() { self.rng.random_range(0..20_000) } else { self.rng.random_range(1..60) };
         Duration::from_millis(ms)
     }
 
-    /// What the server does with a request.
+    /// Carries out a request on the server.
     fn serve(&mut self, method: &Method, body: &[u8]) -> (u16, Value) {
         let status = |code: u16, reason: &str| {
             (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}))
@@ -159,7 +160,7 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Whatever a process runs, as one future that does not run while it is frozen.
+/// Everything that a process runs, as one future that is not polled while the process is frozen.
 struct Process {
     world: Shared,
     number: usize,
@@ -182,7 +183,7 @@ impl Future for Process {
     }
 }
 
-/// The way to the server.
+/// The connection to the server.
 #[derive(Clone)]
 struct Line(Shared);
 
@@ -197,7 +198,7 @@ impl tower::Service<Request<Body>> for Line {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let world = Arc::clone(&self.0);
-        // On a task of its own: what was sent is done, also if nobody waits for it any more.
+        // On a task of its own: a request that was sent is done, even if its sender gave up.
         let answer = tokio::spawn(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await.unwrap();
@@ -246,7 +247,7 @@ async fn work(world: Shared, number: usize, fence: Arc<dyn Fence>, queue: WorkQu
     }
 }
 
-/// A process that is started again whenever it ends.
+/// Runs a process, which is started again whenever it ends.
 async fn run(world: Shared, number: usize) {
     loop {
         let (identity, wait) = {
@@ -286,7 +287,7 @@ async fn run(world: Shared, number: usize) {
     }
 }
 
-/// Changes objects, and lets caches hear of it late.
+/// Changes objects, and delivers the changes to caches late.
 async fn change(world: Shared) {
     while !world.lock().is_quiet {
         let (key, version, wait) = {
@@ -374,7 +375,8 @@ async fn schedule(seed: u64) {
     drop(tasks);
 }
 
-/// How many schedules are tried: `PROPTEST_CASES`, or enough for a quick run. `STEERSMAN_SEED` tries that one alone.
+/// The seeds of the schedules: as many as `PROPTEST_CASES`, or enough for a quick run. `STEERSMAN_SEED` runs that one
+/// alone.
 fn seeds() -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
     match number("STEERSMAN_SEED") {

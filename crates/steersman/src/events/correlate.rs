@@ -1,4 +1,4 @@
-//! Decides what becomes of an event: a new object, one more on a known one, or nothing.
+//! Decides whether an event becomes a new event object, counts on a known one, or is dropped.
 //!
 //! The figures are those of client-go's `tools/record/events_cache.go`. A state machine: the caller has the clock.
 
@@ -13,39 +13,39 @@ use tokio::time::Instant;
 use crate::events::recent::Recent;
 use crate::events::{Effect, Note};
 
-/// From so many different messages on, similar events are combined.
+/// From this many different messages on, similar events are combined.
 const SIMILAR_MAX: usize = 10;
-/// Similar events further apart than this are not similar.
+/// Events further apart than this are not similar.
 const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
-/// Events of one type about one object: so many at once, then one each so often.
+/// The budget for events of one type about one object: this many at once, then one each [`REFILL`].
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 
-/// Remembers what was sent.
+/// The events sent so far.
 #[derive(Debug)]
 pub(crate) struct Correlator {
     component: String,
-    /// Where the component runs, if that matters.
+    /// The host on which the component runs, if that matters.
     host: Option<String>,
-    /// Events by all they say: what they are about and what happened, of which part of it (`fieldPath`), and in which words.
+    /// Events by their content: subject, part of the object (`fieldPath`), and message.
     known: Recent<(Subject, String, String), Counted>,
-    /// Messages of events that differ in nothing else.
+    /// Messages of events that differ only in the message.
     similar: Recent<Subject, HashSet<String>>,
-    /// When the budget of an object for events of a type will be full again.
+    /// When the budget for an object's events of a type will be full again.
     budgets: Recent<(Object, &'static str), Instant>,
 }
 
-/// How often an event was recorded so far.
+/// An event with its count so far.
 #[derive(Debug, Default)]
 struct Counted {
     event: Event,
-    /// The server has been told of it once. Until then there was no budget for it.
+    /// The event was sent to the server at least once. Until then the budget did not allow it.
     is_told: bool,
 }
 
-/// What an event is about.
+/// The object that an event is about.
 type Object = (String, String, String, String);
-/// What an event is about and what happened, without its words.
+/// The object, type and reason of an event, without its message.
 type Subject = (Object, &'static str, String);
 
 impl Correlator {
@@ -99,7 +99,7 @@ impl Correlator {
             event.message = Some(note.message);
         }
 
-        // What is cut is counted all the same: the next that is sent tells of all.
+        // Events that are cut are counted all the same: the next one that is sent has the whole count.
         let (_, full_at) = self.budgets.entry(now, (object, event_type), || now);
         let new_full_at = (*full_at).max(now) + REFILL;
         if new_full_at.duration_since(now) > REFILL * BURST {

@@ -1,7 +1,7 @@
-//! What waits to be sent, by the event object that it is for: one request for each at a time, several at once.
+//! The requests that wait to be sent, by event object: one at a time for each, several objects at once.
 //!
-//! One that cannot be sent waits for its next try beside the others and does not hold them up. What becomes of an object
-//! while a request for it is under way is put together into one further request. A state machine: the caller sends, and has
+//! A request that cannot be sent waits for its next try and does not hold up others. Changes of an event object while a
+//! request for it is under way are merged into one further request. This is a state machine: the caller sends, and has
 //! the clock.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -11,25 +11,25 @@ use tokio::time::Instant;
 
 use crate::events::Effect;
 
-/// How many requests are under way at most. As many events that are not answered do not hold up others.
+/// The most requests under way at once. Up to this many unanswered events do not hold up others.
 pub(crate) const UNDER_WAY_MAX: usize = 16;
 
-/// From so many event objects on, the recorder's queue is not read.
+/// While this many event objects wait, the recorder's queue is not read.
 pub(crate) const WAITING_MAX: usize = 500;
 
 /// Namespace and name of an event object.
 pub(crate) type Target = (String, String);
 
-/// What is known of all that waits.
+/// All waiting requests.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     entries: HashMap<Target, Entry>,
     /// In the order in which they are sent. Each is in `entries`, in the state of that name.
     ready: VecDeque<Target>,
-    /// Each is in `entries`, in the state of that name.
+    /// By the time of the next try. Each is in `entries`, in the state of that name.
     delayed: BTreeSet<(Instant, Target)>,
     n_under_way: usize,
-    /// Counts what was put in.
+    /// The number of effects pushed so far.
     n_pushed: u64,
 }
 
@@ -38,9 +38,9 @@ struct Entry {
     effect: Effect,
     n_tries: u32,
     state: State,
-    /// What came while the request was under way, and its number.
+    /// The merged effect of changes that came while the request was under way, and its number.
     newer: Option<(Effect, u64)>,
-    /// The number of the oldest that is not sent.
+    /// The number of the oldest effect that is not sent.
     number: u64,
 }
 
@@ -51,14 +51,14 @@ enum State {
     UnderWay,
 }
 
-/// What an answer means for the event.
+/// The outcome of a request for its event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// Try again then.
+    /// Try again at this time.
     Again(Instant),
-    /// It will never be taken.
+    /// The server will never accept it.
     GiveUp,
-    /// The object is gone; create it.
+    /// The event object is gone; create it again.
     MakeAnew,
     Sent,
 }
@@ -77,7 +77,8 @@ impl Outbox {
             Some(entry) => match entry.state {
                 State::Delayed | State::Ready => entry.effect.supersede(effect),
                 State::UnderWay => match &mut entry.newer {
-                    // Sent with the first of those that wait: whoever flushes waits for that number.
+                    // It is sent with the first of the effects that wait, and keeps that number, for which a flush
+                    // waits.
                     Some((waiting, _)) => waiting.supersede(effect),
                     None => entry.newer = Some((effect, number)),
                 },
@@ -85,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// What to send now, and the number of the try. [`Outbox::answered`] must follow.
+    /// The next effect to send now, and the number of the try. [`Outbox::answered`] must follow.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(Target, Effect, u32)> {
         while let Some((due, target)) = self.delayed.first()
             && *due <= now
@@ -106,13 +107,13 @@ impl Outbox {
         Some((target, effect, n_tries))
     }
 
-    /// When there is something to send, without anything else happening.
+    /// When the next request is due, if nothing else happens before.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let is_busy = self.n_under_way >= UNDER_WAY_MAX;
         self.delayed.first().filter(|_| !is_busy).map(|(due, _)| *due)
     }
 
-    /// Takes note of what came of a request.
+    /// Handles the outcome of a request.
     pub(crate) fn answered(&mut self, target: Target, verdict: Verdict) {
         let Some(entry) = self.entries.get_mut(&target) else { return };
         self.n_under_way -= 1;
@@ -140,7 +141,7 @@ impl Outbox {
         }
     }
 
-    /// Whether no more should be put in.
+    /// Whether no more effects should be pushed.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= WAITING_MAX
     }
@@ -149,12 +150,12 @@ impl Outbox {
         self.entries.is_empty()
     }
 
-    /// How many were put in so far.
+    /// The number of effects pushed so far.
     pub(crate) fn n_pushed(&self) -> u64 {
         self.n_pushed
     }
 
-    /// Whether the first `n` that were put in are sent or given up.
+    /// Whether the first `n` effects were sent or given up.
     pub(crate) fn is_done(&self, n: u64) -> bool {
         self.entries.values().all(|entry| entry.number > n)
     }
@@ -168,7 +169,7 @@ impl Outbox {
 }
 
 impl Effect {
-    /// Becomes `newer`, which says all that this says; but what must be created still must.
+    /// Becomes `newer`, which contains this effect; but an event object that must still be created is created.
     fn supersede(&mut self, newer: Self) {
         let must_create = self.patch.is_none();
         *self = newer;
@@ -191,7 +192,7 @@ mod tests {
         Effect { namespace: "a".to_owned(), name: name.to_owned(), event: json!({"count": count}), patch }
     }
 
-    /// What goes out now, as text.
+    /// The requests that are due now, as text.
     fn sent(outbox: &mut Outbox, now: Instant) -> Vec<String> {
         std::iter::from_fn(|| outbox.next(now))
             .map(|((_, name), effect, n_tries)| {

@@ -5,10 +5,10 @@ use std::hash::Hash;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-/// How much a table remembers.
+/// The most entries of a table.
 pub(crate) const REMEMBERED_MAX: usize = 4_096;
 
-/// A table that forgets what was not used for longest.
+/// A table that drops its least recently used entry.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     pub(crate) entries: HashMap<K, (Instant, V)>,
@@ -19,7 +19,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         Self { entries: HashMap::new() }
     }
 
-    /// The value of `key`, new if need be, and when it was last used.
+    /// The value of `key`, made by `new` if absent, and the time of its last use.
     pub(crate) fn entry(&mut self, now: Instant, key: K, new: impl FnOnce() -> V) -> (Instant, &mut V) {
         if self.entries.len() >= REMEMBERED_MAX && !self.entries.contains_key(&key) {
             self.forget_quarter();

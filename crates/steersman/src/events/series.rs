@@ -1,5 +1,5 @@
-//! Decides what becomes of an event of `events.k8s.io`: the first is an object, the second begins a series on it, further
-//! ones are counted here and told to the server now and then.
+//! Decides how an event of `events.k8s.io` is sent: the first one is an event object, the second begins a series on it,
+//! and later ones are counted here and written to the server now and then.
 //!
 //! The figures are those of client-go's `tools/events/event_broadcaster.go`. A state machine: the caller has the clock.
 
@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use crate::events::recent::Recent;
 use crate::events::{Effect, Note};
 
-/// The count of a series is told to the server so often.
+/// How often the count of a series is written to the server.
 const REFRESH: Duration = Duration::from_secs(1_800);
-/// A series is over after so long without an event.
+/// How long after its last event a series is over.
 const SILENCE: Duration = Duration::from_secs(360);
-/// What the API allows a note, in bytes.
+/// The longest note that the API allows, in bytes.
 const NOTE_BYTES_MAX: usize = 1_024;
 
-/// Remembers what was sent.
+/// The events sent so far, and their series.
 #[derive(Debug)]
 pub(crate) struct Series {
     controller: String,
@@ -29,15 +29,15 @@ pub(crate) struct Series {
     known: Recent<Identity, Known>,
 }
 
-/// All that an event says but its note.
+/// All fields of an event but its note.
 type Identity = (String, String, String, [String; 6], [String; 6]);
 
 #[derive(Debug)]
 struct Known {
     event: Event,
-    /// When the server was last told.
+    /// When the count was last sent.
     told: Instant,
-    /// The server was not told of the last count.
+    /// The last count was not sent.
     is_behind: bool,
 }
 
@@ -78,12 +78,12 @@ impl Series {
         }
     }
 
-    /// When there is something to do without an event.
+    /// When the next count is due, if no event comes before.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.known.entries.values().map(|(used, known)| known.due(*used)).min()
     }
 
-    /// Tells the counts that are due, and forgets series that are over.
+    /// Returns the counts that are due, and drops series that are over.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.known.entries.retain(|_, (used, known)| {
@@ -95,7 +95,7 @@ impl Series {
         effects
     }
 
-    /// Tells all that the server does not know.
+    /// Returns all counts that were not sent.
     pub(crate) fn flush(&mut self, now: Instant) -> Vec<Effect> {
         let behind = self.known.entries.values_mut().filter(|(_, known)| known.is_behind);
         behind.map(|(_, known)| known.tell(now)).collect()

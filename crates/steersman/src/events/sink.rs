@@ -1,4 +1,5 @@
-//! The sending end of a recorder, on its own task: what to say ([`Memory`]), what waits ([`Outbox`]), and the requests.
+//! The sending end of a recorder, on its own task: it decides what to send ([`Memory`]), keeps what waits ([`Outbox`]),
+//! and sends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,13 +19,13 @@ use crate::events::series::Series;
 use crate::events::stats::Stats;
 use crate::events::{Effect, Message, Note};
 
-/// How often one event is tried while the server is away, and how long between; the first time less, so that not all come
-/// back at once.
+/// How many times one event is tried while the server is away, and the wait between tries; the first wait is shorter at
+/// random, so that events do not all come back at once.
 const TRIES_MAX: u32 = 12;
 const RETRY_WAIT: Duration = Duration::from_secs(10);
 /// How long the server may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two lines in the log about events that are lost.
+/// The shortest time between two log lines about lost events.
 const LOG_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Sink {
@@ -33,13 +34,13 @@ pub(crate) struct Sink {
     stats: Arc<Stats>,
     outbox: Outbox,
     requests: FuturesUnordered<BoxFuture<'static, Answer>>,
-    /// Whom to tell when so many of what was put into the outbox are done.
+    /// Flushes that wait until this many effects of the outbox are done.
     flushes: Vec<(u64, oneshot::Sender<()>)>,
     full: Complaint,
     failed: Complaint,
 }
 
-/// What was sent, by the API it was sent to.
+/// The events sent so far, by the API that they were sent to.
 pub(crate) enum Memory {
     /// core/v1.
     Counted(Correlator),
@@ -54,7 +55,7 @@ struct Answer {
     result: Result<(), kube::Error>,
 }
 
-/// Something that is worth a line in the log, but not each time.
+/// A repeated problem that is logged now and then, with its count.
 #[derive(Debug, Default)]
 struct Complaint {
     last: Option<Instant>,
@@ -77,7 +78,7 @@ impl Sink {
         }
     }
 
-    /// Sends what comes in until nobody can put anything in any more and all is sent or given up.
+    /// Sends until all senders are gone and everything is sent or given up.
     pub(crate) async fn run(mut self, mut receiver: mpsc::Receiver<Message>) {
         let mut is_open = true;
         let mut n_full = 0;
@@ -97,7 +98,7 @@ impl Sink {
             }
             let has_room = !self.outbox.is_full();
             let due = self.outbox.next_due();
-            // All arms wait first and then change something at once.
+            // All arms are cancel safe: they only wait, and the changes are made in their handlers.
             tokio::select! {
                 message = receiver.recv(), if is_open && has_room => match message {
                     None => {
@@ -152,7 +153,7 @@ impl Sink {
         let Err(error) = &answer.result else { return };
         let counter = if is_final(error) { &self.stats.n_refused } else { &self.stats.n_unanswered };
         counter.fetch_add(1, Ordering::Relaxed);
-        // An object that goes with its namespace: nobody is there to read of it.
+        // The object goes with its namespace, so nobody would read the event.
         if matches!(error, kube::Error::Api(status) if is_of_terminating_namespace(status)) {
             tracing::debug!(error = %Chain(error), "an event was too late for its namespace");
         } else if let Some(n) = self.failed.note(1) {
@@ -162,18 +163,18 @@ impl Sink {
     }
 }
 
-/// What an error means; tries again while the server is away, never when it refuses.
+/// The outcome of a failed request: try again while the server is away, never when it refuses.
 fn verdict(answer: &Answer, error: &kube::Error) -> Verdict {
     let code = match error {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
     };
     if !answer.is_patch && code == Some(409) && answer.n_tries > 1 {
-        // An earlier try was done whose answer never came.
+        // An earlier try was done, but its answer never came.
         return Verdict::Sent;
     }
     if answer.is_patch && code == Some(404) {
-        // It expired on the server; begin a new one.
+        // The event expired on the server; create a new one.
         return Verdict::MakeAnew;
     }
     if is_final(error) || answer.n_tries >= TRIES_MAX {
@@ -183,7 +184,8 @@ fn verdict(answer: &Answer, error: &kube::Error) -> Verdict {
     Verdict::Again(Instant::now() + RETRY_WAIT.mul_f64(share))
 }
 
-/// Whether another try could only fail again: there is no request, or the server refuses it and is not merely busy.
+/// Whether another try could only fail again: no request could be made, or the server refuses it and is not merely
+/// busy.
 fn is_final(error: &kube::Error) -> bool {
     match error {
         kube::Error::HttpError(_) | kube::Error::SerdeError(_) => true,
@@ -215,7 +217,7 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Whether an answer says that the namespace is on its way out, as apiserver marks it.
+/// Whether an answer says that the namespace is terminating, in the form that kube-apiserver uses.
 fn is_of_terminating_namespace(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
@@ -224,7 +226,7 @@ fn is_of_terminating_namespace(status: &kube::core::Status) -> bool {
 // === impl Memory ===
 
 impl Memory {
-    /// The API that takes the events.
+    /// The API group and version of the events.
     fn api(&self) -> &'static str {
         match self {
             Self::Counted(_) => "/api/v1",
@@ -239,7 +241,7 @@ impl Memory {
         }
     }
 
-    /// Waits until something is due without an event, and says what.
+    /// Waits until an effect is due without a new event, and returns all that are due.
     async fn due(&mut self) -> Vec<Effect> {
         match self {
             Self::Counted(_) => std::future::pending().await,
@@ -264,7 +266,7 @@ impl Memory {
 // === impl Complaint ===
 
 impl Complaint {
-    /// Counts `n` more, and returns how many there were since the last line, if it is time for another.
+    /// Adds `n` to the count, and returns the count since the last line if another line is due.
     fn note(&mut self, n: u64) -> Option<u64> {
         self.n_since += n;
         let is_time = self.last.is_none_or(|last| last.elapsed() >= LOG_WAIT);

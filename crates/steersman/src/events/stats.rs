@@ -1,18 +1,18 @@
-//! What became of a recorder's events: counted by the recorder and its task, read by a scrape of the metrics.
+//! The outcomes of a recorder's events: counted by the recorder and its task, read by a scrape of the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of one recorder and its clones.
 #[derive(Debug)]
 pub(crate) struct Stats {
-    /// Who reports.
+    /// The component that reports the events.
     pub(crate) component: String,
     pub(crate) n_sent: AtomicU64,
-    /// Dropped because too many were waiting.
+    /// Dropped because the queue was full.
     pub(crate) n_full: AtomicU64,
-    /// The server does not take them.
+    /// Refused by the server.
     pub(crate) n_refused: AtomicU64,
-    /// The server was away for too long.
+    /// Given up because the server did not answer for too long.
     pub(crate) n_unanswered: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ impl Stats {
         }
     }
 
-    /// By outcome, in alphabetical order.
+    /// The counts by outcome, in alphabetical order.
     pub(crate) fn outcomes(&self) -> [(&'static str, u64); 4] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [

@@ -1,4 +1,4 @@
-//! The state of an object before it changed.
+//! The previous state of an object that changed.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -9,10 +9,10 @@ use kube::Resource;
 
 use crate::cached::Cached;
 
-/// The state of an object before it changed.
+/// The previous state of an object that changed.
 ///
-/// Where objects are held as bytes ([`CacheMode::Compact`](crate::cache::CacheMode)), it is decoded when it is first asked for:
-/// few handlers ask.
+/// Where objects are held as bytes ([`CacheMode::Compact`](crate::cache::CacheMode)), it is decoded when it is first
+/// read: few handlers read it.
 pub struct Previous<'a, K> {
     state: State<'a, K>,
     metadata: OnceCell<Option<ObjectMeta>>,
@@ -28,7 +28,7 @@ impl<'a, K> Previous<'a, K> {
         Self { state: State::Held { object, decode, decoded: OnceCell::new() }, metadata: OnceCell::new() }
     }
 
-    /// The object as it was; `None` if it cannot be decoded.
+    /// The previous state; `None` if it cannot be decoded.
     pub fn object(&self) -> Option<&Arc<K>> {
         match &self.state {
             State::Decoded(object) => Some(object),
@@ -36,7 +36,7 @@ impl<'a, K> Previous<'a, K> {
         }
     }
 
-    /// Whether this is `new`, which it is at a resync.
+    /// Whether this is the same object as `new`, as at a resync.
     pub(super) fn is(&self, new: &Arc<K>) -> bool {
         matches!(&self.state, State::Decoded(object) if Arc::ptr_eq(object, new))
     }
@@ -53,7 +53,7 @@ impl<K: Resource> Previous<'_, K> {
         }
     }
 
-    /// `metadata.resourceVersion`, without decoding anything; empty if there is none.
+    /// `metadata.resourceVersion`, without decoding anything; empty if it is absent.
     pub fn resource_version(&self) -> &str {
         match &self.state {
             State::Decoded(object) => object.meta().resource_version.as_deref().unwrap_or_default(),

@@ -28,20 +28,20 @@ use crate::metrics::Metrics;
 #[cfg(feature = "metrics")]
 use crate::metrics::MetricsFormat;
 
-/// So many connections are served at a time; further ones wait.
+/// The most connections served at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take to ask.
+/// How long a client may take to send its request.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How long a connection may last, which is for one question and its answer: a client that does not read its answer must not
-/// keep others from asking.
+/// How long a connection may last, which serves one request: a client that does not read its answer must not keep
+/// others from asking.
 const CONNECTION_MAX: Duration = Duration::from_secs(30);
-/// How long answers under way may take at the end.
+/// How long answers under way may take at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A bound port that serves health and metrics. Bound before anything starts, so that a port that is taken is known at
-/// once. [`crate::Manager::serve`] has one; on its own it serves whoever uses controllers without a manager.
+/// A bound port that serves health and metrics. It is bound before anything starts, so that a port that is taken is
+/// noticed at once. [`crate::Manager::serve`] uses one; it also works alone, for controllers without a manager.
 #[derive(Debug)]
 pub struct Endpoints {
     listener: TcpListener,
@@ -50,7 +50,7 @@ pub struct Endpoints {
     metrics: Option<Metrics>,
 }
 
-/// The address cannot be listened on.
+/// The socket cannot listen on the address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve health and metrics on {address}")]
 pub struct BindError {
@@ -62,7 +62,7 @@ pub struct BindError {
 // === impl Endpoints ===
 
 impl Endpoints {
-    /// Listens on `address`; port 0 is any that is free. Connections wait until [`Endpoints::serve`].
+    /// Listens on `address`; port 0 takes any free port. Connections wait until [`Endpoints::serve`].
     ///
     /// # Errors
     /// [`BindError`].
@@ -74,7 +74,7 @@ impl Endpoints {
         Ok(Self { listener, address, health, metrics: None })
     }
 
-    /// Where it listens, with the real port.
+    /// The address of the socket, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -118,7 +118,7 @@ impl Endpoints {
                 .serve_connection(TokioIo::new(stream), service);
             let connection = acceptor.graceful.watch(connection);
             acceptor.serve(slot, async move {
-                // A client that went away, or was sent away, is nothing to report.
+                // A client that went away, or was cut off, is not worth a log line.
                 drop(tokio::time::timeout(CONNECTION_MAX, connection).await);
             });
         }
@@ -126,7 +126,7 @@ impl Endpoints {
     }
 }
 
-/// The answer to one request; without metrics where they are served elsewhere.
+/// The answer to one request. It has no metrics where another server has them.
 pub(crate) fn answer<B>(
     request: &Request<B>,
     health: &Health,
@@ -202,7 +202,7 @@ fn answer_list(health: &Health, probe: Probe, list: &str, query: &str) -> Respon
     text(status, lines.join("\n") + "\n")
 }
 
-/// Undoes the encoding of a part of a URL. What is not encoded well stays as it is.
+/// Decodes the percent encoding of a part of a URL. Malformed escapes stay as they are.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -1,4 +1,4 @@
-//! The state of a cache and how deltas change it. The lock is around all of it, in [`crate::indexer`].
+//! The state of a cache and its changes by deltas. [`crate::indexer`] has the lock around it.
 
 use std::any::Any;
 use std::borrow::Borrow;
@@ -26,20 +26,20 @@ pub(super) struct Core<K> {
     by_namespace: ByNamespace,
     /// In the order in which they were added. None is ever removed.
     indexes: Vec<Box<dyn AnyIndex<K>>>,
-    /// Some index reads whole objects, not their metadata alone.
+    /// Whether an index reads whole objects, not their metadata alone.
     is_read_whole: bool,
     lists: Lists,
-    /// Each list has ended once, and those who wait for that have been told.
+    /// Each list has ended once, and [`Outcome::Filled`] was sent.
     filled: bool,
 }
 
 pub(super) struct Slot<K> {
     pub(super) key: ObjectKey,
-    /// The state last known to be whole. `None` only while `broken` is set.
+    /// The last decodable state. `None` only while `broken` is set.
     pub(super) object: Option<Cached<K>>,
     /// Set while the current state cannot be decoded.
     pub(super) broken: Option<Arc<DecodeError>>,
-    /// Number of the list that last named this object, or that was the current one when a change did.
+    /// Number of the list that last contained this object, or that was the current one when a change did.
     list: u32,
 }
 
@@ -64,7 +64,7 @@ impl<K> Core<K> {
         }
     }
 
-    /// Whether a list of what `delta` is about has begun and not ended, so that what is here covers no version.
+    /// Whether a list of the namespace of `delta` has begun and not ended, so that the cache covers no version there.
     pub(super) fn is_listing(&self, delta: &Delta<K>) -> bool
     where
         K: Resource,
@@ -72,12 +72,12 @@ impl<K> Core<K> {
         self.lists.of(delta.namespace()).is_listing()
     }
 
-    /// Whether the first list is in; of several namespaces, that of each.
+    /// Whether the first list is in the cache; with several namespaces, that of each.
     pub(super) fn is_filled(&self) -> bool {
         self.filled
     }
 
-    /// What an object that appears now is to those who hear of it.
+    /// The arrival of an object that appears now.
     fn arrival(&self) -> Arrival {
         if self.filled { Arrival::Later } else { Arrival::Initial }
     }
@@ -108,7 +108,7 @@ impl<K> Core<K> {
         self.by_namespace.slots(namespace).iter().filter_map(|(number, ())| self.slot(*number))
     }
 
-    /// The slot of the key that reads `text`.
+    /// The slot of the key with this text.
     pub(super) fn find_text(&self, text: &str) -> Option<&Slot<K>> {
         let is_it = |&number: &u32| self.slot(number).is_some_and(|slot| slot.key.as_str() == text);
         self.slot(*self.by_key.find(self.hasher.hash_one(text), is_it)?)
@@ -139,8 +139,8 @@ impl<K: CachedResource> Core<K> {
         self.indexes.len() - 1
     }
 
-    /// The index `number`, if it is one by values of type `V`. Whoever has the number has it from [`Core::add_index`], and with
-    /// it the type.
+    /// The index `number`, if its values are of type `V`. The number comes from [`Core::add_index`], and with it the
+    /// type.
     pub(super) fn index<V: 'static>(&self, number: usize) -> Option<&ByFunction<K, V>> {
         let index: &dyn Any = &**self.indexes.get(number)?;
         index.downcast_ref()
@@ -159,7 +159,7 @@ impl<K: CachedResource> Core<K> {
     pub(super) fn apply(&mut self, delta: Delta<K>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
         match delta {
             Delta::Added(entry) | Delta::Modified(entry) => self.upsert(entry, decoder, outcomes),
-            // Moves the version only.
+            // A bookmark moves only the version.
             Delta::Bookmark { .. } => {}
             Delta::Deleted { key, object } => {
                 let Some(number) = self.number(&key) else { return };
@@ -167,8 +167,8 @@ impl<K: CachedResource> Core<K> {
                 match (object, self.remove(number, decoder)) {
                     (Some(last), Some(known)) if known.is_same_object(&last) => {
                         if was_broken {
-                            // Readers were shown the state before the one that could not be decoded: who acted on that
-                            // one is to hear that it is over.
+                            // Readers have seen the state before the undecodable one: handlers that acted on it must
+                            // learn that it is over.
                             outcomes.push(Outcome::Updated { key: key.clone(), old: known, new: last.clone() });
                         }
                         outcomes.push(Outcome::Deleted { key, object: Some(last), finality: Finality::Reported });
@@ -176,7 +176,7 @@ impl<K: CachedResource> Core<K> {
                     (Some(last), None) => {
                         outcomes.push(Outcome::Deleted { key, object: Some(last), finality: Finality::Reported });
                     }
-                    // The object that is known was deleted earlier, and the one that took its name was never seen.
+                    // The known object was deleted earlier, and the object that took its name was never seen.
                     (Some(_), known @ Some(_)) | (None, known) => {
                         outcomes.push(Outcome::Deleted { key, object: known, finality: Finality::Missed });
                     }
@@ -196,7 +196,7 @@ impl<K: CachedResource> Core<K> {
         };
         let known = self.slot(number).and_then(|slot| slot.object.as_ref());
         if known.is_some_and(|known| !known.is_same_object(&entry.object)) {
-            // Its deletion was missed, and the name was taken again.
+            // The deletion of the known object was missed, and another object has its name now.
             let object = self.remove(number, decoder);
             outcomes.push(Outcome::Deleted { key: entry.key.clone(), object, finality: Finality::Missed });
             self.insert(entry.key.clone(), Some(entry.object.clone()), None, decoder);
@@ -209,7 +209,7 @@ impl<K: CachedResource> Core<K> {
         let was_broken = slot.broken.take().is_some();
         let is_repeated = slot.object.as_ref().is_some_and(|known| known.is_same_version(&entry.object));
         if is_repeated && !was_broken {
-            // A relist or a reconnect repeats what is known.
+            // A relist or a reconnect repeats the known state.
             return;
         }
         let key = slot.key.clone();
@@ -224,7 +224,7 @@ impl<K: CachedResource> Core<K> {
         });
     }
 
-    /// The object decoded, if an index is going to decode it: held, all of them share it.
+    /// Decodes the object if an index is going to: while it is held, all indexes share it.
     fn decoded(&self, key: &ObjectKey, object: Option<&Cached<K>>, decoder: &Decoder<K>) -> Option<Arc<K>> {
         let object = object.filter(|_| self.is_read_whole)?;
         decoder.decode_delivered(key, object).ok()
@@ -254,7 +254,7 @@ impl<K: CachedResource> Core<K> {
         outcomes.push(Outcome::Undecodable(error));
     }
 
-    /// Sweeps out what the list of `scope` did not name.
+    /// Removes the objects that the list of `scope` did not contain.
     fn end_list(&mut self, scope: &Scope, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
         let sweeps = self.lists.of_mut(scope.namespace()).end();
         let is_missing = |slot: &Slot<K>| {

@@ -1,4 +1,4 @@
-//! One index: which objects are found under which values.
+//! One index: the objects by the values of a function.
 
 use std::any::Any;
 use std::borrow::Borrow;
@@ -22,7 +22,7 @@ pub(crate) enum Function<K, V> {
 
 type Values<T, V> = dyn Fn(&T) -> Vec<V> + Send + Sync;
 
-/// An index by values of any type, as the cache sees it that keeps it.
+/// An index by values of any type, for the cache.
 pub(super) trait AnyIndex<K>: Any + Send + Sync {
     /// Moves the object at `key`, which is in `slot`, from the values of its old state to those of its new one.
     fn update(
@@ -34,12 +34,12 @@ pub(super) trait AnyIndex<K>: Any + Send + Sync {
     );
 }
 
-/// An index by what a function gives. The postings hold the objects. No posting is empty.
+/// An index by the values of a function. The postings hold the objects. No posting is empty.
 pub(super) struct ByFunction<K, V> {
     function: Function<K, V>,
     postings: HashMap<Arc<V>, Posting<Cached<K>>>,
-    /// The values of the objects that are held as bytes, by their slots: to find out what they were would take a decoding. An
-    /// object without values is not here.
+    /// The values of the objects that are held as bytes, by their slots: computing them again would take a decoding. An
+    /// object without values has no entry.
     filed: HashMap<u32, Filed<V>>,
 }
 
@@ -49,11 +49,11 @@ enum Filed<V> {
     One(Arc<V>),
 }
 
-/// A value that is looked for among shared ones.
+/// A value to look up among shared ones.
 struct Sought<'a, Q: ?Sized>(&'a Q);
 
-/// By the namespace, which the key has: nothing to compute, and it never changes, so that updates cost nothing. The objects are
-/// in their slots. No posting is empty.
+/// An index by namespace, which the key has: nothing is computed, and it never changes, so that updates cost nothing.
+/// The objects are in their slots. No posting is empty.
 #[derive(Default)]
 pub(super) struct ByNamespace {
     postings: HashMap<String, Posting<()>>,
@@ -75,7 +75,7 @@ impl<K, V: Eq + Hash> ByFunction<K, V> {
         self.postings.get(&Sought(value)).map(Posting::members).unwrap_or_default()
     }
 
-    /// Every value that has an object.
+    /// Every value under which an object exists.
     pub(super) fn used_values(&self) -> Vec<V>
     where
         V: Clone,
@@ -104,7 +104,7 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> AnyIndex<K> for By
             (None, Some(old)) if old.decoded().is_some() => {
                 function.values(key, old, decoder).iter().for_each(leave);
             }
-            // Where nothing was filed, an object held as bytes had no values.
+            // An object held as bytes without an entry had no values.
             (None, _) => {}
         }
         let Some(new) = new else { return };
@@ -152,7 +152,7 @@ impl<V: Borrow<Q>, Q: ?Sized + Eq> Equivalent<Arc<V>> for Sought<'_, Q> {
 // === impl ByNamespace ===
 
 impl ByNamespace {
-    /// The slots of the objects in `namespace`; of those that are in none, with the empty string.
+    /// The slots of the objects in `namespace`; with the empty string, those of cluster-scoped objects.
     pub(super) fn slots(&self, namespace: &str) -> &[(u32, ())] {
         self.postings.get(namespace).map(Posting::members).unwrap_or_default()
     }
@@ -175,7 +175,7 @@ impl ByNamespace {
 impl<K: CachedResource, V> Function<K, V> {
     /// An object that cannot be decoded has no values; its readers get the error.
     fn values(&self, key: &ObjectKey, object: &Cached<K>, decoder: &Decoder<K>) -> Vec<V> {
-        // A panic must not take the informer down with it; it has changed nothing of ours.
+        // A panic must not end the informer; it has changed nothing in the cache.
         let values = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Metadata(function) => object.with_metadata(|metadata| function(metadata)).unwrap_or_default(),
             Self::Object(function) => {
@@ -189,7 +189,7 @@ impl<K: CachedResource, V> Function<K, V> {
     }
 }
 
-/// Files `slot` under `value`, and returns the value as the index has it.
+/// Adds `slot` under `value`, and returns the shared value of the index.
 fn set<V: Eq + Hash, M>(postings: &mut HashMap<Arc<V>, Posting<M>>, value: V, slot: u32, member: M) -> Arc<V> {
     if let Some((known, posting)) = postings.get_key_value_mut(&Sought(&value)) {
         posting.set(slot, member);

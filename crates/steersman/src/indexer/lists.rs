@@ -1,5 +1,5 @@
-//! The lists that fill a cache, and up to which version it covers what it watches: one of each, or, where several namespaces are
-//! watched, one of each for every namespace.
+//! The lists that fill a cache, and the version up to which it covers its scope: one of each, or, where several
+//! namespaces are watched, one of each for every namespace.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,32 @@ use crate::selection::Scope;
 /// The lists of a cache.
 pub(super) struct Lists {
     whole: List,
-    /// In place of `whole` where several namespaces are watched; then each of them is here from the start.
+    /// In place of `whole` where several namespaces are watched; each has its entry from the start.
     by_namespace: BTreeMap<String, List>,
 }
 
-/// One list and those before it.
+/// One of the lists and its predecessors.
 #[derive(Default)]
 pub(super) struct List {
-    /// Counts up. Objects marked with an older one are swept at the end of this.
+    /// Counts up. At the end of a list, objects marked with an older number are swept.
     number: u32,
-    /// It has begun and not ended.
+    /// The list that has begun and not ended.
     listing: Option<Listing>,
-    /// One has ended.
+    /// A list has ended before.
     is_filled: bool,
 }
 
 #[derive(Default)]
 struct Listing {
-    /// An object came whose name cannot be read.
+    /// The list had an object whose name cannot be read.
     has_nameless: bool,
 }
 
-/// Up to which version a cache covers what it watches. Empty is nothing.
+/// The versions up to which a cache covers its scope. An empty version covers nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Covered {
     whole: String,
-    /// In place of `whole` where several namespaces are watched; then each of them is here from the start.
+    /// In place of `whole` where several namespaces are watched; each has its entry from the start.
     by_namespace: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl Lists {
         Self { whole: List::default(), by_namespace }
     }
 
-    /// The list that names the objects of `namespace`.
+    /// The list that has the objects of `namespace`.
     pub(super) fn of(&self, namespace: Option<&str>) -> &List {
         namespace.and_then(|namespace| self.by_namespace.get(namespace)).unwrap_or(&self.whole)
     }
@@ -55,12 +55,12 @@ impl Lists {
         namespace.and_then(|namespace| self.by_namespace.get_mut(namespace)).unwrap_or(&mut self.whole)
     }
 
-    /// What an object is marked with that was named, or changed, just now.
+    /// The mark for an object that is listed or changed now.
     pub(super) fn mark(&self, key: &ObjectKey) -> u32 {
         self.of(key.namespace()).number
     }
 
-    /// Whether each has ended once.
+    /// Whether each list has ended once.
     pub(super) fn is_filled(&self) -> bool {
         match self.by_namespace.is_empty() {
             true => self.whole.is_filled,
@@ -68,7 +68,7 @@ impl Lists {
         }
     }
 
-    /// An object came whose name cannot be read: it may be in any namespace.
+    /// Records an object whose name cannot be read: it may be in any namespace.
     pub(super) fn note_nameless(&mut self) {
         for list in std::iter::once(&mut self.whole).chain(self.by_namespace.values_mut()) {
             if let Some(listing) = &mut list.listing {
@@ -90,8 +90,8 @@ impl List {
         self.listing = Some(Listing::default());
     }
 
-    /// Ends the list. Says whether what it did not name is gone: an object whose name cannot even be read might be any of
-    /// those, and the next list tries again.
+    /// Ends the list. Returns whether objects that it did not contain are gone: if a name could not be read, that
+    /// object might be any of them, and the next list tries again.
     pub(super) fn end(&mut self) -> bool {
         self.is_filled = true;
         self.listing.take().is_some_and(|listing| !listing.has_nameless)
@@ -101,18 +101,19 @@ impl List {
 // === impl Covered ===
 
 impl Covered {
-    /// Nothing of `scope`.
+    /// Covers nothing of `scope`.
     pub(super) fn nothing(scope: &Scope) -> Self {
         let by_namespace = namespaces(scope).map(|name| (name.clone(), String::new())).collect();
         Self { whole: String::new(), by_namespace }
     }
 
-    /// Up to where the objects of `namespace` are covered.
+    /// The version up to which `namespace` is covered.
     pub(crate) fn of(&self, namespace: Option<&str>) -> &str {
         namespace.and_then(|namespace| self.by_namespace.get(namespace)).unwrap_or(&self.whole)
     }
 
-    /// Up to where everything is covered. Of several namespaces, whose versions must be numbers for that, the least.
+    /// The version up to which everything is covered. With several namespaces, the lowest of their versions, which must
+    /// be numbers.
     pub(crate) fn all(&self) -> String {
         if self.by_namespace.is_empty() {
             return self.whole.clone();
@@ -121,13 +122,13 @@ impl Covered {
         numbers.and_then(|numbers| numbers.into_iter().min()).map(|least| least.to_string()).unwrap_or_default()
     }
 
-    /// What is covered in `namespace` goes up to `version`.
+    /// Sets the version up to which `namespace` is covered.
     pub(super) fn set(&mut self, namespace: Option<&str>, version: &str) {
         let place = namespace.and_then(|namespace| self.by_namespace.get_mut(namespace)).unwrap_or(&mut self.whole);
         version.clone_into(place);
     }
 
-    /// Takes over what `news` has.
+    /// Takes over the versions that `news` has.
     pub(super) fn advance(&mut self, news: Self) {
         if !news.whole.is_empty() {
             self.whole = news.whole;
@@ -140,7 +141,7 @@ impl Covered {
     }
 }
 
-/// Several namespaces, if `scope` is these.
+/// The namespaces of `scope`, if it has several.
 fn namespaces(scope: &Scope) -> impl Iterator<Item = &String> {
     let several = match scope {
         Scope::All | Scope::Namespace(_) => None,

@@ -2,14 +2,14 @@
 
 use hashbrown::HashMap;
 
-/// So many members are searched one by one before their places are kept.
+/// Up to this size, members are searched linearly.
 const SEARCHED_MAX: usize = 16;
 
-/// Slots, each with what a reader of the index wants of it, side by side so that a read touches nothing else.
+/// Slots, each with the data that a reader of the index needs, side by side so that a read touches nothing else.
 #[derive(Debug)]
 pub(super) struct Posting<M> {
     members: Vec<(u32, M)>,
-    /// Where in `members` each slot is; empty while they are few.
+    /// The position of each slot in `members`; empty while they are few.
     places: HashMap<u32, u32>,
 }
 
@@ -24,7 +24,7 @@ impl<M> Posting<M> {
         &self.members
     }
 
-    /// Adds `slot`, or gives it another member.
+    /// Adds `slot`, or replaces its member.
     pub(super) fn set(&mut self, slot: u32, member: M) {
         if let Some(place) = self.place(slot) {
             self.members[place].1 = member;
@@ -39,7 +39,7 @@ impl<M> Posting<M> {
         }
     }
 
-    /// Removes `slot`; the last member takes its place.
+    /// Removes `slot`; the last member moves to its position.
     pub(super) fn remove(&mut self, slot: u32) {
         let Some(place) = self.place(slot) else { return };
         self.members.swap_remove(place);

@@ -19,7 +19,7 @@ fn object(key: &str, version: u32, color: &str) -> Entry<ConfigMap> {
     object.metadata.namespace = key.namespace().map(str::to_owned);
     object.metadata.resource_version = Some(version.to_string());
     object.data = Some(BTreeMap::from([("color".to_owned(), color.to_owned())]));
-    // Half of them as bytes: how an object is held must make no difference.
+    // Half of the objects are held as bytes, which must make no difference.
     let object = if version.is_multiple_of(2) { Arc::new(object).into() } else { pack(&object) };
     Entry { key, object }
 }
@@ -112,7 +112,7 @@ fn a_list_takes_effect_as_it_comes_and_covers_a_version_at_its_end() {
     let rest = deltas.split_off(2);
     check(&indexer, deltas, &["a/y@2>102"]);
     assert_eq!((indexer.len(), indexer.resource_version().as_str()), (2, "99"), "nothing is gone before the end");
-    // It broke off, and begins anew.
+    // The list broke off, and begins anew.
     drop(rest);
     check(&indexer, listed(vec![object("a/y", 102, "")], vec![]), &["-a/x~1"]);
 }
@@ -129,7 +129,7 @@ async fn who_waits_for_an_object_hears_of_it_while_a_list_goes_on() {
     waiting.await.unwrap().unwrap();
 }
 
-/// As [`object`], of the object with this uid.
+/// As [`object`], with this uid.
 fn object_of(uid: &str, key: &str, version: u32) -> Entry<ConfigMap> {
     let Entry { key, object } = object(key, version, uid);
     let mut object = Decoder::new("configmaps", Keep::AtMost(0)).decode(&key, &object).unwrap().as_ref().clone();
@@ -149,7 +149,7 @@ fn an_object_made_again_while_away_is_a_deletion_and_an_addition() {
     check(&indexer, vec![Delta::Modified(object_of("u3", "a/x", 12))], &["-a/x~9", "+a/x@12"]);
     assert_eq!(by_color.keys("u3").unwrap(), ["a/x".parse().unwrap()]);
     assert_eq!(indexer.len(), 1);
-    // A relist takes the one that was made again for listed.
+    // A relist counts the object that was created again as listed.
     check(&indexer, listed(vec![object_of("u3", "a/x", 12)], vec![]), &[]);
 }
 
@@ -248,7 +248,7 @@ fn a_panic_in_an_index_function_costs_the_object_its_place_in_that_index() {
     assert_eq!(picky.get("blue").unwrap().len(), 2);
 }
 
-/// The lists of one namespace, as `listed` makes those of all.
+/// The deltas of a list of one namespace, as `listed` makes those of all.
 fn listed_in(namespace: &str, version: u32, entries: Vec<Entry<ConfigMap>>) -> Vec<Delta<ConfigMap>> {
     let scope = Scope::Namespace(namespace.to_owned());
     let end = Delta::ListEnded { scope: scope.clone(), resource_version: version.to_string() };
@@ -265,7 +265,7 @@ fn of_several_namespaces_each_is_listed_and_covered_for_itself() {
     assert_eq!(indexer.resource_version(), "10");
     check(&indexer, vec![Delta::Modified(object("a/x", 15, ""))], &["a/x@1>15"]);
     assert_eq!((indexer.version_in(Some("a")).as_str(), indexer.resource_version().as_str()), ("15", "12"));
-    // Two lists at once: each sweeps what is its own.
+    // Two lists at once: each sweeps only its own namespace.
     let (mut a, b) = (listed_in("a", 20, vec![object("a/x", 15, "")]), listed_in("b", 21, vec![]));
     let end = a.pop().unwrap();
     check(&indexer, a.into_iter().chain(b).collect(), &["-b/x~3"]);

@@ -1,7 +1,7 @@
 //! The changes of an informer as a stream: a handler that its reader calls, by polling.
 //!
-//! A stream has a mailbox as every handler has, and no task. What kube-runtime has as adapters of a watch is here a method
-//! of [`Changes`]: the watch and the cache are shared, and each stream only reads.
+//! A stream has a mailbox like every handler, but no task. kube-runtime's adapters of a watch are methods of
+//! [`Changes`] here: the watch and the cache are shared, and each stream only reads.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,12 +23,11 @@ use crate::selection::CachedResource;
 
 /// The changes of an informer's cache as a stream; see [`Informer::changes`].
 ///
-/// It begins with what the cache has, as [`Arrival::Initial`](crate::cache::Arrival::Initial), and then has everything that
-/// happens, without a gap and without a repetition. It ends when the informer has stopped.
+/// It begins with the objects in the cache, as [`Arrival::Initial`](crate::cache::Arrival::Initial), and then has every
+/// later change, without a gap and without a repetition. It ends when the informer has stopped.
 ///
-/// Read it to the end or drop it: what is not read waits, and once too much does
-/// ([`HandlerOptions::events_max`]), the cache waits for the reader. Nobody waits for a stream to be synced, nor, when the
-/// informer stops, for it to be read.
+/// Read it to the end or drop it: unread events wait, and once too many do ([`HandlerOptions::events_max`]), the cache
+/// waits for the reader. Nothing waits for a stream to be synced, nor for it to be read when the informer stops.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -47,7 +46,7 @@ pub struct Changes<K> {
     events: BoxStream<'static, OwnedEvent<K>>,
 }
 
-/// An [`Event`] that owns what it is about.
+/// An [`Event`] that owns its data.
 pub struct OwnedEvent<K> {
     outcome: Outcome<K>,
     decoder: Arc<Decoder<K>>,
@@ -68,7 +67,7 @@ impl<K: CachedResource> Informer<K> {
         self.changes_with(HandlerOptions::default())
     }
 
-    /// As [`Informer::changes`], with resyncs or another bound of what may wait.
+    /// As [`Informer::changes`], with resyncs or another bound of waiting events.
     pub fn changes_with(&self, options: HandlerOptions) -> Changes<K> {
         let reader = Reader::new(self, Interest::All, &options);
         let events = futures::stream::unfold(reader, |mut reader| async move {
@@ -96,7 +95,7 @@ impl<K: CachedResource> Changes<K> {
         Self { events: events.boxed() }
     }
 
-    /// The new state of every object that appeared or changed. Deletions are left out, and what cannot be decoded.
+    /// The new state of every object that appeared or changed. Deletions and undecodable objects are left out.
     pub fn applied(self) -> impl Stream<Item = Arc<K>> + Send + Unpin + use<K> {
         self.events.filter_map(|event| {
             let is_applied = matches!(event.kind(), EventKind::Added(_) | EventKind::Resync | EventKind::Updated);
@@ -104,15 +103,16 @@ impl<K: CachedResource> Changes<K> {
         })
     }
 
-    /// As [`Changes::applied`], and of an object that is gone the last state that is known.
+    /// As [`Changes::applied`], and for a deleted object its last known state.
     pub fn touched(self) -> impl Stream<Item = Arc<K>> + Send + Unpin + use<K> {
         self.events.filter_map(|event| std::future::ready(event.object()))
     }
 
     /// The keys alone. Decodes nothing.
     ///
-    /// A controller is better given the informer itself ([`Controller::watches`](crate::Controller::watches)): while another replica
-    /// has the lease, it reads no stream, and a stream of changes that is not read holds up the cache.
+    /// For a controller, pass the informer itself ([`Controller::watches`](crate::Controller::watches)): while another
+    /// replica has the lease, a controller reads no stream, and a stream of changes that is not read holds up the
+    /// cache.
     pub fn keys(self) -> impl Stream<Item = ObjectKey> + Send + Unpin + use<K> {
         self.events.filter_map(|event| std::future::ready(event.key().cloned()))
     }
@@ -135,30 +135,30 @@ impl<K> fmt::Debug for Changes<K> {
 // === impl OwnedEvent ===
 
 impl<K> OwnedEvent<K> {
-    /// The event, as handlers get it.
+    /// The event in the form that handlers get.
     pub fn as_event(&self) -> Event<'_, K> {
         Event::new(&self.outcome, &self.decoder)
     }
 
-    /// Which object this is about; `None` for an undecodable one without a name.
+    /// The key of the object; `None` for an undecodable one without a name.
     pub fn key(&self) -> Option<&ObjectKey> {
         self.outcome.key()
     }
 
-    /// What sort of thing happened.
+    /// The type of the event.
     pub fn kind(&self) -> EventKind {
         self.as_event().kind()
     }
 }
 
 impl<K: CachedResource> OwnedEvent<K> {
-    /// The newest known state, decoded: of an object that is gone, the final one or the one last seen. `None` if there is
-    /// none that can be decoded.
+    /// The newest known state, decoded; for a deleted object, the final or the last known one. `None` if no state can
+    /// be decoded.
     pub fn object(&self) -> Option<Arc<K>> {
         self.decode(self.as_event().object()?)
     }
 
-    /// The state before, decoded, of an object that changed.
+    /// The previous state of an object that changed, decoded.
     pub fn old(&self) -> Option<Arc<K>> {
         self.decode(self.as_event().old()?)
     }
@@ -179,7 +179,7 @@ impl<K: fmt::Debug> fmt::Debug for OwnedEvent<K> {
 impl<K: CachedResource> Reader<K> {
     pub(super) fn new(informer: &Informer<K>, interest: Interest, options: &HandlerOptions) -> Self {
         let mailbox = Arc::new(Mailbox::new(options.events_max));
-        // Who waits for an informer to be synced must not wait for a stream that is read only afterwards.
+        // A wait for the informer to be synced must not include a stream that is read only afterwards.
         mailbox.mark_synced();
         let registration = informer.add_consumer(Consumer::Stream, mailbox, interest, options.resync);
         Self { decoder: registration.shared.decoder(), registration, batch: VecDeque::new() }
@@ -188,7 +188,7 @@ impl<K: CachedResource> Reader<K> {
     /// The next outcome; `None` once the informer has stopped and everything was read.
     ///
     /// # Cancel safety
-    /// Cancelled, it has taken nothing.
+    /// A cancelled call has taken nothing.
     pub(super) async fn next(&mut self) -> Option<Outcome<K>> {
         if self.batch.is_empty() {
             let mut batch = Vec::new();

@@ -1,17 +1,18 @@
-//! What waits for one handler.
+//! The queue of events that wait for one handler.
 //!
-//! Every event is kept, in order. Workers read the cache, which is ahead of a handler that is behind: a state that the
-//! handler never heard of may be one that a reconciler acted on, and only the handler knows whose keys it concerns. What
-//! bounds the memory is that the informer takes no more from its watch while too much waits.
+//! Every event is kept, in order. Workers read the cache, which is ahead of a slow handler: a reconciler may have acted
+//! on a state that the handler has not received yet, and only the handler knows which keys that state concerns. Memory
+//! is bounded because the informer takes no more from its watch while too many events wait.
 //!
-//! A mailbox is full when `excess_max` events wait in addition to one for each object that exists, whose state the cache
-//! holds anyway. So the initial state of many objects holds nobody up, however slow a handler is.
-//! A mailbox never holds more than `excess_max` events, one for each object, and what one batch changes on top; when the
-//! informer stops, also what it had read of its watch by then.
+//! A mailbox is full when `excess_max` events wait in addition to one for each object that exists, whose state the
+//! cache holds anyway. So the initial state of many objects does not block the informer, however slow a handler is. A
+//! mailbox never holds more than `excess_max` events, one for each object, and the changes of one batch; when the
+//! informer stops, also the rest of the events that it had read.
 //!
-//! While as much as that waits, states that came and went within one batch are left out: the cache changed under one
-//! lock, so nobody can have read them. The further the informer falls behind, the larger its batches are, so a handler
-//! that is slower than the changes of a few objects hears of fewer changes instead of delaying the cache without end.
+//! While `excess_max` events wait, states that came and went within one batch are left out: the cache changed under one
+//! lock, so no reader can have seen them. The further the informer falls behind, the larger its batches are, so a
+//! handler that is slower than the changes of a few objects gets fewer changes instead of delaying the cache without
+//! end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,18 +27,18 @@ use crate::outcome::Outcome;
 /// How many events may wait for one handler, besides one for each object that exists, before the cache waits for it.
 pub const MAILBOX_MAX: usize = 4_096;
 
-/// How many events a handler's task takes at once.
+/// The most events that a handler's task takes at once.
 const BATCH_MAX: usize = 64;
 
-/// The queue of one handler: any number of pushes, one consumer.
+/// The queue of one handler: any number of senders, one consumer.
 #[derive(Debug)]
 pub(crate) struct Mailbox<K> {
     state: Mutex<State<K>>,
-    /// Rung when there is something to take, or nothing ever again.
+    /// Notified when an event was added or the mailbox was closed.
     bell: Notify,
-    /// Too much waits. Written under the lock.
+    /// Too many events wait. Written under the lock.
     is_full: AtomicBool,
-    /// Rung when that has changed.
+    /// Notified when `is_full` has changed.
     room: Notify,
     synced: watch::Sender<bool>,
     /// Becomes true when the handler's task has ended.
@@ -47,28 +48,28 @@ pub(crate) struct Mailbox<K> {
 #[derive(Debug)]
 struct State<K> {
     events: VecDeque<Outcome<K>>,
-    /// Number of the first event; numbers only rise.
+    /// The number of the first event; numbers only rise.
     first: u64,
     excess_max: usize,
-    /// Kept from `excess_max` events on, until half of them wait.
+    /// Kept once `excess_max` events wait, until half as many wait.
     tallies: Option<Tallies>,
     is_closed: bool,
 }
 
-/// What waits, by object.
+/// The waiting events, counted by object.
 #[derive(Debug, Default)]
 struct Tallies {
     by_key: HashMap<ObjectKey, Tally>,
-    /// How many of them exist, as far as the events tell.
+    /// The number of these objects that exist, according to their newest events.
     n_existing: usize,
 }
 
 #[derive(Debug)]
 struct Tally {
     n_waiting: usize,
-    /// The newest event says that it is gone.
+    /// The newest event is a deletion.
     is_gone: bool,
-    /// The number of the newest event, and the batch it came with.
+    /// The number of the newest event, and the batch with which it came.
     newest: u64,
     batch: u64,
 }
@@ -89,7 +90,7 @@ impl<K> Mailbox<K> {
         }
     }
 
-    /// Appends what one batch changed in the cache. Batches are numbered upwards.
+    /// Appends the changes of one batch in the cache. Batches are numbered upwards.
     pub(crate) fn push(&self, batch: u64, events: impl Iterator<Item = Outcome<K>>) {
         {
             let mut state = self.state.lock();
@@ -102,7 +103,7 @@ impl<K> Mailbox<K> {
                 is_nothing = false;
             }
             if is_nothing {
-                // Of a batch about other objects.
+                // The batch has no event for this handler.
                 return;
             }
             self.is_full.fetch_or(state.excess() >= state.excess_max, Ordering::Relaxed);
@@ -110,20 +111,20 @@ impl<K> Mailbox<K> {
         self.bell.notify_one();
     }
 
-    /// Moves what waits into `batch`, waiting for the first. False: closed, and everything has been taken.
+    /// Moves waiting events into `batch`, and waits for the first. False: the mailbox is closed and empty.
     ///
-    /// Cancelled, it has taken nothing.
+    /// Cancel safe: a cancelled call has taken nothing.
     pub(crate) async fn pop(&self, batch: &mut Vec<Outcome<K>>) -> bool {
         loop {
             if let Some(has_events) = self.pop_at_most(BATCH_MAX, batch) {
                 return has_events;
             }
-            // A push between the lock and here leaves its permit in the bell.
+            // A push after the lock was released leaves a permit in `bell`, so that this returns at once.
             self.bell.notified().await;
         }
     }
 
-    /// As [`Mailbox::pop`]; `None` instead of waiting.
+    /// As [`Mailbox::pop`], with at most `n_max` events; returns `None` instead of waiting.
     pub(super) fn pop_at_most(&self, n_max: usize, batch: &mut Vec<Outcome<K>>) -> Option<bool> {
         let mut state = self.state.lock();
         state.pop(n_max, batch);
@@ -137,12 +138,12 @@ impl<K> Mailbox<K> {
         }
     }
 
-    /// Too much waits: the cache is to wait for [`Mailbox::room`].
+    /// Whether too many events wait, so that the cache must wait for [`Mailbox::room`].
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Waits until the handler has caught up halfway, or is gone.
+    /// Waits until the handler has caught up halfway, or has ended.
     pub(crate) async fn room(&self) {
         loop {
             let mut room = std::pin::pin!(self.room.notified());
@@ -155,13 +156,13 @@ impl<K> Mailbox<K> {
         }
     }
 
-    /// Takes no more; what waits is still delivered.
+    /// Accepts no more events; those that wait are still delivered.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.bell.notify_one();
     }
 
-    /// Takes no more and drops what waits.
+    /// Accepts no more events and drops those that wait.
     pub(crate) fn discard(&self) {
         {
             let mut state = self.state.lock();
@@ -215,7 +216,7 @@ impl<K> State<K> {
             return self.events.push_back(event);
         };
         if event.is_resync() {
-            // An event about it waits anyway.
+            // Another event about the object waits anyway.
             return;
         }
         let unseen = if tally.batch == batch { tally.newest.checked_sub(self.first) } else { None };
@@ -232,7 +233,7 @@ impl<K> State<K> {
     fn start_tallies(&mut self) {
         let tallies = self.tallies.insert(Tallies::default());
         for (number, event) in (self.first..).zip(&self.events) {
-            // Of no batch: what waits already may have been read.
+            // Batch 0 stands for no batch: readers may have seen the states of events that wait already.
             tallies.add(event, number, 0);
         }
     }

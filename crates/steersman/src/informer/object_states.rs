@@ -1,4 +1,4 @@
-//! The states of one object as a stream, from the cache that it is in anyway.
+//! The states of one object as a stream, from a cache that exists anyway.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,15 +24,15 @@ pub struct ObjectStates<K> {
 }
 
 impl<K: CachedResource> Informer<K> {
-    /// The present state of the object at `key`, once the cache is filled, and then every state that the cache comes to
-    /// show of it. An object that is gone and comes again is absent in between. It ends when the informer has stopped.
-    /// Of an object in a namespace that is not watched nothing is known, and no state comes.
+    /// The current state of the object at `key`, once the cache is filled, and then every later state of it in the
+    /// cache. Between a deletion and a creation the object is absent. The stream ends when the informer has stopped. An
+    /// object in a namespace that is not watched yields no state, since its state is unknown.
     ///
-    /// Asks the server nothing; changes of other objects do not wake the reader. Read it to the end or drop it, as
-    /// [`Changes`](crate::cache::Changes).
+    /// Sends no request to the server; changes of other objects do not wake the reader. Read it to the end or drop it,
+    /// as [`Changes`](crate::cache::Changes).
     pub fn watch_object(&self, key: &ObjectKey) -> ObjectStates<K> {
         let reader = Reader::new(self, Interest::One(key.clone()), &HandlerOptions::default());
-        // That a list has ended tells that an object is absent, if it is in a namespace that was listed.
+        // The end of a list shows that an object is absent, if its namespace was listed.
         let is_known = !self.lister().selects(key.namespace());
         let key = key.clone();
         let states = futures::stream::unfold((reader, is_known), move |(mut reader, mut is_known)| {
@@ -51,7 +51,7 @@ impl<K: CachedResource> Informer<K> {
     }
 }
 
-/// What the cache shows after `outcome`; `None` if that is what was known before.
+/// The state in the cache after `outcome`; `None` if it is the known one.
 fn state_after<K: CachedResource>(
     outcome: &Outcome<K>,
     key: &ObjectKey,
@@ -65,7 +65,7 @@ fn state_after<K: CachedResource>(
     Some(match outcome {
         Outcome::Added(entry, _) => decoded(&entry.object),
         Outcome::Deleted { .. } => Found::Absent,
-        // The list did not name it.
+        // The list did not contain the object.
         Outcome::Filled if !is_known => Found::Absent,
         Outcome::Filled => return None,
         Outcome::Undecodable(error) => Found::Undecodable(Arc::clone(error)),

@@ -1,4 +1,4 @@
-//! A handler that was added to an informer, as who added it sees it.
+//! The handle of a handler that was added to an informer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) enum Served {
 }
 
 impl<K: CachedResource> Registration<K> {
-    /// Whether the handler has been told of everything that was there when it was added (or when the first list came).
+    /// Whether the handler has received every object that existed when it was added (or when the first list came).
     pub fn has_synced(&self) -> bool {
         *self.mailbox.synced().borrow()
     }
@@ -45,24 +45,24 @@ impl<K: CachedResource> Registration<K> {
         until(self.mailbox.synced()).await;
     }
 
-    /// What is missing until [`Registration::has_synced`]; `None` then.
+    /// The part that is missing until [`Registration::has_synced`]; `None` then.
     pub(crate) fn unsynced(&self) -> Option<String> {
         (!self.has_synced()).then(|| self.shared.describe_unsynced(self.number, &self.mailbox))
     }
 
-    /// How many events wait for the handler.
+    /// The number of events that wait for the handler.
     pub fn pending(&self) -> usize {
         self.mailbox.n_waiting()
     }
 
-    /// Removes the handler and waits until it has returned from its last call. What still waits is dropped.
+    /// Removes the handler and waits until it has returned from its last call. Events that still wait are dropped.
     pub async fn remove(self) {
         if self.detach() == Served::Yes {
             until(self.mailbox.ended()).await;
         }
     }
 
-    /// Removes the handler, whose last call may go on. Says whether it has a task that will end.
+    /// Removes the handler, whose last call may go on. Returns whether it has a task that will end.
     pub(crate) fn detach(&self) -> Served {
         let was_waiting = {
             let mut handlers = self.shared.handlers.lock();

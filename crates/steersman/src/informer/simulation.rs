@@ -1,10 +1,11 @@
-//! A server, a cache, handlers and workers, in an order that a seed decides: every state that the cache showed to a
-//! reader reaches a reconcile of everybody whom it concerns, after it appeared and again after it went. Also what went while
-//! the controller stood by.
+//! A server, a cache, handlers and workers, in an order that a seed decides: every state that a reader could see in the
+//! cache reaches a reconcile of every owner concerned, after it appeared and again after it went. That includes objects
+//! deleted while the controller stood by.
 //!
-//! The cache, the mailboxes, a controller's handlers and its queue are the real ones. What is played is the server, the
-//! watch with its faults (cut, expired, relisted to any state since), and who gets to run when: a handler may be asleep while
-//! hundreds of changes come. The real reflector has `tests/it/converge.rs`.
+//!
+//! The cache, the mailboxes, a controller's handlers and its queue are the real ones. Simulated are the server, the
+//! watch with its faults (cut, expired, relisted to any state since), and the order in which tasks run: a handler may
+//! be asleep while hundreds of changes come. `tests/it/converge.rs` tests the real reflector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,13 +32,13 @@ use crate::queue::WorkQueue;
 use crate::reconcile::Action;
 use crate::selection::Scope;
 
-/// So many names: few, so that they meet.
+/// The number of names: few, so that changes meet on one object.
 const NAMES: u64 = 6;
-/// So many owners: many, because each is to be forgotten once at most, and not to run later for another reason.
+/// The number of owners: many, because each is to be forgotten once at most, and not to run later for another reason.
 const OWNERS: u64 = 100;
-/// At most in so many steps something happens, before all calms down.
+/// The most steps in which something happens, before everything calms down.
 const STEPS_MAX: usize = 60;
-/// How much a handler's task takes at once; the real one takes more.
+/// How many events a handler's task takes at once; the real one takes more.
 const SERVED_MAX: usize = 3;
 
 /// A state of an object at the server.
@@ -51,7 +52,7 @@ struct State {
     is_broken: bool,
 }
 
-/// What happened at the server: the state after it, and whether that is the last.
+/// A change at the server: the state after it, and whether it is the deletion.
 #[derive(Clone, Debug)]
 struct Happened {
     state: State,
@@ -61,29 +62,29 @@ struct Happened {
 struct World {
     seed: u64,
     rng: StdRng,
-    /// Counts everything that matters for order.
+    /// A counter that orders all events that matter.
     now: u64,
-    /// What the server has been through, by version. The newest is what it has.
+    /// The states of the server, by version. The newest is the current one.
     history: Vec<(u64, BTreeMap<u64, State>)>,
     log: Vec<(u64, Happened)>,
-    /// Watches cannot go on from before this version.
+    /// The oldest version from which a watch can go on.
     oldest: u64,
-    /// How far the watch has read; `None`: a list is due.
+    /// The version up to which the watch has read; `None`: a list is due.
     cursor: Option<u64>,
     /// The newest version that any list or watch has shown.
     reached: u64,
     deltas: Vec<Delta<ConfigMap>>,
     informer: Arc<Shared<ConfigMap>>,
     handlers: Vec<Unserved<ConfigMap>>,
-    /// How likely each handler is to run, of 100.
+    /// How likely each handler is to run, in percent.
     pace: Vec<u32>,
     queue: WorkQueue<ObjectKey>,
-    /// What the cache shows, and since when.
+    /// The states in the cache, with the time at which each appeared.
     shown: BTreeMap<State, u64>,
-    /// Who has to run, and after what.
+    /// The keys that must run, each with the time after which.
     due: BTreeMap<ObjectKey, u64>,
     runs: BTreeMap<ObjectKey, u64>,
-    /// Stands by until it is told to work. Keeps the handlers registered.
+    /// Stands by until it is made to work. Keeps the handlers registered.
     controller: Prepared,
 }
 
@@ -127,7 +128,7 @@ fn entry(state: &State) -> Result<Entry<ConfigMap>, Arc<DecodeError>> {
     }))
 }
 
-/// The state that a cached object is of.
+/// The state that a cached object was made from.
 fn state(object: &ConfigMap) -> State {
     let meta = &object.metadata;
     let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).expect("the world wrote a number");
@@ -208,7 +209,7 @@ impl World {
                 is_deletion: false,
             },
             Some(known) if self.rng.random_ratio(1, 3) => {
-                // The last state may be one that can be decoded again.
+                // The last state may be decodable again.
                 Happened {
                     state: State { version, is_broken: known.is_broken && is_broken, ..known },
                     is_deletion: true,
@@ -249,7 +250,7 @@ impl World {
         }
     }
 
-    /// Lists a state that is not older than any that was shown. A list may break off: the next begins anew.
+    /// Lists a state that is not older than any that was shown. A list may break off: the next one begins anew.
     fn list(&mut self) {
         let version = self.rng.random_range(self.reached..=self.version()).max(self.oldest);
         let (_, objects) = &self.history[usize::try_from(version).expect("versions are few")];
@@ -288,19 +289,20 @@ impl World {
         }
     }
 
-    /// What may wait for a handler after `batch`: the bound, an event for each object, and what the batch changes.
+    /// The most events that may wait for a handler after `batch`: the bound, an event for each object, and the changes
+    /// of the batch.
     fn n_waiting_max(&self, batch: &[Delta<ConfigMap>]) -> usize {
         let names = usize::try_from(NAMES).expect("names are few");
         let of_batch = batch.iter().map(|delta| match delta {
-            // What is not named is deleted, and the first list is told to be complete.
+            // Objects that the list does not name are deleted, and the end of the first list is an event of its own.
             Delta::ListEnded { .. } => names + 1,
-            // The known one may be deleted and made again, or a state behind an undecodable one may end.
+            // The known object may be deleted and made again, or a state behind an undecodable one may end.
             _ => 2,
         });
         6 + names + of_batch.sum::<usize>()
     }
 
-    /// Compares what the cache shows with what it showed before.
+    /// Compares the states in the cache with those before.
     fn see(&mut self) {
         let present: BTreeSet<State> = self.informer.indexer.list().iter().map(|object| state(object)).collect();
         let gone: Vec<State> = self.shown.keys().filter(|state| !present.contains(state)).cloned().collect();
@@ -342,7 +344,7 @@ impl World {
     // --- the workers
 
     fn work(&mut self) -> bool {
-        // Without the budget of a task, which a schedule has used up soon.
+        // Runs outside the cooperative budget of a task, which a schedule would soon exhaust.
         let Some(Some(item)) = tokio::task::unconstrained(self.queue.get()).now_or_never() else { return false };
         self.now += 1;
         self.runs.insert(item.key().clone(), self.now);
@@ -363,7 +365,7 @@ impl World {
                 let n = self.rng.random_range(1..6);
                 self.apply(n);
             }
-            // Often all of it, so that what runs later runs for a reason of its own.
+            // Often empties the queue, so that a later run has a reason of its own.
             71..86 => {
                 let n = if self.rng.random_ratio(1, 2) { 2 } else { usize::MAX };
                 (0..n).take_while(|_| self.work()).for_each(drop);
@@ -377,7 +379,7 @@ impl World {
         }
     }
 
-    /// Nothing more goes wrong, and everybody gets to run until nothing is left to do.
+    /// Nothing more goes wrong, and every task runs until nothing is left to do.
     fn calm(&mut self) {
         while self.cursor != Some(self.version()) {
             self.watch(usize::MAX);
@@ -410,8 +412,8 @@ impl World {
     }
 }
 
-/// How many schedules are tried: `PROPTEST_CASES`, 10,000 in a long run, or enough for a quick one. `STEERSMAN_SEED` tries
-/// that one alone.
+/// The seeds of the schedules: as many as `PROPTEST_CASES`, 10,000 in a long run, or enough for a quick one.
+/// `STEERSMAN_SEED` runs that one alone.
 fn seeds() -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
     let n_default = if std::env::var_os("STEERSMAN_LONG").is_some() { 10_000 } else { 500 };
@@ -426,7 +428,7 @@ async fn every_state_that_the_cache_showed_reaches_a_reconcile_afterwards() {
     for seed in seeds() {
         let mut world = World::new(seed);
         let n_steps = world.rng.random_range(5..STEPS_MAX);
-        // Half of them work from the beginning.
+        // Half of the controllers work from the beginning.
         let works_from = world.rng.random_range(0..2 * n_steps).saturating_sub(n_steps);
         for step in 0..n_steps {
             if step == works_from {
@@ -440,7 +442,7 @@ async fn every_state_that_the_cache_showed_reaches_a_reconcile_afterwards() {
     }
 }
 
-/// The schedules are only worth something if handlers do fall behind.
+/// The schedules are worth something only if handlers fall behind.
 #[tokio::test(start_paused = true)]
 async fn the_schedules_reach_the_bounds_of_mailboxes() {
     let mut n_full = 0;

@@ -1,5 +1,5 @@
-//! What runs behind an informer: the task that moves deltas into the cache and the changes of the cache to the handlers, and
-//! the task of each handler.
+//! The tasks of an informer: one that moves deltas into the cache and the changes of the cache to the handlers, and one
+//! for each handler.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +42,7 @@ pub(crate) struct Shared<K> {
     /// True once the first list is in the cache.
     pub(super) filled: watch::Sender<bool>,
     pub(super) handlers: Mutex<Handlers<K>>,
-    /// Rung when the time of the next resync may have changed.
+    /// Notified when the time of the next resync may have changed.
     pub(super) resync_changed: Notify,
 }
 
@@ -51,22 +51,22 @@ pub(super) struct Handlers<K> {
     pub(super) next_number: u64,
     /// Number of the newest batch of events.
     pub(super) batch: u64,
-    /// Bodies of the tasks of handlers that were added before the start.
+    /// Handlers that were added before the start, each with its mailbox.
     pub(super) waiting: Vec<Unserved<K>>,
     pub(super) phase: Phase,
 }
 
 pub(super) type Unserved<K> = (Box<dyn EventHandler<K>>, Arc<Mailbox<K>>);
 
-/// Who empties a mailbox.
+/// The consumer of a mailbox.
 pub(super) enum Consumer<K> {
     /// A task that calls a handler.
     Handler(Box<dyn EventHandler<K>>),
-    /// Whoever polls a stream.
+    /// A stream, whose reader polls it.
     Stream,
 }
 
-/// Which objects' changes go into a mailbox.
+/// The objects whose changes go into a mailbox.
 #[derive(Clone, Debug)]
 pub(super) enum Interest {
     All,
@@ -115,7 +115,8 @@ impl<K: CachedResource> Shared<K> {
             let number = handlers.next_number;
             handlers.next_number += 1;
             let served = Arc::clone(&mailbox);
-            // Outside a runtime a spawn panics. A mailbox that nobody empties must not be among those that are filled by then.
+            // A spawn outside a runtime panics, so it comes first: otherwise a mailbox that nobody empties would stay
+            // registered.
             match (&handlers.phase, consumer) {
                 (Phase::Created, Consumer::Handler(handler)) => handlers.waiting.push((handler, served)),
                 (Phase::Running(tasks), Consumer::Handler(handler)) => {
@@ -140,11 +141,12 @@ impl<K: CachedResource> Shared<K> {
         Arc::clone(self.indexer.decoder())
     }
 
-    /// Applies deltas and runs resyncs until the reflector is gone, which it is soon after `stop`.
+    /// Applies deltas and runs resyncs until the reflector has ended, which is soon after `stop`.
     async fn process(self: Arc<Self>, mut deltas: DeltaFifo<K>, stop: CancellationToken) {
         let (mut batch, mut outcomes) = (Vec::new(), Vec::new());
         loop {
-            // After the stop only what is in `deltas` comes. That is bounded, and who reads a stream may be waiting for this to end.
+            // After the stop only the deltas already in the queue come. These are bounded, and the reader of a stream
+            // may be waiting for this to end.
             stop.run_until_cancelled(self.room()).await;
             let next_resync = self.next_resync();
             let resync_due = async {
@@ -154,7 +156,7 @@ impl<K: CachedResource> Shared<K> {
                 }
             };
             tokio::select! {
-                // All three are cancel-safe: a pop takes nothing until it is ready, a bell keeps its permit.
+                // All three are cancel safe: a pop takes nothing until it is ready, and `Notify` keeps its permit.
                 n_popped = deltas.pop(&mut batch, BATCH_MAX) => {
                     if n_popped == 0 {
                         break;
@@ -172,7 +174,7 @@ impl<K: CachedResource> Shared<K> {
         }
     }
 
-    /// One batch into the cache, and what it changed to every handler.
+    /// Applies one batch to the cache, and puts the changes into the mailbox of every handler.
     pub(super) fn distribute(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
         let mut handlers = self.handlers.lock();
         self.indexer.apply(batch, outcomes);
@@ -218,7 +220,7 @@ impl<K: CachedResource> Shared<K> {
         handlers.present.iter().filter_map(|registered| Some(registered.resync?.due)).min()
     }
 
-    /// Delivers the cache again to the handlers whose time has come.
+    /// Delivers the cache again to the handlers whose resync is due.
     fn resync(&self, now: Instant) {
         let mut handlers = self.handlers.lock();
         let mut due = Vec::new();
@@ -357,7 +359,7 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
     }
 }
 
-/// Waits until the value is true; for ever if its sender is gone.
+/// Waits until the value is true; for ever if its sender was dropped.
 pub(super) async fn until(mut receiver: watch::Receiver<bool>) {
     if receiver.wait_for(|value| *value).await.is_err() {
         std::future::pending::<()>().await;
@@ -378,13 +380,13 @@ async fn serve<K: CachedResource>(
                 continue;
             }
             let event = Event::new(&outcome, &decoder);
-            // The handler may be left in an odd state by its own panic; that is the handler's to mind.
+            // A handler may be left in an inconsistent state by its own panic; it must handle that itself.
             let told = catch_unwind(AssertUnwindSafe(|| handler.on_event(&event)));
             if told.is_err() {
                 tracing::error!("an event handler panicked; the event is skipped");
             }
         }
-        // A handler that never runs dry must not keep its thread.
+        // A handler that always has events must not keep its thread.
         tokio::task::yield_now().await;
     }
     drop(handler);

@@ -1,4 +1,4 @@
-//! Clusters beside the one that a manager lives in: each has a client and caches of its own, and the life of the manager.
+//! Clusters besides a manager's own: each has a client and caches of its own, and the life of the manager.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use kube::Client;
 
 use crate::factory::InformerFactory;
 
-/// A cluster beside the manager's own: its name, its client and its caches. Clones are the same cluster.
+/// A cluster besides the manager's own: its name, its client and its caches. Clones share them.
 ///
-/// The lease, the shards and what [`Manager`](crate::Manager) is asked for otherwise are of the cluster that the manager was made
-/// for. Each controller is added for one cluster, with a context that says which: a key alone says nothing about it.
+/// The lease, the shards and the other parts of a [`Manager`](crate::Manager) are in the cluster that the manager was
+/// made for. Each controller is added for one cluster, and its context should name it: a key does not.
 ///
 /// ```no_run
 /// # use steersman::manager::Cluster;

@@ -15,20 +15,20 @@ use crate::clock;
 use crate::controller::CUT_OFF_WAIT;
 use crate::manager::{ManagerError, Task};
 
-/// Tasks that are asked to stop together. Dropping it aborts them.
+/// Tasks that are stopped together. Dropping the group aborts them.
 pub(crate) struct Group {
     tasks: JoinSet<Result<(), ManagerError>>,
     /// The names of the tasks that have not ended.
     names: HashMap<Id, String>,
-    /// Work that minds its own grace period, and ends soon after it in any case.
+    /// Work that has its own grace period, and ends soon after it in any case.
     controllers: JoinSet<Result<(), ManagerError>>,
-    /// The tasks, and what the controllers have spawned in their turn.
+    /// The tasks, and the tasks that the controllers have spawned.
     alive: TaskTracker,
     stop: CancellationToken,
     grace: Grace,
 }
 
-/// One period for several groups, which begins when the first of them is stopped.
+/// One grace period for several groups, which begins when the first of them is stopped.
 #[derive(Clone)]
 pub(crate) struct Grace {
     period: Duration,
@@ -46,7 +46,7 @@ impl Grace {
         *self.end.get_or_init(|| clock::after(Instant::now(), self.period))
     }
 
-    /// When what does not stop is left alone: it has had the period, and a moment to get back to the runtime.
+    /// When a task that does not stop is left alone: after the grace period, and a moment to return to the runtime.
     pub(crate) fn deadline(&self) -> Instant {
         clock::after(self.end(), CUT_OFF_WAIT)
     }
@@ -71,22 +71,23 @@ impl Group {
         self.stop.clone()
     }
 
-    /// Where tasks track what they spawn and abort when they are dropped: an abort alone waits for nothing.
+    /// The tracker for nested tasks, which are aborted when their owner is dropped: the abort alone does not wait for
+    /// them.
     pub(crate) fn alive(&self) -> TaskTracker {
         self.alive.clone()
     }
 
-    /// Whether anything still runs. After a stop: whether something could not be stopped.
+    /// Whether a task still runs. After a stop: whether a task could not be stopped.
     pub(crate) fn is_busy(&self) -> bool {
         !self.alive.is_empty()
     }
 
-    /// Starts what minds its own grace period.
+    /// Starts work that has its own grace period.
     pub(crate) fn spawn(&mut self, work: impl Future<Output = Result<(), ManagerError>> + Send + 'static) {
         self.controllers.spawn(work);
     }
 
-    /// Starts a task that is dropped where it waits when the grace period is over.
+    /// Starts a task that is dropped at an await point when the grace period is over.
     pub(crate) fn start(&mut self, task: Task) {
         let (stop, grace) = (self.stop.clone(), self.grace.clone());
         let name = task.name.clone();
@@ -97,7 +98,7 @@ impl Group {
                 tokio::time::sleep_until(grace.end()).await;
             };
             let ended = tokio::select! {
-                // A task that ends in the last moment has ended.
+                // A task that ends at the last moment counts as ended.
                 biased;
                 ended = AssertUnwindSafe(begin(stop.clone())).catch_unwind() => ended,
                 () = over => return Err(ManagerError::CutOff { task: name, grace: grace.period }),
@@ -114,10 +115,10 @@ impl Group {
     /// The next failure; pending while there is none.
     ///
     /// # Cancel safety
-    /// Cancelled, no failure is lost.
+    /// If the future is dropped, no failure is lost.
     pub(crate) async fn failed(&mut self) -> ManagerError {
         loop {
-            // Both arms take what has ended, or nothing.
+            // Both arms take a task that has ended, or nothing.
             let result = tokio::select! {
                 Some(ended) = self.tasks.join_next_with_id() => self.ended(ended),
                 Some(ended) = self.controllers.join_next() => result_of(ended),
@@ -129,9 +130,9 @@ impl Group {
         }
     }
 
-    /// Asks all to stop and waits until they have, or have shown that they cannot. The first failure, if any.
+    /// Stops all tasks and waits until they have ended, or cannot be stopped. Returns the first failure, if any.
     pub(crate) async fn stop(&mut self) -> Result<(), ManagerError> {
-        // The period begins now, not when the first task looks.
+        // The period begins now, not when the first task checks for the stop.
         let deadline = self.grace.deadline();
         self.stop.cancel();
         let mut result = Ok(());
@@ -158,8 +159,8 @@ impl Group {
         result_of(ended.map(|(_, result)| result))
     }
 
-    /// Drops all work where it waits, without grace. Returns false if some of it, which does not wait anywhere, still runs
-    /// at `deadline`.
+    /// Drops all work at its await points, without a grace period. Returns false if some of it, which does not await,
+    /// still runs at `deadline`.
     pub(crate) async fn kill(&mut self, deadline: Instant) -> bool {
         let ended = async {
             self.controllers.abort_all();

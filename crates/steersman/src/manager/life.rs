@@ -1,12 +1,12 @@
-//! The life of a manager: what starts when, and what ends when.
+//! The life of a manager: the order in which its parts start and end.
 //!
-//! Start: health, metrics and webhooks answer; caches fill; tasks of every replica run; the lease is won; controllers and tasks of
-//! the leader run. A new leader has its caches filled by then and need not list first. End: the same backwards. The
-//! lease is renewed until the leader's work has ended and is given back then, so the next leader waits no longer than
-//! it must. When the lease is lost there is no grace: the leader's work is dropped where it waits, in the time between
-//! the renew deadline and the moment from which another replica may lead.
+//! Start: health, metrics and webhooks answer; caches fill; tasks of every replica run; the lease is won; controllers
+//! and tasks of the leader run. So the caches of a new leader are filled and it need not list first. The end runs in
+//! reverse order. The lease is renewed until the leader's work has ended, and then released, so that the next leader
+//! need not wait for it to run out. When the lease is lost there is no grace period: the leader's work is dropped at
+//! its await points, between the renew deadline and the moment from which another replica may lead.
 //!
-//! Sharded, a replica joins its group when its caches are filled, and leaves it when its workers have finished.
+//! With sharding, a replica joins its group when its caches are filled, and leaves it when its workers have finished.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -31,27 +31,27 @@ use crate::manager::group::{Grace, Group};
 use crate::manager::{Cluster, Manager, ManagerError, Sharding, Task};
 use crate::shard::ShardMember;
 
-/// How long after its lease ran out a leader that hangs is still called healthy, as in controller-runtime.
+/// How long a hung leader still counts as healthy after its lease ran out, as in controller-runtime.
 const RENEWAL_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// How the work came to an end.
+/// The reason for which the work ended.
 enum Ended {
     AsAsked,
     Failed(ManagerError),
     Lost,
 }
 
-/// What runs once the manager does.
+/// The parts that run once the manager does.
 struct Life {
     factory: InformerFactory,
-    /// Besides the one of `factory`. Their caches hold up nobody but their controllers.
+    /// The clusters besides the one of `factory`. Only their own controllers wait for their caches.
     clusters: Vec<Cluster>,
     election: Option<Election>,
-    /// For how long a lost lease is still ours after we have noticed.
+    /// How long a lost lease still protects us after the loss is noticed.
     remainder: Duration,
     member: Option<ShardMember>,
     prepared: Vec<Prepared>,
-    /// What runs before the caches fill, and after everything else has ended.
+    /// Tasks that start before the caches fill, and end after everything else.
     first: Vec<Task>,
     always: Vec<Task>,
     leading: Vec<Task>,
@@ -117,7 +117,7 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     };
     life.add_checks(&health);
 
-    // Aborted when this is dropped; awaited otherwise.
+    // Dropping this aborts the servers; otherwise they are awaited.
     let mut serving = JoinSet::new();
     let stop_serving = CancellationToken::new();
     if let Some(endpoints) = endpoints {
@@ -140,7 +140,7 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
 
 impl Life {
     fn add_checks(&self, health: &Health) {
-        // The checks may outlive the manager, and are not to keep its caches.
+        // The checks may outlive the manager, and must not keep its caches alive.
         let informers = self.factory.observed();
         health.ready("informer-sync", move || match informers.upgrade().map(|informers| informers.unsynced()) {
             None => Err("stopped".to_owned()),
@@ -158,7 +158,7 @@ impl Life {
         }
     }
 
-    /// From the start of the caches to their end.
+    /// Runs the manager from the start of its caches to their end.
     async fn live(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), ManagerError> {
         let grace = Grace::new(self.grace);
         let (mut first, mut always) = (Group::new(grace.clone()), Group::new(grace.clone()));
@@ -188,7 +188,7 @@ impl Life {
                 }
                 if let Some(election) = &mut election {
                     tokio::select! {
-                        // What an attempt cut short may have got is given back at the end.
+                        // A lease that the interrupted attempt may have won is released at the end.
                         () = &mut shutdown => break 'working Ended::AsAsked,
                         error = first.failed() => break 'working Ended::Failed(error),
                         error = always.failed() => break 'working Ended::Failed(error),
@@ -212,7 +212,7 @@ impl Life {
             self.is_stopping.store(true, Ordering::Relaxed);
             match ended {
                 Ended::Lost => Ended::Lost,
-                // The lease is renewed meanwhile.
+                // The lease is renewed while the leader's work ends.
                 ended => tokio::select! {
                     () = &mut lost => Ended::Lost,
                     stopped = leaders.stop() => ended.then(stopped),
@@ -222,7 +222,7 @@ impl Life {
 
         let lease = election.as_ref().map(|election| election.leadership().lease().to_owned()).unwrap_or_default();
         if matches!(ended, Ended::Lost) {
-            // Somebody else may start any moment after the remainder.
+            // Another replica may start at any moment after the remainder.
             if !leaders.kill(Instant::now() + self.remainder).await {
                 tracing::error!(lease, "work that does not wait anywhere still runs without the lease");
             }
@@ -230,7 +230,7 @@ impl Life {
         let is_busy = leaders.is_busy();
         leave.cancel();
         if is_busy {
-            // What cannot be stopped does not let go of its keys either: others wait for the lease.
+            // Work that cannot be stopped keeps its keys: other members must wait for the Lease to run out.
             membership.abort_all();
         }
         while membership.join_next().await.is_some() {}
@@ -240,7 +240,7 @@ impl Life {
             None => {}
         }
         let ended = ended.then(always.stop().await);
-        // Handlers hear of what was read, for which they have the rest of the grace period.
+        // Handlers get the events that were already read, within the rest of the grace period.
         let deadline = grace.deadline().max(Instant::now() + CUT_OFF_WAIT);
         let left = futures::future::join_all(running.into_iter().map(Running::leave));
         if tokio::time::timeout_at(deadline, left).await.is_err() {
@@ -254,7 +254,7 @@ impl Life {
         }
     }
 
-    /// Starts what only a leader runs.
+    /// Starts the controllers and tasks that only a leader runs.
     fn lead(&mut self, leaders: &mut Group, leadership: Option<&Arc<Leadership>>) {
         for prepared in self.prepared.drain(..) {
             let (stop, workers) = (leaders.stop_token(), leaders.alive());
@@ -270,7 +270,7 @@ impl Life {
 }
 
 impl Ended {
-    /// The first cause counts.
+    /// Keeps the first cause.
     fn then(self, stopped: Result<(), ManagerError>) -> Self {
         match (self, stopped) {
             (Self::AsAsked, Err(error)) => Self::Failed(error),
@@ -279,7 +279,7 @@ impl Ended {
     }
 }
 
-/// Waits for the caches, and says what is missing. Goes on without them only if there is a limit.
+/// Waits for the caches, and logs what is missing. Goes on without them only if there is a limit.
 async fn warm_up(factory: &InformerFactory, limit: Option<Duration>) {
     let filled = reporting("manager", || factory.unfilled(), factory.filled());
     let Some(limit) = limit else { return filled.await };
@@ -289,23 +289,24 @@ async fn warm_up(factory: &InformerFactory, limit: Option<Duration>) {
     }
 }
 
-/// Completes when the task that keeps the membership has ended by itself, which only a panic makes it do: without a membership
-/// the manager has no keys.
+/// Completes when the task that keeps the membership has ended by itself, which happens only when it panics: without a
+/// membership the manager has no keys.
 async fn membership_ended(membership: &mut JoinSet<()>) {
     if membership.join_next().await.is_none() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Joins the group once nobody of `prepared` waits for caches any more: what a member owns is not left lying meanwhile.
+/// Joins the group once none of `prepared` waits for caches: otherwise the keys of the new member would stay
+/// unprocessed meanwhile.
 fn take_part(
     member: ShardMember,
     prepared: &mut [Prepared],
     leave: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
-    // Nothing is ever sent: it is closed when all are synced.
+    // Nothing is ever sent: the channel closes when all are synced.
     let (until_synced, mut synced) = mpsc::channel::<Infallible>(1);
-    // A cluster that cannot be reached is not to keep this replica out.
+    // A cluster that cannot be reached must not keep this replica out of the group.
     for prepared in prepared.iter_mut().filter(|prepared| !prepared.is_elsewhere()) {
         prepared.until_synced = Some(until_synced.clone());
     }

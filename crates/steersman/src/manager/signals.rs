@@ -1,4 +1,4 @@
-//! What asks a process to end: SIGINT and SIGTERM, or the console events of Windows.
+//! The signals that end a process: SIGINT and SIGTERM, or the console events of Windows.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
 
-/// The signals that ask to end, listened for from the start; `None` where that is not possible.
+/// The signals, listened for from the start; `None` where that is not possible.
 struct Signals {
     listening: Option<Listening>,
 }
@@ -84,7 +84,7 @@ impl Signals {
 /// of the system.
 ///
 /// # Panics
-/// Never; where signals cannot be listened to, it says so in the log and never completes.
+/// Never; where signals cannot be listened for, it logs that and never completes.
 pub async fn shutdown_signal() {
     Signals::new().next().await;
 }

@@ -1,4 +1,4 @@
-//! What stands for the metrics where the feature `metrics` is off: nothing is collected, so that those who report are the
+//! Replaces the metrics where the feature `metrics` is off: nothing is collected, so that the code that reports is the
 //! same with the feature and without.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::queue::{Key, WorkQueue};
 
 pub(crate) mod histogram;
 
-/// Metrics of nothing.
+/// Metrics without content.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics;
 

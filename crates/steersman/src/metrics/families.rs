@@ -1,7 +1,8 @@
-//! The families of metrics: names, help, labels, and where each value comes from.
+//! The families of metrics: names, help, labels, and the source of each value.
 //!
-//! After controller-runtime (`pkg/internal/metrics/workqueue.go`, `pkg/internal/controller/metrics`, `pkg/metrics`) and
-//! Kubernetes' component-base (`metrics/prometheus`). Counters are named here without `_total`, which the text adds.
+//! Follows controller-runtime (`pkg/internal/metrics/workqueue.go`, `pkg/internal/controller/metrics`, `pkg/metrics`)
+//! and Kubernetes' component-base (`metrics/prometheus`). Counters are named here without `_total`, which the text
+//! adds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +33,7 @@ const PRIORITIES: [&str; 3] = ["-100", "0", "100"];
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// The metrics of one family, for a value each.
+/// The samples of one family, with a value each.
 type Samples<T> = Vec<(Labels, T)>;
 
 #[derive(Debug)]
@@ -44,7 +45,7 @@ struct Controller {
 #[derive(Debug)]
 struct Cache {
     queued: usize,
-    /// Unknown while nothing was listed.
+    /// `None` before the first list.
     resource_version: Option<u64>,
     since_heard: Option<Duration>,
     relists: BTreeMap<&'static str, u64>,
@@ -52,7 +53,7 @@ struct Cache {
 
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // The sources take locks of their own, so none of ours is held meanwhile.
+        // The sources have locks of their own, so none of ours is held while they are read.
         let queues: Vec<_> = self.queues.lock().iter().filter_map(|queue| queue.upgrade()).collect();
         encode_queues(&mut encoder, &by_queue(&queues))?;
         let controllers = self.controllers.lock().clone();
@@ -80,7 +81,7 @@ impl Collector for Sources {
     }
 }
 
-// === what is asked ===
+// === sources ===
 
 fn by_queue(queues: &[Arc<dyn Measured>]) -> BTreeMap<String, QueueReport> {
     let mut reports: BTreeMap<String, QueueReport> = BTreeMap::new();
@@ -123,7 +124,7 @@ fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
                 relists: BTreeMap::new(),
             });
             cache.queued += report.queued;
-            // Of several caches of one type, the one that is furthest behind counts.
+            // With several caches of one type, the one that is furthest behind counts.
             cache.resource_version = cache.resource_version.min(report.resource_version);
             cache.since_heard = cache.since_heard.max(report.since_heard);
             for (reason, n) in report.relists {
@@ -134,7 +135,7 @@ fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
     caches
 }
 
-/// Members of one group in one process, which only tests have, are added up.
+/// Adds up the members of one group in one process, which only tests have.
 #[cfg(feature = "shard")]
 fn by_group(shards: &[Arc<dyn shard::stats::Measured>]) -> BTreeMap<String, Report> {
     let mut groups: BTreeMap<String, Report> = BTreeMap::new();
@@ -236,7 +237,7 @@ fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[Strin
     counters(encoder, "steersman_informer_relists", "Lists after the first, by what made them necessary", relists)
 }
 
-/// After client-go (`tools/leaderelection/metrics.go`).
+/// Follows client-go (`tools/leaderelection/metrics.go`).
 #[cfg(feature = "election")]
 fn encode_elections(encoder: &mut DescriptorEncoder<'_>, leaders: &[Arc<Leadership>]) -> fmt::Result {
     let (mut statuses, mut slow) = (BTreeMap::new(), BTreeMap::new());
@@ -348,7 +349,7 @@ pub(crate) fn histograms(
     })
 }
 
-/// One family; nothing at all without samples.
+/// Writes one family; nothing if it has no samples.
 fn family<T>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

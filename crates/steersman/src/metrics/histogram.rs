@@ -1,4 +1,4 @@
-//! A histogram of durations or sizes for one owner: plain counters, whose owner has the lock.
+//! A histogram of durations or sizes: plain counters, whose owner has the lock.
 
 /// The buckets of a work queue's times: ten nanoseconds to a thousand seconds, as controller-runtime has them.
 pub(crate) const QUEUE_BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1_000.0];
@@ -16,12 +16,12 @@ pub(crate) const REQUEST_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 
 pub(crate) const SIZE_BUCKETS: &[f64] =
     &[64.0, 256.0, 512.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
-/// How often which magnitude was seen.
+/// The number of values in each bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     /// Upper bounds, rising. A value on a bound belongs to the bucket below it.
     bounds: &'static [f64],
-    /// By bucket, not summed up; one more than there are bounds.
+    /// By bucket, not cumulative; one more than the bounds.
     counts: Box<[u64]>,
     sum: f64,
 }
@@ -37,7 +37,7 @@ impl Histogram {
         self.sum += value;
     }
 
-    /// Adds what `other`, which has the same buckets, has seen.
+    /// Adds the counts of `other`, which has the same buckets.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
@@ -53,7 +53,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Upper bound and count of every bucket, not summed up; the last bound is infinite.
+    /// Upper bound and count of every bucket, not cumulative; the last bound is infinite.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         bounds.zip(self.counts.iter().copied()).collect()

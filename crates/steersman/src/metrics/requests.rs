@@ -1,8 +1,8 @@
-//! Counts what a client asks of the server: a tower layer that fits on any `kube` client.
+//! Counts the requests of a client: a tower layer that fits on any `kube` client.
 //!
 //! The families are those of client-go's `tools/metrics`. A request is counted when its answer begins, and its time and
-//! size are known when the body ends. A watch has neither: it ends when somebody is tired of it. A retry that a layer
-//! further out makes is a request of its own.
+//! size are known when the body ends. A watch has neither, because it may end at any time. A retry by an outer layer is
+//! a request of its own.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use tower::{Layer, Service};
 use crate::metrics::families::{counters, histograms};
 use crate::metrics::histogram::{Histogram, REQUEST_BUCKETS, SIZE_BUCKETS};
 
-/// The status of a request that got no answer, in client-go's words.
+/// The status of a request without an answer, as client-go writes it.
 const NO_ANSWER: &str = "<error>";
 
 /// Puts [`RequestMetrics`] around a service; see [`crate::metrics::Metrics::request_layer`].
@@ -41,7 +41,7 @@ pub struct RequestMetrics<S> {
     host: Arc<str>,
 }
 
-/// What was counted. Bounded by the hosts, methods and status codes there are.
+/// The counts. Bounded by the numbers of hosts, methods and status codes.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     state: Mutex<State>,
@@ -49,9 +49,9 @@ pub(crate) struct Requests {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By code, method and host.
+    /// The number of answers by code, method and host.
     answers: BTreeMap<(String, String, String), u64>,
-    /// By method and host.
+    /// Times and sizes by method and host.
     measured: BTreeMap<(String, String), Sizes>,
 }
 
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// The method as a label; what is not of HTTP is one value, so that nobody can make many.
+/// The method as a label; unknown methods share one value, which bounds the number of labels.
 fn method(method: &Method) -> String {
     let known = [Method::DELETE, Method::GET, Method::HEAD, Method::OPTIONS, Method::PATCH, Method::POST, Method::PUT];
     if known.contains(method) { method.as_str().to_owned() } else { "<other>".to_owned() }
@@ -162,7 +162,7 @@ impl<B: Body + Unpin> Body for MeasuredBody<B> {
             (None | Some(Err(_)), _) => drop(self.measured.take()),
             (Some(Ok(_)), None) => {}
         }
-        // A body of known length need not be asked once more for its end.
+        // A body of known length need not be polled once more for its end.
         if self.inner.is_end_stream() {
             self.measured = None;
         }
@@ -178,7 +178,7 @@ impl<B: Body + Unpin> Body for MeasuredBody<B> {
     }
 }
 
-/// However the body ends, also when nobody wants the rest.
+/// The body is measured however it ends, also when it is dropped before.
 impl Drop for Measured {
     fn drop(&mut self) {
         let mut state = self.requests.state.lock();

@@ -1,9 +1,9 @@
-//! The two texts that scrapers read: OpenMetrics, and the older format of Prometheus.
+//! The two text formats of scrapers: OpenMetrics, and the older format of Prometheus.
 //!
-//! The registry writes OpenMetrics, in which a counter's family has no `_total`. The older format has families and
-//! samples of one name, and knows neither units, exemplars nor an end. In both, the bounds of buckets are written as
-//! Prometheus' Go client writes them, because they are label values: queries that add up controllers of several
-//! languages compare them as text.
+//! The registry writes OpenMetrics, in which a counter's family has no `_total`. In the older format, families and
+//! samples have the same name, and units, exemplars and the end mark do not exist. In both, the bounds of buckets are
+//! written as Prometheus' Go client writes them, because they are label values: queries that add up controllers of
+//! several languages compare them as text.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ pub enum MetricsFormat {
 // === impl MetricsFormat ===
 
 impl MetricsFormat {
-    /// The format that a client wants which sends this `Accept` header; [`MetricsFormat::Prometheus`] where it does not
-    /// say, or asks for something else only.
+    /// The format for a client with this `Accept` header; [`MetricsFormat::Prometheus`] where the header is empty, or
+    /// names only other formats.
     pub fn of_accept(accept: &str) -> Self {
         let mut best = (0.0, Self::Prometheus);
         for range in accept.split(',') {
@@ -55,10 +55,10 @@ impl MetricsFormat {
         }
     }
 
-    /// The text of this format that says what `open_metrics` says.
+    /// The text `open_metrics` in this format.
     pub(crate) fn render(self, open_metrics: &str) -> String {
         let mut text = String::with_capacity(open_metrics.len() + open_metrics.len() / 8);
-        // The help comes before the type, which decides about the name.
+        // The help comes before the type, which decides the name.
         let mut help = None;
         for line in open_metrics.lines() {
             let Some(comment) = line.strip_prefix("# ") else {
@@ -100,8 +100,8 @@ impl MetricsFormat {
         Cow::Owned(format!("{}{}{}", &line[..at.start], self.bound(bound), &line[at.end..]))
     }
 
-    /// A bound the way Go writes it: the shortest digits, and an exponent for what is below 1e-4 or at least 1e6.
-    /// OpenMetrics wants a point or an exponent.
+    /// A bound as Go writes it: the shortest digits, and an exponent below 1e-4 and from 1e6 on. OpenMetrics requires a
+    /// point or an exponent.
     fn bound(self, bound: f64) -> String {
         if bound.is_infinite() {
             return "+Inf".to_owned();
@@ -126,7 +126,7 @@ fn push_line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// Where the labels of a sample end, or its name if it has none.
+/// The end of a sample's labels, or of its name if it has none.
 fn end_of_labels(line: &str) -> usize {
     let mut is_quoted = false;
     let mut is_escaped = false;
@@ -143,7 +143,7 @@ fn end_of_labels(line: &str) -> usize {
     line.len()
 }
 
-/// Where the value of the label `le` is.
+/// The range of the value of the label `le`.
 fn bound_of(labels: &str) -> Option<std::ops::Range<usize>> {
     let mut is_quoted = false;
     let mut is_escaped = false;
@@ -179,7 +179,7 @@ mod tests {
         check_accept("application/openmetrics-text", MetricsFormat::OpenMetrics);
         check_accept("application/openmetrics-text; version=2.0.0", MetricsFormat::Prometheus);
         check_accept("text/plain;q=0.9, application/openmetrics-text;q=0.1", MetricsFormat::Prometheus);
-        // What Prometheus 2 and Prometheus 3 send.
+        // The headers of Prometheus 2 and Prometheus 3.
         check_accept(
             "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,\
              text/plain;version=0.0.4;q=0.3,*/*;q=0.2",

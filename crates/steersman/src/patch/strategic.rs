@@ -1,4 +1,4 @@
-//! Strategic merge patches, for the kinds that Kubernetes brings: lists whose items have names are merged item by item.
+//! Strategic merge patches, for Kubernetes' built-in kinds: lists whose items have names are merged item by item.
 
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -14,11 +14,11 @@ use crate::key::ObjectKey;
 use crate::patch::{Lock, failed, hold, merge_from_with, send, states};
 use crate::write::WriteError;
 
-/// Why there is no strategic merge patch between two objects.
+/// Why no strategic merge patch can be made from two objects.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StrategicError {
-    /// Kubernetes does not bring the kind, so nobody says how its lists merge. Use a JSON merge patch.
+    /// The kind is not built into Kubernetes, so the merge rules of its lists are unknown. Use a JSON merge patch.
     #[error("{api_version} {kind} is no kind of Kubernetes' own: it takes JSON merge patches only")]
     NotBuiltIn {
         /// `group/version`.
@@ -29,7 +29,7 @@ pub enum StrategicError {
     /// An object cannot be written as JSON.
     #[error("an object cannot be written as JSON")]
     NotJson(#[source] serde_json::Error),
-    /// An item of a list lacks the field that names it.
+    /// An item of a list lacks the field that identifies it.
     #[error("the objects cannot be compared")]
     Malformed(#[source] steersman_schema::strategic::Error),
 }
@@ -38,7 +38,7 @@ pub enum StrategicError {
 /// apimachinery's `CreateTwoWayMergePatch`, with its `$patch`, `$deleteFromPrimitiveList`, `$retainKeys` and
 /// `$setElementOrder`.
 ///
-/// Knows the kinds of one version of Kubernetes, whatever server the patch is for.
+/// It has the kinds of one version of Kubernetes, whatever server the patch is for.
 ///
 /// # Errors
 /// [`StrategicError`].
@@ -68,9 +68,9 @@ where
     Ok((!is_empty).then_some(patch))
 }
 
-/// As [`merge_from`](crate::patch::merge_from), with a strategic merge patch where Kubernetes brings the kind: what others
-/// did to other containers, ports or finalizers since `old` was read stays as they did it. Of other kinds, a JSON merge
-/// patch. controller-runtime's `client.StrategicMergeFrom`.
+/// As [`merge_from`](crate::patch::merge_from), with a strategic merge patch for built-in kinds: changes by others to
+/// other containers, ports or finalizers since `old` was read are kept. Other kinds get a JSON merge patch.
+/// controller-runtime's `client.StrategicMergeFrom`.
 ///
 /// # Errors
 /// [`WriteError`].
@@ -100,7 +100,7 @@ where
     let mut patch = match strategic_two_way_with(dynamic, old, new) {
         Ok(Some(patch)) => patch,
         Ok(None) => return Ok(None),
-        // Kinds of others, and lists that do not keep to the rules: these are replaced whole.
+        // Lists of custom kinds, and lists that break the rules, are replaced whole.
         Err(StrategicError::NotBuiltIn { .. } | StrategicError::Malformed(_)) => {
             return merge_from_with(client, dynamic, old, new, lock).await;
         }

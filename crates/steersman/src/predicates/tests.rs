@@ -1,4 +1,4 @@
-//! Every predicate by example, and what all of them have in common.
+//! Every predicate by example, and the rules that all of them follow.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn object(meta: Value) -> Arc<ConfigMap> {
     Arc::new(serde_json::from_value(json!({ "metadata": meta })).expect("a test writes metadata as it is defined"))
 }
 
-/// Whether an update of the metadata passes.
+/// Checks whether an update of the metadata passes.
 #[track_caller]
 fn check(passes: &impl Combine<ConfigMap>, old: Value, new: Value, expected: bool) {
     let (old, new) = (object(old), object(new));

@@ -1,8 +1,8 @@
 //! The rules of the work queue as a state machine: no clock, no lock, no waiting.
 //!
-//! [`crate::queue::entries`] has what is known about each key, [`crate::queue::ready`] and [`crate::queue::delayed`] the orders
-//! in which keys wait. Here is when a key goes from one to another, which nothing else decides. One round of add, take and done
-//! hashes the key once.
+//! [`crate::queue::entries`] has the state of each key, [`crate::queue::ready`] and [`crate::queue::delayed`] the
+//! orders in which keys wait. Only this file moves keys between them. One round of add, take and done hashes the key
+//! once.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -29,28 +29,28 @@ pub(crate) struct Core<T> {
     limiter: RateLimiter,
     adds_total: u64,
     retries_total: u64,
-    /// Only while metrics are on: reading the clock costs as much as the rest.
+    /// `None` unless the queue is measured: reading the clock costs as much as the rest.
     times: Option<Box<Times>>,
 }
 
-/// Which workers must check the queue again.
+/// The workers that must check the queue again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Wake {
-    /// Everybody: the time of the next delayed key has changed.
+    /// All workers: the time of the next delayed key has changed.
     All,
     Nobody,
-    /// One more key is ready.
+    /// One worker: one more key is ready.
     One,
 }
 
-/// What a worker gets when it asks for a key.
+/// The result of a worker's request for a key.
 #[derive(Debug)]
 pub(crate) enum Taken<T> {
-    /// Shut down, and nothing ready.
+    /// The queue is shut down, and no key is ready.
     Closed,
-    /// Nothing ready before `next_due`, or before the next add.
+    /// No key is ready before `next_due`, or before the next add.
     Empty { next_due: Option<Instant> },
-    /// A key, the place to name when it is done, and the priority that it had.
+    /// A key, its place, which [`Core::done`] needs, and its priority.
     Key(T, u32, Priority),
 }
 
@@ -69,7 +69,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         }
     }
 
-    /// Measures from now on.
+    /// Starts measuring.
     pub(crate) fn measure(&mut self, now: Instant) {
         self.times.get_or_insert_with(|| Box::new(Times::new(now)));
     }
@@ -78,14 +78,14 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         self.times.is_some()
     }
 
-    /// Tells a measured queue the time of the calls that follow.
+    /// Sets the time of the calls that follow, if the queue is measured.
     pub(crate) fn set_now(&mut self, now: Instant) {
         if let Some(times) = &mut self.times {
             times.now = now;
         }
     }
 
-    /// `None` unless measured.
+    /// The values of the queue; `None` unless it is measured.
     pub(crate) fn report(&self) -> Option<Report> {
         let times = self.times.as_deref()?.clone();
         let taken = self.entries.iter().filter_map(|entry| entry.taken).take(self.n_processing);
@@ -109,7 +109,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         self.make_ready(place, priority)
     }
 
-    /// Adds `key` at `due`. Without a priority, it runs with the one that it had last.
+    /// Adds `key` at `due`. Without a priority, it runs with its last one.
     pub(crate) fn add_at(&mut self, key: T, due: Instant, priority: Option<Priority>) -> Wake {
         if self.is_closed {
             return Wake::Nobody;
@@ -118,7 +118,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         self.delay(place, due, priority)
     }
 
-    /// Counts a failure and delays the key; says until when.
+    /// Counts a failure and delays the key; returns until when.
     pub(crate) fn fail_key(&mut self, key: T, now: Instant) -> (Instant, Wake) {
         if self.is_closed {
             return (now, Wake::Nobody);
@@ -268,13 +268,13 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         }
     }
 
-    /// The keys in processing, in no order.
+    /// The keys that are being processed, in no order.
     pub(crate) fn processing(&self) -> Vec<T> {
         let is_processing = |entry: &&Entry<T>| matches!(entry.state, State::Processing | State::ProcessingDirty);
         self.entries.iter().filter(is_processing).filter_map(|entry| entry.key.clone()).collect()
     }
 
-    /// Closed, and nothing ready or in processing.
+    /// Whether the queue is closed, and no key is ready or being processed.
     pub(crate) fn is_drained(&self) -> bool {
         self.is_closed && self.ready.len() == 0 && self.n_processing == 0
     }
@@ -289,7 +289,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         }
     }
 
-    /// How many keys something is known about.
+    /// The number of keys with an entry.
     #[cfg(test)]
     pub(crate) fn n_entries(&self) -> usize {
         self.entries.len()
@@ -298,7 +298,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
     // --- ready keys
 
     fn make_ready(&mut self, place: u32, priority: Priority) -> Wake {
-        // What consumes a delayed add also does what that asked for.
+        // The delayed add is consumed, and its priority still counts.
         let asked = self.delayed.remove(&mut self.entries, place);
         let priority = asked.map_or(priority, |asked| asked.max(priority));
         let now = self.times.as_ref().map(|times| times.now);
@@ -307,7 +307,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             State::Idle => {
                 entry.state = State::Ready;
                 entry.priority = priority;
-                // A key that was added while it was processed waits since then.
+                // A key that was added while it was processed has waited since then.
                 entry.added = entry.added.or(now);
                 self.adds_total += 1;
                 self.ready.push(&mut self.entries, place);
@@ -338,7 +338,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
     fn delay(&mut self, place: u32, due: Instant, priority: Option<Priority>) -> Wake {
         let entry = &mut self.entries[place];
         match entry.state {
-            // It runs sooner anyway, and may be delayed again then.
+            // The key runs sooner anyway, and may be delayed again then.
             State::Ready | State::ProcessingDirty => return Wake::Nobody,
             State::Idle | State::Processing => {}
         }
@@ -366,7 +366,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
                 return;
             }
             if self.times.is_some() && entry.state == State::Idle {
-                // Nobody need have looked at the moment when its time came.
+                // No worker need have looked when the key became due, so it waits since then.
                 entry.added = entry.due;
             }
             let priority = entry.asked.unwrap_or(entry.priority);

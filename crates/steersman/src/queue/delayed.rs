@@ -1,5 +1,5 @@
-//! The keys that wait for their time: a binary heap of places by due time. Each entry knows where in the heap it is, so that
-//! its time can change and it can be taken out.
+//! The delayed keys: a binary heap of places by due time. Each entry has its position in the heap, so that its time can
+//! change and it can be removed.
 
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ impl Delayed {
         self.heap.first().copied()
     }
 
-    /// The key that is taken out with the least work.
+    /// The key that can be removed with the least work.
     pub(super) fn last(&self) -> Option<u32> {
         self.heap.last().copied()
     }
@@ -38,20 +38,20 @@ impl Delayed {
         entries[self.first()?].due
     }
 
-    /// Adds the key at `place`, whose time is set. Says whether it is due first.
+    /// Adds the key at `place`, whose time is set. Returns whether it is due first.
     pub(super) fn push<T>(&mut self, entries: &mut Entries<T>, place: u32) -> bool {
         entries[place].heap_at = index_to_place(self.heap.len());
         self.heap.push(place);
         self.moved_forward(entries, place)
     }
 
-    /// Restores the order after the time of `place` was set or came closer. Says whether it is due first.
+    /// Restores the order after the time of `place` was set or moved forward. Returns whether it is due first.
     pub(super) fn moved_forward<T>(&mut self, entries: &mut Entries<T>, place: u32) -> bool {
         self.sift_up(entries, entries[place].heap_at as usize);
         self.first() == Some(place)
     }
 
-    /// Takes the key at `place` out, if it is here. Returns the priority that its add asked for.
+    /// Removes the key at `place`, if it is here. Returns the priority that its add set.
     pub(super) fn remove<T>(&mut self, entries: &mut Entries<T>, place: u32) -> Option<Priority> {
         let entry = &mut entries[place];
         let at = std::mem::replace(&mut entry.heap_at, NOWHERE);

@@ -1,6 +1,6 @@
-//! What a queue knows about each key: a slab of entries, found by key or by place.
+//! The state of each key of a queue: a slab of entries, found by key or by place.
 //!
-//! A key has one entry from its first add until nothing is left to know about it. The lists of ready keys and the heap of
+//! A key has one entry from its first add until no state is left to keep. The lists of ready keys and the heap of
 //! delayed keys go through the entries, so in steady state nothing is allocated.
 
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -36,24 +36,24 @@ pub(super) struct Entry<T> {
     pub(super) next: u32,
     /// Position in the heap of delayed keys.
     pub(super) heap_at: u32,
-    /// Meaningful while in the heap.
+    /// Only meaningful while the key is in the heap.
     pub(super) due: Option<Instant>,
-    /// The priority that the delayed add asked for, if it did. Set only while in the heap.
+    /// The priority that the delayed add set, if it did. Set only while the key is in the heap.
     pub(super) asked: Option<Priority>,
     pub(super) n_failures: u32,
-    /// Until then, further failures do not count.
+    /// Further failures before this time do not count.
     pub(super) window_end: Option<Instant>,
-    /// Since when it is to be taken, and since when it is being processed, if that is measured.
+    /// Since when the key is ready, and since when it is being processed, if the queue is measured.
     pub(super) added: Option<Instant>,
     pub(super) taken: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
-    /// Neither ready nor being processed; perhaps delayed, perhaps only its failures are remembered.
+    /// Neither ready nor being processed; the key may be delayed, or only its failures are kept.
     Idle,
     Processing,
-    /// Being processed, and to run once more.
+    /// Being processed, and to run once more afterwards.
     ProcessingDirty,
     Ready,
 }
@@ -70,7 +70,7 @@ impl<T: Eq + Hash> Entries<T> {
         Self { slab: Vec::new(), free: Vec::new(), places: HashTable::new(), hasher: RandomState::new() }
     }
 
-    /// How many keys something is known about.
+    /// The number of keys with an entry.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.places.len()
@@ -98,7 +98,7 @@ impl<T: Eq + Hash> Entries<T> {
         self.places.find(hash, |&place| self[place].key.as_ref() == Some(key)).copied()
     }
 
-    /// The place of `key`, a new one if need be.
+    /// The place of `key`, a new one if it has none.
     pub(super) fn place_of(&mut self, key: T) -> u32 {
         let hash = self.hasher.hash_one(&key);
         if let Some(place) = self.find_hashed(&key, hash) {
@@ -134,7 +134,7 @@ impl<T: Eq + Hash> Entries<T> {
         place
     }
 
-    /// Frees the entry unless something is left to know about its key.
+    /// Frees the entry unless its key has state to keep.
     pub(super) fn release_if_unused(&mut self, place: u32) {
         let entry = &mut self[place];
         let is_used = entry.state != State::Idle || entry.is_delayed() || entry.n_failures > 0;

@@ -1,4 +1,4 @@
-//! How long a failed key waits: a delay per key that grows with its failures, and a budget for all keys together.
+//! The wait of a failed key: a delay per key that grows with its failures, and a budget for all keys together.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,13 +13,13 @@ use crate::clock;
 const BASE: Duration = Duration::from_millis(5);
 const MAX: Duration = Duration::from_secs(1_000);
 
-/// Says how long a failed key waits before it runs again.
+/// Decides how long a failed key waits before it runs again.
 ///
 /// The default is client-go's: the longer of 5 ms doubling to 1000 s per key, and a budget of 10 retries a second with
 /// bursts of 100 for all keys.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
-    /// The longest wait that any of them gives counts.
+    /// The longest wait of all rules counts.
     rules: Vec<Rule>,
     wait_max: Duration,
 }
@@ -44,7 +44,7 @@ enum Rule {
 /// A token bucket, kept as the time at which it would be full again.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// Time in which one token comes in.
+    /// The time in which one token is added.
     interval: Duration,
     burst: u32,
     full_at: Option<Instant>,
@@ -67,14 +67,14 @@ impl RateLimiter {
         Self::of(Rule::FastSlow { fast, slow, n_fast })
     }
 
-    /// Waits what `wait` gives for the number of failures before this one. It is called under the queue's lock. Where it
-    /// panics, the wait is that of the default.
+    /// Waits for the time that `wait` returns for the number of failures before this one. It is called under the
+    /// queue's lock. If it panics, the wait is that of the default.
     pub fn function(wait: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
         Self::of(Rule::Function(Arc::new(wait)))
     }
 
-    /// Also keeps all keys together within `per_second` retries a second, after a burst of `burst`. A rate that is not
-    /// a positive number sets no limit. Said again, it replaces what was said before.
+    /// Also limits all keys together to `per_second` retries a second, after a burst of `burst`. A rate that is not a
+    /// positive number sets no limit. A later call replaces an earlier one.
     pub fn bucket(mut self, per_second: f64, burst: u32) -> Self {
         self.rules.retain(|rule| !matches!(rule, Rule::Bucket(_)));
         let interval = Duration::try_from_secs_f64(per_second.recip()).ok();
@@ -82,14 +82,14 @@ impl RateLimiter {
         self
     }
 
-    /// The longer of what both say; the shorter of their [`RateLimiter::max_wait`]s bounds it.
+    /// The longer wait of both limiters; the shorter of their [`RateLimiter::max_wait`]s bounds it.
     pub fn max_of(mut self, other: Self) -> Self {
         self.rules.extend(other.rules);
         self.wait_max = self.wait_max.min(other.wait_max);
         self
     }
 
-    /// No wait is longer than `wait_max`, whatever the other rules say.
+    /// Bounds every wait, whatever the other rules say.
     pub fn max_wait(mut self, wait_max: Duration) -> Self {
         self.wait_max = wait_max;
         self
@@ -113,7 +113,7 @@ impl Rule {
             Self::Exponential { base, max } => exponential(*base, *max, n_failures),
             Self::FastSlow { fast, n_fast, .. } if n_failures < *n_fast => *fast,
             Self::FastSlow { slow, .. } => *slow,
-            // A panic must not take the worker down with it.
+            // A panic must not end the worker.
             Self::Function(function) => catch_unwind(AssertUnwindSafe(|| function(n_failures))).unwrap_or_else(|_| {
                 tracing::error!("the function of a rate limiter panicked; waiting as the default does");
                 exponential(BASE, MAX, n_failures)
@@ -138,7 +138,7 @@ impl fmt::Debug for Rule {
 }
 
 impl Bucket {
-    /// Takes a token, from the future if need be; says how long until it is there.
+    /// Takes a token, in advance if none is left; returns how long until it is there.
     fn reserve(&mut self, now: Instant) -> Duration {
         let full_at = clock::after(self.full_at.map_or(now, |full_at| full_at.max(now)), self.interval);
         self.full_at = Some(full_at);

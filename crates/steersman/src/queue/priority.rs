@@ -1,12 +1,12 @@
-//! Which keys come first.
+//! The order in which keys are processed.
 
 use crate::handler::EventKind;
 use crate::outcome::Arrival;
 
-/// Which keys come first. Also says, roughly, why a key runs.
+/// The order in which keys are processed. Also shows, roughly, why a key runs.
 ///
-/// None waits for ever: while a priority has keys and has been passed over 16 times in favor of higher ones, the next turn is
-/// its. So of the turns of a queue that is never empty, about one in 17 goes to each lower priority that has keys.
+/// None waits for ever: a priority that has keys and has been passed over 16 times in favor of higher ones gets the
+/// next turn. So in a queue that is never empty, about one turn in 17 goes to each lower priority that has keys.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Priority {
     /// Work that is not urgent: the initial list, resyncs.
@@ -19,7 +19,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// What an event is worth that makes a key run: what was there at the start, and what a resync repeats, can wait.
+    /// The priority of a key for an event: low for the initial state and resyncs.
     pub fn of(event: EventKind) -> Self {
         match event {
             EventKind::Added(Arrival::Initial) | EventKind::Resync => Self::Low,

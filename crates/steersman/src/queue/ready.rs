@@ -73,7 +73,7 @@ impl Ready {
         }
     }
 
-    /// Takes the key whose turn it is.
+    /// Takes the next key to process.
     pub(super) fn pop<T>(&mut self, entries: &mut Entries<T>) -> Option<u32> {
         let place = self.lists[self.next_priority()?].first;
         self.remove(entries, place);

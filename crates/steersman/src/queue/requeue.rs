@@ -1,4 +1,4 @@
-//! When and how a key runs again that went well.
+//! When, and with which priority, a key runs again after a success.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use rand::Rng;
 
 use crate::queue::priority::Priority;
 
-/// When a key that went well runs again, and how; for [`Item::requeue`](crate::queue::Item::requeue) and
-/// [`Action::RequeueWith`](crate::Action::RequeueWith).
+/// When, and with which priority, a key runs again after a success; for [`Item::requeue`](crate::queue::Item::requeue)
+/// and [`Action::RequeueWith`](crate::Action::RequeueWith).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "it says when a key runs next"]
 pub struct Requeue {
     /// `None`: when the rate limiter allows.
     after: Option<Duration>,
-    /// At most so much later, drawn anew each time.
+    /// The most that is added to `after`, drawn anew each time.
     spread: Duration,
     /// `None`: the priority with which the key ran.
     pub(crate) priority: Option<Priority>,
@@ -30,30 +30,30 @@ impl Requeue {
         Self { after: None, spread: Duration::ZERO, priority: None }
     }
 
-    /// Later by up to `factor` of the time, so that keys which were processed together do not come back together: 5 minutes
-    /// with a factor of 0.1 are 300 to 330 seconds. client-go's `wait.Jitter`. What the rate limiter decides has no
-    /// jitter, because its budget for all keys spaces them.
+    /// Adds up to `factor` of the delay, so that keys which were processed together do not come back together: 5
+    /// minutes with a factor of 0.1 become 300 to 330 seconds. client-go's `wait.Jitter`. Waits of the rate limiter
+    /// have no jitter, because its budget for all keys spaces them.
     pub fn jittered(mut self, factor: f64) -> Self {
         let seconds = self.after.unwrap_or_default().as_secs_f64() * factor;
-        // What is no positive number is no jitter.
+        // Anything but a positive number means no jitter.
         self.spread =
             if seconds > 0.0 { Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX) } else { Duration::ZERO };
         self
     }
 
-    /// With this priority. A change that makes the key run sooner makes it run with this one or that of the change,
+    /// Sets the priority. A change that makes the key run sooner makes it run with this one or that of the change,
     /// whichever is higher. Default: the priority with which the key ran.
     pub fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Whether the time is given, and not left to the rate limiter.
+    /// Whether a delay is set, and not left to the rate limiter.
     pub(crate) fn is_timed(self) -> bool {
         self.after.is_some()
     }
 
-    /// The time until the key runs; `None`: the rate limiter decides.
+    /// The delay until the key runs; `None`: the rate limiter decides.
     pub(crate) fn delay(self, rng: &mut impl Rng) -> Option<Duration> {
         let after = self.after?;
         if self.spread.is_zero() {

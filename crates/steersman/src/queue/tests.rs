@@ -10,7 +10,7 @@ fn queue() -> WorkQueue<&'static str> {
     WorkQueue::new("test", RateLimiter::exponential(Duration::from_millis(5), Duration::from_secs(1_000)))
 }
 
-/// Takes everything that is ready, in order.
+/// Takes all keys that are ready, in order.
 async fn drain(queue: &WorkQueue<&'static str>) -> Vec<&'static str> {
     let mut keys = Vec::new();
     while !queue.is_empty() {
@@ -47,7 +47,7 @@ async fn keys_that_are_not_retained_are_gone_wherever_they_wait() {
         queue.add(key);
     }
     let (a, x) = (queue.get().await.unwrap(), queue.get().await.unwrap());
-    // To run once more; to run later; failed.
+    // One key is to run once more, one to run later, one has failed.
     for key in ["a", "x"] {
         queue.add(key);
     }
@@ -320,7 +320,7 @@ enum Step {
     Add(u8, Priority),
     AddAfter(u8, u64, Option<Priority>),
     Advance(u64),
-    /// Ends the n-th of the keys in processing: done, failed, or forgotten.
+    /// Ends the processing of the n-th key: done, failed, or forgotten.
     Done(u8, u8),
     Fail(u8),
     Forget(u8),
@@ -342,13 +342,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..200)
 }
 
-/// Runs `steps` and then the queue to its end; checks that no key is in two hands, that nothing asked for is lost, and
-/// that nothing is kept of keys that are done.
+/// Runs `steps` and then the queue to its end; checks that no key is given to two workers, that no add is lost, and
+/// that no state is kept for keys that are done.
 fn check(steps: Vec<Step>) {
     let mut core = Core::new(RateLimiter::exponential(Duration::from_millis(5), Duration::from_millis(40)));
     let mut now = Instant::now();
     let mut held: Vec<(u8, u32)> = Vec::new();
-    // Keys that must be handed out once more.
+    // Keys that must be given out once more.
     let mut owed: BTreeSet<u8> = BTreeSet::new();
     let take = |core: &mut Core<u8>, held: &mut Vec<(u8, u32)>, owed: &mut BTreeSet<u8>, now| match core.take(Some(now))
     {
@@ -426,10 +426,10 @@ proptest! {
 
 // === Against a queue that is written for reading ===
 
-/// The rules as lists, with nothing remembered twice.
+/// The rules as lists, without redundant state.
 struct Plain {
     keys: BTreeMap<u8, PlainKey>,
-    /// By priority, lowest first; in each, first come, first served.
+    /// By priority, lowest first; within each, in the order of the adds.
     ready: [Vec<u8>; 3],
     passes: [u32; 3],
     is_closed: bool,
@@ -439,11 +439,11 @@ struct Plain {
 struct PlainKey {
     is_ready: bool,
     is_held: bool,
-    /// Held, and to run again.
+    /// The key is being processed, and must run again.
     is_dirty: bool,
     priority: Priority,
     due: Option<Instant>,
-    /// The priority that the delayed add asked for.
+    /// The priority that the delayed add set.
     asked: Option<Priority>,
     n_failures: u32,
     window_end: Option<Instant>,
@@ -534,7 +534,7 @@ impl Plain {
             let priority = known.priority;
             let due = known.due;
             self.add(key, priority);
-            // An add that came while it was held has consumed the delayed one before.
+            // An add while the key was processed has consumed the delayed one.
             assert_eq!(due, None);
         }
     }
@@ -551,20 +551,20 @@ impl Plain {
         self.keys.values_mut().for_each(|known| known.is_dirty = false);
     }
 
-    /// Forgets the priority of keys about which nothing else is known.
+    /// Drops the priority of keys without other state.
     fn tidy(&mut self) {
         self.keys.retain(|_, known| known.is_ready || known.is_held || known.due.is_some() || known.n_failures > 0);
     }
 }
 
-/// Does the same to both queues; `end` says after which step they are closed, and how.
+/// Runs the same steps on both queues; `end` is the step after which they are closed, and how.
 fn compare(steps: Vec<Step>, end: (usize, bool)) {
     let mut core = Core::new(RateLimiter::exponential(Duration::from_millis(5), Duration::from_millis(40)));
     let mut plain = Plain { keys: BTreeMap::new(), ready: [const { Vec::new() }; 3], passes: [0; 3], is_closed: false };
     let mut now = Instant::now();
     let mut held: Vec<(u8, u32)> = Vec::new();
     for (at, step) in steps.into_iter().enumerate() {
-        // No two keys become due at the same time, for then either may be first.
+        // No two keys become due at the same time, because then either may come first.
         now += Duration::from_nanos(1);
         let is_open = !plain.is_closed;
         match step {

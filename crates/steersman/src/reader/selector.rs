@@ -1,12 +1,12 @@
 //! Label and field selectors as text, as far as a cache can answer them. The grammar of labels is that of
-//! `k8s.io/apimachinery/pkg/labels`, without the comparisons of numbers, which nobody but node affinity uses.
+//! `k8s.io/apimachinery/pkg/labels`, without the comparisons of numbers, which only node affinity uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Expression, Selector, SelectorExt};
 
-/// What a list selects.
+/// The label and field selectors of a list.
 #[derive(Debug)]
 pub(super) struct Selectors {
     labels: Selector,
@@ -31,7 +31,7 @@ enum Field {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectorError {
-    /// A field that a cache does not select by.
+    /// A cache cannot select by this field.
     #[error(
         "a cache selects by metadata.name and metadata.namespace, not by {field:?}: use an index, or ask the server"
     )]
@@ -39,19 +39,19 @@ pub enum SelectorError {
         /// The field.
         field: String,
     },
-    /// This is no selector.
+    /// The text is not a selector.
     #[error("{selector:?} is no selector at {rest:?}: want {want}")]
     Syntax {
-        /// The whole.
+        /// The whole text.
         selector: String,
-        /// From where on it is not understood.
+        /// The rest, from the first place that cannot be parsed.
         rest: String,
-        /// What could be there.
+        /// The tokens that are expected there.
         want: &'static str,
     },
 }
 
-/// What is not read yet of a selector.
+/// The unread rest of a selector.
 struct Cursor<'a> {
     selector: &'a str,
     rest: &'a str,
@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
         SelectorError::Syntax { selector: self.selector.to_owned(), rest: self.rest.to_owned(), want }
     }
 
-    /// Skips `token`, and says whether it was there.
+    /// Skips `token`, and returns whether it was there.
     fn skip(&mut self, token: &str) -> bool {
         match self.rest.strip_prefix(token) {
             None => false,
@@ -139,7 +139,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Of the characters that keys and values are made of, possibly none.
+    /// Reads the characters that keys and values are made of, possibly none.
     fn value(&mut self) -> &'a str {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
         let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
@@ -158,7 +158,7 @@ impl<'a> Cursor<'a> {
         ["==", "!=", "="].into_iter().find(|operator| self.skip(operator))
     }
 
-    /// One requirement on labels.
+    /// Reads one requirement on labels.
     fn requirement(&mut self) -> Result<Expression, SelectorError> {
         if self.skip("!") {
             return Ok(Expression::DoesNotExist(self.word("a key")?.to_owned()));
@@ -178,7 +178,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `(a, b)`.
+    /// Reads `(a, b)`.
     fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         if !self.skip("(") {
             return Err(self.error("( and values"));
@@ -195,7 +195,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The end, or a comma that something follows.
+    /// Reads the end, or a comma that is not the last character.
     fn end_of_term(&mut self) -> Result<(), SelectorError> {
         if self.is_at_end() || (self.skip(",") && !self.is_at_end()) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! From the bytes of one object to what the cache will hold of it.
+//! Turns the bytes of one object into its entry in the cache.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::transform::Transform;
 use crate::wire::event::{self, RawEvent};
 use crate::wire::{meta, scan};
 
-/// How objects become entries of the cache.
+/// Makes cache entries from objects.
 pub(super) struct Decoding<K> {
     /// `plural.group`, for errors.
     resource: String,
     holding: Holding,
     prune: Vec<scan::Path>,
     pub(super) transform: Option<Arc<Transform<K>>>,
-    /// The cache the entries end up in. Objects it has need not be decoded again.
+    /// The cache that gets the entries. Objects that it has need not be decoded again.
     known: Indexer<K>,
     /// Holds the pruned copy of the object being decoded.
     scratch: Vec<u8>,
@@ -29,8 +29,8 @@ pub(super) struct Decoding<K> {
     key_text: String,
 }
 
-/// Whether an object may be taken from the cache instead of being decoded. Worth a look when listing, where most
-/// objects are known; never on a watch, where every object is new.
+/// Whether an object may be taken from the cache instead of being decoded. Worth a lookup in a list, where most objects
+/// are known; never in a watch, where every object is new.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reuse {
     Cached,
@@ -55,7 +55,7 @@ impl<K: CachedResource> Decoding<K> {
         }
     }
 
-    /// The cache that the entries end up in.
+    /// The cache that gets the entries.
     pub(super) fn known(&self) -> &Indexer<K> {
         &self.known
     }
@@ -70,7 +70,7 @@ impl<K: CachedResource> Decoding<K> {
         decoded
     }
 
-    /// Decodes or packs one object, unless it may come from the cache and the cache has it at this version.
+    /// Decodes or packs one object, unless it may come from the cache and the cache has this version.
     pub(super) fn object(&mut self, bytes: &[u8], reuse: Reuse) -> Decoded<K> {
         if reuse == Reuse::Cached
             && let Some(entry) = self.cached(bytes)
@@ -95,7 +95,7 @@ impl<K: CachedResource> Decoding<K> {
         )
     }
 
-    /// The object as the cache has it, if it has this version of it.
+    /// The entry of the object in the cache, if it has this version.
     fn cached(&mut self, bytes: &[u8]) -> Option<Entry<K>> {
         let spans = meta::spans(bytes)?;
         let text = |span: &Range<usize>| std::str::from_utf8(&bytes[span.clone()]).ok();
@@ -119,13 +119,13 @@ impl<K: CachedResource> Decoding<K> {
             None => object,
             Some(transform) => transform.apply(object)?,
         };
-        // Decoding grows lists by doubling, and a Pod of few containers holds room for many. A copy has no room to spare: a
-        // sixth less memory for an eighth more time.
+        // Decoding grows lists by doubling, so a Pod with few containers has room for many. A copy has no spare room:
+        // it takes a sixth less memory for an eighth more time.
         let object = object.clone();
         Ok(Entry { key: ObjectKey::of(&object), object: Arc::new(object).into() })
     }
 
-    /// Takes the bytes as they are, if they are one JSON object with a name as far as a walk through it tells.
+    /// Keeps the bytes, if a scan finds that they are one JSON object with a name.
     fn pack(&mut self, bytes: &[u8]) -> Result<Entry<K>, serde_json::Error> {
         let is_pruned = scan::prune(bytes, &self.prune, &mut self.scratch);
         if let Some(transform) = &self.transform {
@@ -140,7 +140,7 @@ impl<K: CachedResource> Decoding<K> {
         };
         let member = |span: &Range<usize>| json.get(span.clone()).unwrap_or_default();
         let key = match member(&spans.name) {
-            // Absent, or written in a way that takes a parser to read.
+            // Absent, or escaped so that only a parser can read it.
             "" => event::header(json.as_bytes()).key().ok_or_else(nameless)?,
             name => ObjectKey::namespaced(member(&spans.namespace), name),
         };
@@ -148,7 +148,7 @@ impl<K: CachedResource> Decoding<K> {
     }
 }
 
-/// What is no text is refused here, so that the decoder need not look for that again.
+/// Rejects bytes that are not UTF-8, so that the decoder need not check that again.
 fn text(bytes: &[u8]) -> Result<&str, serde_json::Error> {
     std::str::from_utf8(bytes).map_err(|error| serde::de::Error::custom(format_args!("it is no text: {error}")))
 }

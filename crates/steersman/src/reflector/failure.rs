@@ -1,4 +1,4 @@
-//! Why a list or a watch failed, sorted by what a reflector does about it.
+//! Failures of lists and watches, classified by the reflector's reaction.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::chain::Chain;
 use crate::reflector::next_chunk;
 use crate::wire::TooLarge;
 
-/// How much of an error answer is read.
+/// The most bytes of an error answer that are read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// A failed request or a broken watch.
@@ -21,22 +21,22 @@ pub(crate) struct Failure {
     pub(crate) kind: Kind,
     /// One line for people.
     pub(crate) message: String,
-    /// The server asked to be left alone for so long.
+    /// How long the server asked us to wait.
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// What a failure means to a reflector.
+/// The class of a failure, which decides the reflector's reaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// The version is no longer known to the server.
+    /// The server no longer has the version.
     Expired,
-    /// Nothing was heard for too long.
+    /// Nothing was received for too long.
     Idle,
-    /// The server has a problem of its own.
+    /// The server failed internally.
     Internal,
-    /// The server does not know the form of the request.
+    /// The server does not support this form of the request.
     Invalid,
-    /// The answer is not what the API prescribes.
+    /// The answer does not conform to the API.
     Malformed,
     /// A streaming list did not come to its end.
     NoBookmark,
@@ -44,9 +44,9 @@ pub(crate) enum Kind {
     NotServed,
     /// Anything else the server refused: authentication, authorization, selectors.
     Refused,
-    /// The version is one the server has not reached.
+    /// The server has not reached the version yet.
     TooLargeVersion,
-    /// The server asks for patience.
+    /// The server asks for fewer requests.
     TooManyRequests,
     /// The connection failed or broke.
     Transport,
@@ -76,7 +76,7 @@ struct Cause {
 }
 
 impl Kind {
-    /// The word for it in metrics.
+    /// The label value in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -104,7 +104,7 @@ impl Failure {
     }
 
     pub(crate) fn malformed(what: &str, error: &serde_json::Error) -> Self {
-        // A list cut short by a dying connection looks the same as a malformed one; both are tried again.
+        // A list cut short by a broken connection looks the same as a malformed one; both are tried again.
         Self::new(Kind::Malformed, format!("{what} is not what the API prescribes: {error}"))
     }
 
@@ -116,7 +116,7 @@ impl Failure {
         }
     }
 
-    /// From a line of a watch that is no event.
+    /// From a line of a watch that is not an event.
     pub(crate) fn of_stray_line(line: &[u8]) -> Self {
         match serde_json::from_slice::<Status>(line) {
             Ok(status) if status.code >= 400 => Self::of_status(status.code, &status, None),

@@ -1,4 +1,4 @@
-//! How a watch is doing, for those who ask: connected or since when not, and why.
+//! The state of watches: whether each is up, since when it is down, and why.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use crate::selection::{Scope, Target};
 /// Shared between a reflector, which writes, and its informer, which reads.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    /// One for each watch.
+    /// The state of each watch.
     parts: Mutex<Vec<Part>>,
 }
 
-/// One watch.
+/// The state of one watch.
 #[derive(Debug)]
 struct Part {
     scope: Scope,
     /// `None` while the watch is up.
     away_since: Option<Instant>,
-    /// Why it is not up, or was not before it came up.
+    /// Why it is down, or was down before it came up.
     last_error: Option<String>,
-    /// When the server said something last; before that, when the watch was started.
+    /// When the last event, bookmark or list came; before the first, when the watch was started.
     heard: Option<Instant>,
-    /// Lists after the first, by what made them necessary.
+    /// The number of lists after the first, by the cause of the relist.
     relists: BTreeMap<&'static str, u64>,
     is_stopped: bool,
 }
 
 impl Monitor {
-    /// Of the watches of `target`, none of which has begun.
+    /// A monitor of the watches of `target`, none of which has begun.
     pub(crate) fn new(target: &Target) -> Self {
         let targets = if target.parts.is_empty() { std::slice::from_ref(target) } else { &target.parts };
         let parts = targets.iter().map(|target| Part {
@@ -55,14 +55,14 @@ impl Monitor {
         }
     }
 
-    /// The server has told what the state is: an event, a bookmark, or a whole list.
+    /// Records that the server has sent an event, a bookmark, or a whole list.
     pub(crate) fn heard(&self, target: &Target) {
         if let Some(part) = of(&mut self.parts.lock(), target) {
             part.heard = Some(Instant::now());
         }
     }
 
-    /// Another list is asked for.
+    /// Records that a relist begins.
     pub(crate) fn relisting(&self, target: &Target, why: Kind) {
         if let Some(part) = of(&mut self.parts.lock(), target) {
             *part.relists.entry(why.as_str()).or_insert(0) += 1;
@@ -84,7 +84,7 @@ impl Monitor {
         let Some(part) = of(&mut parts, target) else { return };
         part.away_since.get_or_insert_with(Instant::now);
         if matches!(failure.kind, Kind::Expired | Kind::Idle) {
-            // All in a day's work: a relist or a new connection follows at once.
+            // These failures are routine: a relist or a new connection follows at once.
             tracing::debug!(watch = %target, error = %failure, "starting over");
             return;
         }
@@ -112,7 +112,7 @@ impl Monitor {
         self.parts.lock().iter().all(|part| part.is_stopped)
     }
 
-    /// Why watches are down; of several, each with its namespace.
+    /// Why watches are down; with several watches, each error has its namespace.
     pub(crate) fn last_error(&self) -> Option<String> {
         let parts = self.parts.lock();
         if let [part] = &**parts {
@@ -123,13 +123,13 @@ impl Monitor {
         (!errors.is_empty()).then(|| errors.join("; "))
     }
 
-    /// How long ago the server said something last, of several watches the one that has been silent longest; `None` before
+    /// How long ago the server last sent something; with several watches, that of the one silent longest; `None` before
     /// the start.
     pub(crate) fn since_heard(&self) -> Option<Duration> {
         self.parts.lock().iter().filter_map(|part| part.heard).min().map(|heard| heard.elapsed())
     }
 
-    /// Lists after the first, by what made them necessary.
+    /// The number of lists after the first, by the cause of the relist.
     pub(crate) fn relists(&self) -> BTreeMap<&'static str, u64> {
         let mut sum = BTreeMap::new();
         for part in &*self.parts.lock() {
@@ -140,7 +140,7 @@ impl Monitor {
         sum
     }
 
-    /// How long the watch has been down, of several the one that has been down longest; `None` while all are up.
+    /// How long the watch has been down; with several watches, that of the one down longest; `None` while all are up.
     pub(crate) fn staleness(&self) -> Option<Duration> {
         self.parts.lock().iter().filter_map(|part| part.away_since).min().map(|since| since.elapsed())
     }

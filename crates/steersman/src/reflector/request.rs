@@ -9,8 +9,8 @@ use kube::client::Body;
 use crate::reflector::InitialList;
 use crate::selection::{Form, Target};
 
-/// LIST. An empty `version` asks for the newest state, and only then pages make sense: with a version the server
-/// answers from its cache, which ignores them.
+/// LIST. An empty `version` asks for the newest state, and only then pages work: with a version the server answers from
+/// its cache, which ignores them.
 pub(crate) fn list(
     target: &Target,
     version: &str,
@@ -55,12 +55,12 @@ pub(crate) fn watch(
     };
     http::Request::get(query.uri(target))
         .header(ACCEPT, accept)
-        // A compressed watch may be one gzip member per event, which decoders in between do not all understand.
+        // A compressed watch may be one gzip member per event, which some decoders in proxies do not support.
         .header(ACCEPT_ENCODING, "identity")
         .body(Body::empty())
 }
 
-/// A query string in the making. Empty values are left out.
+/// A query string under construction. Empty values are left out.
 struct Query {
     text: String,
 }

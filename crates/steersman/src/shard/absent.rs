@@ -1,4 +1,4 @@
-//! What stands for sharding where the feature `shard` is off: types without values, so that the life of a manager is written
+//! Replaces sharding where the feature `shard` is off: types without values, so that the life of a manager is written
 //! once.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::fence::{Fence, KeySource, Pass};
 use crate::key::ObjectKey;
 use crate::queue::WorkQueue;
 
-/// There are no groups that could fail.
+/// No error is possible without groups.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardError {}
 

@@ -1,4 +1,4 @@
-//! The shell around a member's machine: requests, Leases, the clock. All moments are those of the gate's clock.
+//! The shell around a member's state machine: requests, Leases, the clock. All times are those of the gate's clock.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -28,30 +28,30 @@ const GROUP_LABEL: &str = "steersman.dev/shard-group";
 /// The annotation of a member's Lease: the slots that it claims.
 const CLAIMS_ANNOTATION: &str = "steersman.dev/shard-claims";
 
-/// The annotation of a member's Lease: which run of which member wrote it.
+/// The annotation of a member's Lease: the run of the member that wrote it.
 const RUN_ANNOTATION: &str = "steersman.dev/shard-run";
 
-/// Members of a group do not all write at once: each stretches its period by up to this part of it.
+/// Members of a group should not all write at once: each stretches its period by up to this fraction.
 const SPREAD: f64 = 0.1;
 
 pub(crate) struct Agent {
     api: Api<Lease>,
     options: ShardOptions,
     times: Times,
-    /// Name of our Lease: of this run, never of another one.
+    /// The name of our Lease. It belongs to this run and no other.
     id: String,
-    /// In our Lease and no other: one of our name without it is somebody else's.
+    /// The value of the run annotation in our Lease. A Lease of our name without it belongs to another run.
     run: String,
     shards: Shards,
-    /// Our Lease as last seen, for what is in it that is not ours to change.
+    /// Our Lease as last read, for its fields that we must keep.
     known: Option<Lease>,
-    /// The last trouble, so that it is logged once.
+    /// The last problem, so that it is logged once.
     trouble: Option<String>,
-    /// Whether it was logged that Leases are left over.
+    /// Whether stale Leases that cannot be deleted were logged.
     told_of_leftovers: bool,
 }
 
-/// Ends all work when the agent is gone, however it went.
+/// Ends all work when the agent ends, for whatever reason.
 struct Closing<'a>(&'a Shards);
 
 impl Drop for Closing<'_> {
@@ -61,22 +61,22 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// Why a member takes part no longer.
+/// Why a member no longer takes part.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Ended {
     Left,
-    /// It needs another name.
+    /// Another run has the name, so a new one is needed.
     NameTaken,
 }
 
-/// What came of a request, before it is told to the machine.
+/// The outcome of a request, before it is passed to the state machine.
 struct Outcome {
-    /// Our Lease's name is that of somebody else's.
+    /// Another run has a Lease of our name.
     is_taken: bool,
     input: Input,
     own: Option<Lease>,
     trouble: Option<String>,
-    /// Why the Lease of a replica that is long gone may not be deleted.
+    /// Why a stale Lease may not be deleted.
     leftover: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Agent {
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let shards = self.shards.clone();
         let _closing = Closing(&shards);
-        // Aborted when this returns: they only wait, for news or for a thread.
+        // Dropping the set aborts the feeds when this returns: they only wait, for moved slots or for a thread.
         let _feeds: JoinSet<()> = shards.feeds().into_iter().map(Feed::run).collect();
         let mut stop = pin!(stop.fuse());
         while self.take_part(stop.as_mut()).await == Ended::NameTaken {
@@ -117,7 +117,7 @@ impl Agent {
         }
     }
 
-    /// Takes part under one name, until `stop` or until somebody else has it.
+    /// Takes part under one name, until `stop` or until another run has that name.
     async fn take_part(&mut self, mut stop: Pin<&mut impl FusedFuture<Output = ()>>) -> Ended {
         let shards = self.shards.clone();
         let clock = shards.gate().clock();
@@ -128,7 +128,8 @@ impl Agent {
         loop {
             let now = clock.now();
             let effect = member.step(now, shards.gate().in_use(), input);
-            // Before anything else: nobody works a moment longer than the machine thinks.
+            // The permission is put in force before anything else, so that no work goes on longer than the state
+            // machine allows.
             shards.apply(member.permission());
             let before = std::mem::replace(&mut renewed, member.renewed());
             match (before, renewed) {
@@ -146,8 +147,8 @@ impl Agent {
                 tracing::info!(lease = self.id, "left the group");
                 return Ended::Left;
             }
-            // All arms only wait; an answer is taken whole. The clock goes first: a deadline that has passed counts even
-            // if an answer has come.
+            // All arms only wait; an answer is taken whole. The clock comes first: a deadline that has passed counts
+            // even if an answer has come.
             input = tokio::select! {
                 biased;
                 () = clock.sleep_until(member.next_wake(now)) => Input::Wake,
@@ -178,7 +179,7 @@ impl Agent {
         }
     }
 
-    /// Sends a request. It ends in time, or its answer does not count.
+    /// Sends a request. It ends within the timeout, or its answer does not count.
     fn perform(&self, effect: Effect) -> impl Future<Output = Result<Outcome, tokio::time::error::Elapsed>> + 'static {
         let timeout = self.times.renew_deadline.saturating_sub(self.times.period) / 2;
         let (api, id, run) = (self.api.clone(), self.id.clone(), self.run.clone());
@@ -193,7 +194,7 @@ impl Agent {
                 (Effect::Forget { id, version }, _) => {
                     let preconditions = Preconditions { resource_version: Some(version), uid: None };
                     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                    // Somebody may have been faster, or the member is back.
+                    // Somebody else may have deleted it first, or the member is back.
                     let leftover = match api.delete(&id, &params).await {
                         Err(kube::Error::Api(status)) if status.is_forbidden() => Some(status.message),
                         _ => None,
@@ -207,7 +208,7 @@ impl Agent {
                     };
                     wrote(written)
                 }
-                // Without a version to start from, a list shows what was there when it was asked for, or later.
+                // Without a resource version to start from, a list is no older than the request.
                 (Effect::List | Effect::Write { .. }, _) => {
                     let listed = api.list(&ListParams::default().labels(&selector)).await;
                     looked(listed.map(|list| list.items), &id, &run, default_lease)
@@ -216,7 +217,7 @@ impl Agent {
         })
     }
 
-    /// Our Lease as it is to be.
+    /// The Lease to write.
     fn lease(&self, version: Option<String>, claims: &Slots, is_released: bool) -> Lease {
         let known = self.known.clone().filter(|_| version.is_some()).unwrap_or_default();
         let mut metadata = ObjectMeta {
@@ -232,7 +233,7 @@ impl Agent {
         annotations.insert(RUN_ANNOTATION.to_owned(), self.run.clone());
         let now = MicroTime(Timestamp::now());
         let acquired = known.spec.and_then(|spec| spec.acquire_time).unwrap_or_else(|| now.clone());
-        // Rounded up: to be taken for alive a little longer does no harm.
+        // Rounded up: counting as alive a little longer does no harm.
         let seconds = self.times.lease.as_millis().div_ceil(1_000);
         let spec = LeaseSpec {
             acquire_time: Some(acquired),
@@ -271,7 +272,7 @@ impl Agent {
         outcome.input
     }
 
-    /// Tells those who watch.
+    /// Publishes the membership to subscribers.
     fn publish(&self, member: &Member) {
         let membership = Membership {
             member: self.id.clone(),
@@ -326,7 +327,7 @@ fn looked(listed: Result<Vec<Lease>, kube::Error>, id: &str, run: &str, default_
     }
 }
 
-/// The name of a Lease that nobody else has: 128 random bits make sure of it.
+/// A name for a Lease that no other Lease has: it has 128 random bits.
 fn fresh_id(group: &str) -> String {
     format!("{group}-{:032x}", rand::random::<u128>())
 }
@@ -337,7 +338,7 @@ fn annotation<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
 
 fn record(lease: &Lease, default_lease: Duration) -> Record {
     let metadata = &lease.metadata;
-    // Who claims something in a way that we do not understand may claim anything.
+    // A record whose claims cannot be read may claim anything, so it counts as claiming all.
     let claims = annotation(lease, CLAIMS_ANNOTATION).and_then(Slots::parse).unwrap_or(Slots::ALL);
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Moves the keys of slots that come and go: drops those that were lost from a queue, and adds those that were gained.
+//! Moves the keys of slots that come and go: drops the lost ones from a queue, and adds the gained ones.
 //!
-//! Which keys were gained, only the caches know, and predicates and maps of the user must be asked. These may be slow, block
-//! or panic, so this runs on a thread for blocking work, one for each source of keys: the task that renews the member's
-//! Lease only records which slots have moved.
+//! The gained keys are found in the caches, with predicates and maps of the user. These may be slow, block or panic, so
+//! this runs on a thread for blocking work, one for each source of keys: the task that renews the member's Lease only
+//! records which slots have moved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Feed {
     gate: Arc<Gate>,
     queue: WorkQueue<ObjectKey>,
     source: KeySource,
-    /// What has moved and was not seen to. Bounded: slots, however often they move.
+    /// The moves that were not processed yet. Bounded: a set of slots, however often they move.
     moved: Mutex<Moved>,
     news: Notify,
 }
@@ -33,7 +33,7 @@ impl Feed {
         Self { gate, queue, source, moved: Mutex::default(), news: Notify::new() }
     }
 
-    /// Leaves word that slots have moved. Returns at once.
+    /// Records that slots have moved. Returns at once.
     pub(crate) fn note(&self, moved: &Moved) {
         self.moved.lock().append(moved);
         self.news.notify_one();
@@ -42,7 +42,7 @@ impl Feed {
     /// Processes the recorded moves until it is dropped.
     ///
     /// # Cancel safety
-    /// Cancelled, the source goes on until it next asks whether anything more is wanted.
+    /// If the future is dropped, the source goes on until it next asks whether anything more is wanted.
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
             self.news.notified().await;
@@ -58,9 +58,10 @@ impl Feed {
     /// Processes the moves recorded so far.
     pub(crate) fn catch_up(&self) {
         let moved = std::mem::take(&mut *self.moved.lock());
-        // Noted again if the source panics as a whole.
+        // The moves are recorded again if the source panics as a whole.
         let mut unfinished = Unfinished { feed: self, moved };
-        // First what was lost. Of a slot that was gained again the keys stay: they may have come since, of what is gone by now.
+        // Lost keys first. Keys of a slot that was gained again stay: they may have been added since, for objects that
+        // are gone by now.
         self.queue.retain(|key| !moved.is_lost(key) || self.gate.holds(key));
         if moved.has_gained() {
             let is_gained = |key: &ObjectKey| moved.is_gained(key);
@@ -71,7 +72,7 @@ impl Feed {
     }
 }
 
-/// Puts back what a panic kept from being seen to.
+/// Records the unprocessed moves again after a panic.
 struct Unfinished<'a> {
     feed: &'a Feed,
     moved: Moved,
@@ -129,7 +130,7 @@ mod tests {
         feed.note(&gate.apply(held(&[key(0), key(1)])));
         feed.catch_up();
         assert_eq!(queue.len(), 2);
-        // `k0` goes and comes back before anybody looks, `k1` goes, `k2` comes.
+        // `k0` goes and comes back before the feed runs, `k1` goes, `k2` comes.
         feed.note(&gate.apply(held(&[key(1)])));
         feed.note(&gate.apply(held(&[key(0), key(2)])));
         feed.catch_up();
@@ -138,7 +139,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_that_came_after_its_slot_had_come_back_stays() {
-        // The object is gone by now, so the source does not name it.
+        // The object is gone by now, so the source does not return its key.
         let (gate, queue, feed) = rig(|_| {});
         feed.note(&gate.apply(held(&[key(0)])));
         feed.note(&gate.apply(held(&[])));

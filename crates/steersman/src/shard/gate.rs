@@ -1,4 +1,4 @@
-//! Who may work on what, now: what the member's machine allows, put in force for workers on any thread.
+//! Which slots may be worked on now: puts the member's permission in force for workers on any thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,28 +14,28 @@ use crate::key::ObjectKey;
 use crate::shard::member::Permission;
 use crate::shard::slots::{Slots, slot_of};
 
-/// One for all workers of a member.
+/// Shared by all workers of a member.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     clock: HostClock,
     state: Mutex<State>,
-    /// Rung when the last work on a slot that is no longer held has ended.
+    /// Notified when the last work on a slot that is no longer held has ended.
     drained: Notify,
 }
 
-/// Slots that have come and gone.
+/// Slots that were gained and lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Moved {
-    /// Slots whose keys must be looked at: those that came, and those whose keys were turned away meanwhile.
+    /// Slots whose keys must run: those that came, and those whose keys were rejected meanwhile.
     gained: Slots,
-    /// Of the gained, those that were not held before.
+    /// The gained slots that were not held before.
     came: Slots,
     lost: Slots,
 }
 
 /// The right to work on one key, for as long as it exists and is not [revoked](Permit::revoked).
 ///
-/// Its slot is not let go before it is dropped, so drop it when the work has ended, and not before.
+/// Its slot is not released before the permit is dropped, so drop it when the work has ended, and not before.
 #[must_use = "the key may go to another replica when the permit is dropped"]
 pub struct Permit {
     gate: Arc<Gate>,
@@ -46,18 +46,18 @@ pub struct Permit {
 #[derive(Debug, Default)]
 struct State {
     permission: Permission,
-    /// By slot; no entry without permits.
+    /// The work under way by slot; no entry without permits.
     running: BTreeMap<usize, Running>,
     /// The member has left.
     is_closed: bool,
-    /// Work was refused or cut off because the time was over, under the permission that is in force.
+    /// Work was rejected or cut off because the permission in force had expired.
     has_expired: bool,
 }
 
 #[derive(Debug)]
 struct Running {
     n_permits: usize,
-    /// Cancelled when what has begun so far must end.
+    /// Cancelled when the work begun so far must end.
     cut: CancellationToken,
 }
 
@@ -74,7 +74,7 @@ impl Gate {
         &self.clock
     }
 
-    /// Puts `permission` in force and ends what it does not allow. Says whose keys must be looked at.
+    /// Puts `permission` in force and ends work that it does not allow. Returns the slots whose keys must run.
     pub(crate) fn apply(&self, permission: Permission) -> Moved {
         let mut state = self.state.lock();
         let before = std::mem::replace(&mut state.permission, permission);
@@ -84,8 +84,8 @@ impl Gate {
                 running.cut.cancel();
             }
         }
-        // A renewal may be put in force just after the last one has run out. Keys that were turned away in between are
-        // ours all the same, and nobody else would bring them back.
+        // A renewal may be put in force just after the previous permission has expired. Keys that were rejected in
+        // between still belong to this member, and no other would run them.
         let has_expired = std::mem::take(&mut state.has_expired);
         let held_before = if is_new_term || has_expired { Slots::NONE } else { before.held };
         Moved {
@@ -95,7 +95,7 @@ impl Gate {
         }
     }
 
-    /// Ends everything.
+    /// Ends all work.
     pub(crate) fn close(&self) {
         let term = {
             let mut state = self.state.lock();
@@ -128,12 +128,12 @@ impl Gate {
         slots
     }
 
-    /// Whether `key` is among those that are ours, by what was last put in force.
+    /// Whether this member holds the slot of `key`, by the permission in force.
     pub(crate) fn holds(&self, key: &ObjectKey) -> bool {
         self.state.lock().permission.held.contains(slot_of(key))
     }
 
-    /// On how many slots work may begin now.
+    /// The number of slots on which work may begin now.
     pub(crate) fn n_held(&self) -> usize {
         let now = self.clock.now();
         let Permission { held, until, .. } = self.state.lock().permission;
@@ -156,7 +156,7 @@ impl Gate {
         let running =
             state.running.entry(slot).or_insert_with(|| Running { n_permits: 0, cut: CancellationToken::new() });
         if running.cut.is_cancelled() {
-            // What was cut is still on its way out; it does not stand in the way of what the same member begins anew.
+            // Earlier work on this slot is still ending after its cut; it does not prevent new work of the same member.
             running.cut = CancellationToken::new();
         }
         running.n_permits += 1;
@@ -164,23 +164,23 @@ impl Gate {
         Some(Permit { gate: Arc::clone(self), slot, cut })
     }
 
-    /// Completes when a slot may have become free to be let go.
+    /// Completes when a slot may have become free to be released.
     ///
     /// # Cancel safety
-    /// Cancelled, it has missed nothing.
+    /// If the future is dropped, no notification is lost.
     pub(crate) async fn drained(&self) {
         self.drained.notified().await;
     }
 
-    /// Whether nothing may go on because of the time. That is noted: what is turned away for it may still be ours.
+    /// Whether the permission has expired. If so, that is recorded: rejected keys may still belong to this member.
     fn has_run_out(&self, state: &mut State) -> bool {
-        // Read while the permission cannot change.
+        // The clock is read under the lock, while the permission cannot change.
         let has_run_out = state.permission.until.is_none_or(|until| self.clock.now() >= until);
         state.has_expired |= has_run_out;
         has_run_out
     }
 
-    /// Until when work may go on, unless it is over.
+    /// Until when work may go on; `None` if that is over.
     fn until(&self) -> Option<Instant> {
         let mut state = self.state.lock();
         if self.has_run_out(&mut state) { None } else { state.permission.until }
@@ -190,14 +190,14 @@ impl Gate {
 // === impl Moved ===
 
 impl Moved {
-    /// Adds what moved later.
+    /// Adds a later move.
     pub(crate) fn append(&mut self, later: &Self) {
         self.gained = (self.gained - later.lost) | later.gained;
         self.came = (self.came - later.lost) | later.came;
         self.lost = self.lost | later.lost;
     }
 
-    /// How many slots have come and gone.
+    /// How many slots came, and how many were lost.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.came.len(), self.lost.len())
     }
@@ -226,7 +226,7 @@ impl Permit {
     /// work when this wins.
     ///
     /// # Cancel safety
-    /// Cancelled, nothing is lost.
+    /// The future can be dropped without loss.
     pub async fn revoked(&self) {
         while let Some(until) = self.until() {
             // Both arms only wait. The deadline moves with every renewal.
@@ -294,7 +294,7 @@ mod tests {
         let revoked = tokio::spawn(async move { permit.revoked().await });
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(gate.allows(&key()) && !revoked.is_finished());
-        // Eight more seconds were left.
+        // Eight more seconds remained.
         *suspended.lock() = Duration::from_secs(8);
         let resumed = Instant::now();
         assert!(!gate.allows(&key()) && gate.begin(&key()).is_none());
@@ -309,7 +309,7 @@ mod tests {
             let until = gate.clock().now() + DEADLINE;
             gate.apply(all_until(until));
             let permit = gate.begin(&key()).unwrap();
-            // The member has decided in time, and is not quick enough.
+            // The member has decided in time, but the permission is put in force too late.
             tokio::time::sleep_until(until).await;
             match is_cut_off {
                 false => assert!(gate.begin(&key()).is_none()),

@@ -1,6 +1,6 @@
 //! One member's part in the protocol of [`crate::shard`], as a state machine: no clock, no IO, no waiting.
 //!
-//! The shell does what the effects say, one request at a time, and tells what came of each. After every step it puts
+//! The shell carries out the effects, one request at a time, and reports the outcome of each. After every step it puts
 //! [`Member::permission`] in force before anything else. All times are those of this host's
 //! [`HostClock`](crate::clock::HostClock).
 
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::shard::slots::{Slots, share};
 
-/// The most members that get a share. Those whose names come later in the alphabet wait.
+/// The most members that get a share. Members whose names sort later wait.
 pub(crate) const MEMBERS_MAX: usize = 128;
 
-/// How many lease durations a record that nobody renews is kept for people to look at.
+/// A record that nobody renews is kept for this many lease durations, so that people can look at it.
 const KEPT_LEASES: u32 = 8;
 
 /// The times of a group.
@@ -24,38 +24,38 @@ pub(crate) struct Times {
     pub(crate) lease: Duration,
     /// A member that could not renew for this long stops. Shorter than the lease.
     pub(crate) renew_deadline: Duration,
-    /// Between renewals, and between attempts.
+    /// The time between renewals, and between attempts.
     pub(crate) period: Duration,
     /// How long work may go on for a slot that is being released.
     pub(crate) handover: Duration,
 }
 
-/// What a member's Lease says.
+/// The content of a member's Lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
     pub(crate) id: String,
-    /// Changes with every write.
+    /// The resource version, which changes with every write.
     pub(crate) version: String,
-    /// What the member may be working on.
+    /// The slots that the member may be working on.
     pub(crate) claims: Slots,
     /// The member has left and claims nothing.
     pub(crate) is_released: bool,
-    /// After how long without a change the member is dead.
+    /// Without a change for this long, the member is dead.
     pub(crate) lease: Duration,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
-    /// The record of somebody long gone was deleted, or not; it does not matter.
+    /// The request to delete a stale record has ended; its outcome does not matter.
     Forgot,
     /// Begin nothing new, and leave the group when what was begun has ended.
     Leave,
     ListFailed,
-    /// All records of the group, as they were at one moment since they were asked for.
+    /// All records of the group, as they were at one moment after the request was sent.
     Listed(Vec<Record>),
     /// The write was not done and never will be.
     Refused,
-    /// The write was done, or not, or will be later.
+    /// The outcome of the write is unknown: it was done, or not, or will be done later.
     Unanswered,
     /// Time has passed, or work on a slot has ended.
     Wake,
@@ -75,14 +75,14 @@ pub(crate) enum Effect {
     Write { version: Option<String>, claims: Slots, is_released: bool },
 }
 
-/// What is allowed.
+/// The slots on which work is allowed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Permission {
-    /// Work on these may begin.
+    /// The slots on which work may begin.
     pub(crate) held: Slots,
     /// The slots on which work may go on: those that are held and those that are being released.
     pub(crate) kept: Slots,
-    /// Until then. `None`: nothing is allowed anyway.
+    /// When the permission ends. `None`: nothing is allowed anyway.
     pub(crate) until: Option<Instant>,
     /// Work that began under another term must not go on, whatever slot it is for.
     pub(crate) term: u64,
@@ -95,13 +95,13 @@ pub(crate) struct Member {
     request: Request,
     /// Version of our record, as far as we know.
     own: Option<String>,
-    /// What our record claims, as last known for certain.
+    /// The slots that our record claims, as last known for certain.
     certain: Slots,
-    /// What it claims if one of our writes was done whose answer we never got: what is in all of these.
+    /// The slots that our record claims whichever of our unanswered writes were done: the intersection of their claims.
     doubtful: Slots,
     /// Slots that no other member has claimed since our claim was known to be written. All of these are in `stored()`.
     checked: Slots,
-    /// The same at the end of the last step: what the shell may have let begin.
+    /// `checked` at the end of the last step. The shell may have let work on these slots begin.
     published: Slots,
     /// When the last successful write was sent. `None`: never, or so long ago that nothing is checked any more.
     renewed: Option<Instant>,
@@ -111,19 +111,19 @@ pub(crate) struct Member {
     peers: BTreeMap<String, Peer>,
     /// Slots that are being released, and since when.
     yielding: Vec<(Instant, Slots)>,
-    /// Those of them whose time is over.
+    /// The slots in `yielding` whose time is over.
     late: Slots,
-    /// What was worked on at the last step.
+    /// The slots that were being worked on at the last step.
     in_use: Slots,
-    /// Counts how often everything had to stop.
+    /// The number of times that all work had to stop.
     term: u64,
     must_list: bool,
-    /// The group has been seen at least once.
+    /// The group has been listed at least once.
     is_acquainted: bool,
     list_after: Instant,
     write_after: Instant,
     last_write: Option<Instant>,
-    /// A record that has outlived its use.
+    /// The id and version of a record that was not renewed for [`KEPT_LEASES`] and is to be deleted.
     stale: Option<(String, String)>,
     must_step: bool,
     life: Life,
@@ -145,19 +145,19 @@ enum Life {
     Taking,
 }
 
-/// Another member, as last seen.
+/// Another member, as last listed.
 #[derive(Debug)]
 struct Peer {
     record: Record,
     /// When this version was first seen: its answer had arrived.
     seen: Instant,
     is_dead: bool,
-    /// It was in the last list. One that vanished may still be at work until its lease has run out.
+    /// It was in the last list. A member that vanished may still be at work until its lease has run out.
     is_present: bool,
 }
 
 impl Member {
-    /// A member that nobody knows. `term` must differ from that of any permission before.
+    /// A member that is in no group yet. `term` must differ from that of any permission before.
     pub(crate) fn new(id: String, times: Times, term: u64, now: Instant) -> Self {
         Self {
             id,
@@ -187,8 +187,7 @@ impl Member {
         }
     }
 
-    /// Takes notice of `input`. `in_use`: the slots that are being worked on, read after the last permission was in
-    /// force.
+    /// Handles `input`. `in_use`: the slots that are being worked on, read after the last permission was put in force.
     pub(crate) fn step(&mut self, now: Instant, in_use: Slots, input: Input) -> Option<Effect> {
         if self.renewed.is_some_and(|renewed| now >= renewed + self.times.renew_deadline) {
             self.stop();
@@ -219,13 +218,14 @@ impl Member {
         self.note_yielding(now);
         let effect = self.next_request(now);
         self.checked = self.checked & self.stored() & self.share;
-        // What is no longer held can be let go once the shell knows, if nothing is at work on it.
+        // Slots that are no longer held are released in a further step, after the shell has put the new permission in
+        // force.
         self.must_step = !(self.published - self.checked).is_empty();
         self.published = self.checked;
         effect
     }
 
-    /// What the shell has to allow and to stop now.
+    /// The permission that the shell has to put in force now.
     pub(crate) fn permission(&self) -> Permission {
         let Some(renewed) = self.renewed else { return Permission { term: self.term, ..Permission::default() } };
         Permission {
@@ -236,7 +236,7 @@ impl Member {
         }
     }
 
-    /// When to wake this up if nothing else happens before.
+    /// When the shell has to call [`Member::step`] if nothing else happens before.
     pub(crate) fn next_wake(&self, now: Instant) -> Instant {
         if self.must_step {
             return now;
@@ -261,7 +261,7 @@ impl Member {
         next
     }
 
-    /// What to say when the request under way was not answered in time. The answer must not come later.
+    /// The input for a request that was not answered in time. Its answer must not be passed in later.
     pub(crate) fn unanswered(&self) -> Input {
         match self.request {
             Request::Forget => Input::Forgot,
@@ -288,7 +288,7 @@ impl Member {
         members
     }
 
-    /// What our record claims for certain, whichever of our writes were done.
+    /// The slots that our record claims for certain, whichever of our writes were done.
     fn stored(&self) -> Slots {
         let under_way = match self.request {
             Request::Write { claims, .. } => claims,
@@ -297,7 +297,7 @@ impl Member {
         self.certain & self.doubtful & under_way
     }
 
-    /// Nothing may go on until we have renewed and looked around again.
+    /// Stops all work until our record has been renewed and the others have been listed again.
     fn stop(&mut self) {
         self.renewed = None;
         self.checked = Slots::NONE;
@@ -313,7 +313,7 @@ impl Member {
     fn written(&mut self, now: Instant, version: String) {
         let Request::Write { sent, claims, is_released } = self.request else { return };
         self.request = Request::None;
-        // Of all writes to one version only one is done, so those in doubt never will be.
+        // Only one of all writes to a version is done, so earlier writes without an answer never will be.
         self.own = Some(version);
         self.certain = claims;
         self.doubtful = Slots::ALL;
@@ -349,13 +349,13 @@ impl Member {
         }
     }
 
-    /// Holds our record against what we think it is.
+    /// Compares our record in a list with the version and claims that we know.
     fn recognize_own(&mut self, record: Option<&Record>) {
         match record {
             // A first write that was never answered may still be done.
             None if self.own.is_none() => {}
             None => {
-                // Somebody deleted it: the others know nothing of our claims.
+                // Somebody deleted our record, so the other members cannot see our claims.
                 self.own = None;
                 self.certain = Slots::NONE;
                 self.doubtful = Slots::ALL;
@@ -363,7 +363,8 @@ impl Member {
             }
             Some(record) if self.own.as_ref() == Some(&record.version) => {}
             Some(record) => {
-                // A write in doubt was done, or somebody else wrote. What was for the version before never will be.
+                // An unanswered write was done, or somebody else wrote. Other writes to the previous version never will
+                // be done.
                 self.own = Some(record.version.clone());
                 self.certain = record.claims;
                 self.doubtful = Slots::ALL;
@@ -374,8 +375,8 @@ impl Member {
         }
     }
 
-    /// Notes who is there. A record counts from when this version of it was first seen; it has run out when a list that
-    /// was asked for a lease later still shows it.
+    /// Updates the other members from a list. The lease of a record begins when this version was first seen; it has run
+    /// out when a list that was requested a lease later still has this version.
     fn observe(&mut self, sent: Instant, now: Instant, records: Vec<Record>) {
         for peer in self.peers.values_mut() {
             peer.is_present = false;
@@ -402,7 +403,7 @@ impl Member {
         self.stale = stale.filter(|_| is_first).map(|peer| (peer.record.id.clone(), peer.record.version.clone()));
     }
 
-    /// Keeps account of the slots that we claim and that are no longer ours.
+    /// Tracks the slots that we claim and that are no longer in our share.
     fn note_yielding(&mut self, now: Instant) {
         let lost = self.certain - self.share;
         let mut fresh = lost;
@@ -418,7 +419,7 @@ impl Member {
         self.late = late.fold(Slots::NONE, |late, (_, slots)| late | *slots);
     }
 
-    /// What our record is to say: our share, and of what is no longer ours, what may still be worked on.
+    /// The slots that our record has to claim: our share, and the lost slots on which work may still be under way.
     fn wanted(&self) -> Slots {
         self.share | ((self.certain - self.share) & (self.in_use | self.published))
     }
@@ -435,7 +436,7 @@ impl Member {
         } else if (wanted - self.share).is_empty() {
             now
         } else {
-            // Work ends on one slot after the other: not a write for each.
+            // Work ends on one slot after the other: this avoids a write for each.
             last_write + self.times.period / 4
         };
         due.max(self.write_after)
@@ -468,12 +469,12 @@ impl Member {
 // === impl Peer ===
 
 impl Peer {
-    /// Gets a share.
+    /// Whether the member gets a share.
     fn is_alive(&self) -> bool {
         self.is_present && self.is_threat()
     }
 
-    /// May be at work on what it claims.
+    /// Whether it may be at work on the slots that it claims.
     fn is_threat(&self) -> bool {
         !self.is_dead && !self.record.is_released
     }

@@ -1,4 +1,4 @@
-//! A replica's membership in a group: what users start and stop, and what they see of the others.
+//! A replica's membership in a group: the type that users start and stop, and the state of the other members.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::shard::agent::Agent;
 use crate::shard::options::{ShardError, ShardOptions};
 use crate::shard::shards::Shards;
 
-/// A group as one member sees it.
+/// A group as one member last listed it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Membership {
-    /// Our Lease; empty before we take part.
+    /// The name of our Lease; empty before we take part.
     pub member: String,
-    /// The Leases of all that live, in alphabetical order.
+    /// The names of the Leases of all living members, in alphabetical order.
     pub members: Vec<String>,
-    /// On the keys of how many slots we work, of 1,024.
+    /// The number of slots whose keys we work on, of 1,024.
     pub slots: usize,
 }
 
@@ -39,7 +39,7 @@ pub struct ShardMember {
 // === impl ShardMember ===
 
 impl ShardMember {
-    /// A member of the group of `options`, not yet known to the others.
+    /// A member of the group of `options`, which the others have not listed yet.
     ///
     /// # Errors
     /// [`ShardError`].
@@ -53,15 +53,15 @@ impl ShardMember {
         Ok(Self { agent: Agent::new(client, options, times, shards) })
     }
 
-    /// What this member may work on.
+    /// The keys that this member may work on.
     pub fn shards(&self) -> Shards {
         self.agent.shards()
     }
 
-    /// Takes part until `stop`; then it begins nothing new, waits for what was begun (at most the handover time), and
-    /// leaves, so that others need not wait for its lease to expire.
+    /// Takes part until `stop`; then it begins nothing new, waits for work that was begun (at most the handover time),
+    /// and leaves, so that others need not wait for its lease to expire.
     ///
-    /// Dropped before it is done, it lets all work end at once, and the others wait for its lease.
+    /// If the future is dropped before it is done, all work ends at once, and the others wait for the lease.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         self.agent.run(stop).await;
     }

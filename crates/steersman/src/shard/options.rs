@@ -1,4 +1,4 @@
-//! What a group of replicas agrees on: its name, its durations, and what makes them sound.
+//! The options that a group of replicas shares: its name and durations, and the rules for them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::shard::member::Times;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardOptions {
-    /// Name of the group: a label's value, and what the names of the members' Leases begin with.
+    /// Name of the group: the value of a label, and the prefix of the names of the members' Leases.
     pub group: String,
     /// Namespace of the Leases.
     pub namespace: String,
@@ -17,9 +17,9 @@ pub struct ShardOptions {
     pub identity: String,
     /// How long others wait for a member that does not renew. Default 15 s.
     pub lease: Duration,
-    /// How long a member works without having renewed. Shorter than the lease. Default 10 s.
+    /// How long a member goes on working without a renewal. Shorter than the lease. Default 10 s.
     pub renew_deadline: Duration,
-    /// The time between renewals, and between looks at the others. Default 2 s.
+    /// The time between renewals, and between lists of the members. Default 2 s.
     pub period: Duration,
     /// How long a reconcile may go on after its key was given to another replica, before it is cut off. Default 30 s.
     pub handover: Duration,
@@ -34,22 +34,22 @@ pub enum ShardError {
         "group {group:?}: use at most 54 lower case letters, digits and dashes, with a letter or digit at both ends"
     )]
     Group {
-        /// The name as given.
+        /// The name given.
         group: String,
     },
-    /// A key could be in two replicas.
+    /// Two replicas could work on one key.
     #[error(
         "group {group:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
          longer than twice the period ({period:?}), which must not be zero; the lease must be shorter than 68 years"
     )]
     Times {
-        /// The group.
+        /// The name of the group.
         group: String,
-        /// The lease as given.
+        /// The lease duration given.
         lease: Duration,
-        /// The renew deadline as given.
+        /// The renew deadline given.
         renew_deadline: Duration,
-        /// The period as given.
+        /// The period given.
         period: Duration,
     },
 }

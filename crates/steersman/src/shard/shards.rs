@@ -1,4 +1,4 @@
-//! Which keys are this replica's: asked by workers and by loops of users, changed by the member's agent.
+//! The keys that belong to this replica: read by workers and by users' loops, written by the member's agent.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -17,10 +17,10 @@ use crate::shard::member::Permission;
 use crate::shard::membership::Membership;
 use crate::shard::stats::{Measured, Report, Stats};
 
-/// Which keys are this replica's, now. Clones are the same thing.
+/// The keys that belong to this replica now. Clones share one state.
 ///
-/// The controllers of a sharded [`Manager`](crate::Manager) ask by themselves. Loops of one's own ask before they work on a
-/// key, and hold the permit as long as they do:
+/// The controllers of a sharded [`Manager`](crate::Manager) use it by themselves. Custom loops call it before they work
+/// on a key, and hold the permit for as long as they work:
 ///
 /// ```
 /// # use steersman::shard::Shards;
@@ -29,7 +29,7 @@ use crate::shard::stats::{Measured, Report, Stats};
 /// async fn work_if_ours(key: &ObjectKey, shards: &Shards) {
 ///     let Some(permit) = shards.begin(key) else { return };
 ///     tokio::select! {
-///         () = permit.revoked() => {} // Dropped where it waited.
+///         () = permit.revoked() => {} // The work was dropped at an await point.
 ///         () = work(key) => {}
 ///     }
 /// }
@@ -39,7 +39,7 @@ pub struct Shards {
     shared: Arc<Shared>,
 }
 
-/// What the agent, the workers and the users of one member share.
+/// The state that the agent, the workers and the users of one member share.
 struct Shared {
     group: String,
     gate: Arc<Gate>,
@@ -51,7 +51,7 @@ struct Shared {
 // === impl Shards ===
 
 impl Shards {
-    /// Of a member of `group`, which has nothing yet.
+    /// The shards of a member of `group`, which holds no slot yet.
     pub(crate) fn new(group: &str) -> Self {
         let shared = Shared {
             group: group.to_owned(),
@@ -63,17 +63,17 @@ impl Shards {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Whether work on `key` may begin here, now.
+    /// Whether work on `key` may begin in this replica now.
     pub fn owns(&self, key: &ObjectKey) -> bool {
         self.shared.gate.allows(key)
     }
 
-    /// Begins work on `key`; `None` if it is not ours now. Its owner has the same event.
+    /// Begins work on `key`; `None` if it is not this replica's now. Its owner gets the same event.
     pub fn begin(&self, key: &ObjectKey) -> Option<Permit> {
         self.shared.gate.begin(key)
     }
 
-    /// The group as last seen, and every change of it.
+    /// The group as last listed, and every change of it.
     pub fn membership(&self) -> watch::Receiver<Membership> {
         self.shared.membership.subscribe()
     }
@@ -82,7 +82,7 @@ impl Shards {
         &self.shared.stats
     }
 
-    /// Can be read for as long as the shards are there.
+    /// The metrics of the shards. They can be read for as long as the shards exist.
     pub(crate) fn measured(&self) -> Weak<dyn Measured> {
         let shared: Arc<dyn Measured> = Arc::<Shared>::clone(&self.shared);
         Arc::downgrade(&shared)
@@ -92,7 +92,7 @@ impl Shards {
         &self.shared.gate
     }
 
-    /// The queues that are to hear of what moves.
+    /// The queues that get gained keys.
     pub(crate) fn feeds(&self) -> Vec<Arc<Feed>> {
         self.shared.feeds.lock().clone()
     }
@@ -106,7 +106,7 @@ impl Shards {
         }
     }
 
-    /// Updates the group as last seen. Says whether it has changed.
+    /// Sets the group as last listed. Returns whether it has changed.
     pub(crate) fn publish(&self, membership: Membership) -> bool {
         self.shared.membership.send_if_modified(|known| {
             let is_new = *known != membership;

@@ -1,19 +1,19 @@
-//! Slots: what a group divides among its members, and which keys and which members go with which slot.
+//! Slots: the units that a group divides among its members, and the hashes of keys and members to slots.
 //!
-//! Everything here is arithmetic that all members must agree on, also across versions: it is part of the format that
-//! [`Slots::parse`] names.
+//! All members must compute the same results here, also across versions: the computations are part of the format that
+//! [`Slots::parse`] checks.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Sub};
 
 use crate::key::ObjectKey;
 
-/// How many slots there are.
+/// The number of slots.
 pub(crate) const SLOTS: usize = 1_024;
 
 const WORDS: usize = SLOTS / 64;
 
-/// What an encoded set begins with. Another way to number slots, or to hash keys, needs another one.
+/// The prefix of an encoded set. Another numbering of slots, or another hash of keys, needs another prefix.
 const FORMAT: &str = "v1:";
 
 /// A set of slots.
@@ -52,7 +52,8 @@ impl Slots {
         text
     }
 
-    /// Reads [`Slots::encode`]. `None`: written by a version that divides keys differently, or not by us at all.
+    /// Reads the output of [`Slots::encode`]. `None`: another version with another division of keys wrote it, or
+    /// another program.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(FORMAT)?;
         if digits.len() != SLOTS / 4 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -107,15 +108,15 @@ impl fmt::Debug for Slots {
 
 /// The slot of a key: a hash of its text, whatever its kind.
 pub(crate) fn slot_of(key: &ObjectKey) -> usize {
-    // The remainder is below SLOTS.
+    // The remainder is below SLOTS, so it fits.
     (spread(fnv(key.as_str())) % SLOTS as u64) as usize
 }
 
-/// The slots of `member` among `members`: those where its weight is the highest (rendezvous hashing). None, if it is not
-/// one of them.
+/// The slots of `member` among `members`: those where its weight is the highest (rendezvous hashing). Empty if it is
+/// not one of them.
 ///
-/// A member that comes takes slots from each of the others, and only these move; one that goes leaves its slots to all
-/// the others. Each way about one in n.
+/// A member that joins takes slots from each of the others, and only these move; one that leaves distributes its slots
+/// to all the others. Either way about one slot in n moves.
 pub(crate) fn share(member: &str, members: &[String]) -> Slots {
     let mut slots = Slots::NONE;
     if !members.iter().any(|id| id == member) {
@@ -125,7 +126,7 @@ pub(crate) fn share(member: &str, members: &[String]) -> Slots {
     let others: Vec<(u64, &str)> = others.map(|id| (fnv(id), id.as_str())).collect();
     let own = fnv(member);
     for slot in 0..SLOTS {
-        // The name decides between equal weights.
+        // Equal weights are ordered by name.
         let weight = (weight(own, slot), member);
         if others.iter().all(|(hash, id)| (self::weight(*hash, slot), *id) < weight) {
             slots.insert(slot);
@@ -205,7 +206,8 @@ mod tests {
 
     #[test]
     fn the_arithmetic_is_part_of_the_format() {
-        // Members of different versions work side by side during an upgrade. When one of these changes, so must FORMAT.
+        // Members of different versions work side by side during an upgrade. If one of these results changes, FORMAT
+        // must change.
         let slots = ["default/a", "kube-system/coredns", "node-1"].map(|key| slot_of(&key.parse().unwrap()));
         assert_eq!(slots, [523, 896, 597]);
         let shares = shares(&names(3));

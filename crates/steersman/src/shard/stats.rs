@@ -1,10 +1,10 @@
-//! What a member counts, and what a scrape of the metrics reads.
+//! The counters of a member, and their values for a scrape of the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::shard::gate::Moved;
 
-/// Counters of one member. Its agent counts.
+/// Counters of one member, written by its agent.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     n_gained: AtomicU64,
@@ -13,7 +13,7 @@ pub(crate) struct Stats {
     n_stops: AtomicU64,
 }
 
-/// A member at one moment.
+/// The state of a member at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) group: String,
@@ -25,7 +25,7 @@ pub(crate) struct Report {
     pub(crate) n_stops: u64,
 }
 
-/// A member that is measured.
+/// A member, for metrics.
 pub(crate) trait Measured: Send + Sync {
     fn report(&self) -> Report;
 }
@@ -37,12 +37,12 @@ impl Stats {
         self.n_lost.fetch_add(n_lost as u64, Ordering::Relaxed);
     }
 
-    /// A renewal was sent more than two periods after the one before.
+    /// Counts a renewal that was sent more than two periods after the previous one.
     pub(crate) fn count_late(&self) {
         self.n_late.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All work had to stop.
+    /// Counts a stop of all work.
     pub(crate) fn count_stop(&self) {
         self.n_stops.fetch_add(1, Ordering::Relaxed);
     }
@@ -62,7 +62,7 @@ impl Stats {
 }
 
 impl Report {
-    /// Adds what another member of the group reports.
+    /// Adds the values of another member of the group.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.slots += other.slots;
         self.members = self.members.max(other.members);

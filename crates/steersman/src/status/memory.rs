@@ -1,8 +1,8 @@
-//! What a writer has written and a cache may not show yet.
+//! The statuses that a writer has written and that a cache may not have yet.
 //!
-//! Bounded: [`OBJECTS_MAX`] objects, of each the last write whose answer came and at most [`UNANSWERED_MAX`] after it. An entry
-//! goes when an object is read that has the write. Beyond the bound the oldest goes: whoever writes that object again is
-//! compared with what was read, as if nothing had been written.
+//! Bounded: [`OBJECTS_MAX`] objects, each with the last answered write and at most [`UNANSWERED_MAX`] later ones. An
+//! entry is removed when the object is read with that write. Beyond the bound the oldest entry is dropped: the next
+//! write of that object is compared with the state that was read, as if nothing had been written.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,22 +32,22 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    /// Of the object that was written.
+    /// The uid of the written object.
     uid: String,
-    /// The status after the last write that was answered, and the version with it.
+    /// The status after the last write that was answered, with its version.
     answered: Option<Answered>,
-    /// What was sent since: each may be there or not.
+    /// The statuses sent since: the server may have each of them or not.
     unanswered: VecDeque<Value>,
 }
 
-/// What the server answered to a write.
+/// The server's answer to a write.
 #[derive(Clone, Debug)]
 pub(super) struct Answered {
     pub(super) version: String,
     pub(super) status: Value,
 }
 
-/// An object as its writer knows it.
+/// The object that the writer has read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     pub(super) uid: &'a str,
@@ -56,7 +56,7 @@ pub(super) struct Known<'a> {
 }
 
 impl Memory {
-    /// Every status that the server may have, if `known` is what was read of the object at `key`.
+    /// Every status that the server may have, if `known` was read of the object at `key`.
     pub(super) fn possible(&self, key: &ObjectKey, known: Known<'_>) -> Vec<Value> {
         let mut state = self.state.lock();
         let Some(entry) = state.by_key.get_mut(key) else { return vec![known.status.clone()] };
@@ -82,7 +82,7 @@ impl Memory {
         possible
     }
 
-    /// `status` is about to be sent. It counts as unanswered until `done` or `refused` is called.
+    /// Records that `status` is about to be sent. It counts as unanswered until `done` or `refused` is called.
     pub(super) fn sending(&self, key: &ObjectKey, uid: &str, status: Value) {
         let mut state = self.state.lock();
         let entry = state.entry(key, uid);
@@ -92,16 +92,16 @@ impl Memory {
         }
     }
 
-    /// What was sent last was done.
+    /// Records that the last write was done.
     pub(super) fn done(&self, key: &ObjectKey, uid: &str, answered: Answered) {
         let mut state = self.state.lock();
         let entry = state.entry(key, uid);
-        // What was sent before and not answered is over by now.
+        // Earlier writes without an answer can no longer be done.
         entry.unanswered.clear();
         entry.answered = Some(answered);
     }
 
-    /// What was sent last was refused.
+    /// Records that the last write was refused.
     pub(super) fn refused(&self, key: &ObjectKey) {
         let mut state = self.state.lock();
         let Some(entry) = state.by_key.get_mut(key) else { return };
@@ -162,7 +162,7 @@ mod tests {
         }
         assert_eq!(memory.possible(&key(0), known("1", &json!("read"))), [json!("read")]);
         assert_eq!(memory.possible(&key(1), known("1", &json!("read"))), [json!(1)]);
-        // Read with the write in it, it is forgotten.
+        // The entry is dropped when the object is read with the write.
         assert_eq!(memory.possible(&key(1), known("9", &json!("read"))), [json!("read")]);
         let state = memory.state.lock();
         assert_eq!((state.by_key.len(), state.by_number.len()), (OBJECTS_MAX - 1, OBJECTS_MAX - 1));

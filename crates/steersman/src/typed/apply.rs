@@ -1,7 +1,7 @@
 //! Apply configurations: objects of which every field may be absent, for server-side apply.
 //!
-//! A type of its own, rather than the kind's, because a field that is named is a field that is owned: a zero or an empty list
-//! that a type has only because it must have something would take the field from whoever else set it.
+//! They are types of their own, because every field in an apply request becomes owned: a zero or an empty list that the
+//! kind's type has only because it must have a value would take the field from its other owner.
 
 use kube::Resource;
 use kube::core::ObjectMeta;
@@ -17,16 +17,16 @@ pub trait ApplyConfiguration: DeserializeOwned + Serialize {
     /// The kind.
     type Object: Resource<DynamicType = ()> + Serialize;
 
-    /// The maps that have one owner as a whole (`x-kubernetes-map-type: atomic`), by their paths: `spec.selector`,
-    /// `spec.ports[].selector` in every entry of a list, `spec.zones.*` for every value of a map. Of other maps each entry has
-    /// its own owner.
+    /// The paths of maps that have one owner as a whole (`x-kubernetes-map-type: atomic`): `spec.selector`,
+    /// `spec.ports[].selector` in every entry of a list, `spec.zones.*` for every value of a map. In other maps each
+    /// entry has its own owner.
     const ATOMIC_MAPS: &'static [&'static str] = &[];
 
-    /// Name and namespace, and what else of the metadata is to be applied.
+    /// Name and namespace, and the other metadata to apply.
     fn metadata(&self) -> &ObjectMeta;
 
-    /// The fields of `object` that `manager` has applied, to be changed and applied again. What it has not applied is absent;
-    /// if it has applied nothing, only name and namespace are there.
+    /// The fields of `object` that `manager` has applied, to be changed and applied again. Other fields are absent; if
+    /// it has applied nothing, only name and namespace are there.
     ///
     /// Fields that were created, updated or patched under the same name do not count: they have another entry.
     ///
@@ -36,7 +36,7 @@ pub trait ApplyConfiguration: DeserializeOwned + Serialize {
         extract(object, manager, None)
     }
 
-    /// As [`ApplyConfiguration::extract`], of what `manager` has applied to the status.
+    /// As [`ApplyConfiguration::extract`], for the fields of the status that `manager` has applied.
     ///
     /// # Errors
     /// [`ExtractError`].
@@ -45,15 +45,15 @@ pub trait ApplyConfiguration: DeserializeOwned + Serialize {
     }
 }
 
-/// The fields that a manager has applied cannot be read from an object.
+/// The applied fields of a manager cannot be read from an object.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot extract what {manager:?} applied to {key:?}")]
 pub struct ExtractError {
-    /// The object.
+    /// The key of the object.
     pub key: ObjectKey,
     /// The field manager.
     pub manager: String,
-    /// What is wrong.
+    /// The error of decoding them.
     #[source]
     pub source: serde_json::Error,
 }

@@ -18,10 +18,10 @@ use crate::selection::{Scope, resource_name};
 use crate::typed::apply::ApplyConfiguration;
 use crate::write::WriteError;
 
-/// Requests about objects of the kind `K`. `S` says which subresources the kind has: methods for others do not exist, but for
-/// [`Client::patch_subresource`], which takes the name of any.
+/// Requests for objects of the kind `K`. `S` says which subresources the kind has: methods for others do not exist,
+/// except [`Client::patch_subresource`], which takes the name of any.
 ///
-/// Objects are written where they say they are; one that names no namespace is written in the client's.
+/// Objects are written to the namespace that they name, or else to the client's.
 pub struct Client<K: Resource, S = NoSubresources> {
     client: kube::Client,
     dynamic: K::DynamicType,
@@ -59,7 +59,7 @@ pub trait HasScale {}
 impl HasScale for Scale {}
 impl HasScale for StatusAndScale {}
 
-/// What a request does with the object that it names.
+/// The verb of a request, for errors.
 #[derive(Clone, Copy)]
 struct Verb(&'static str);
 
@@ -78,19 +78,19 @@ where
 }
 
 impl<K: Resource, S> Client<K, S> {
-    /// As [`Client::new`], for types of which something is known only at run time.
+    /// As [`Client::new`], for types that are known only at run time.
     pub fn new_with(client: kube::Client, dynamic: K::DynamicType, scope: impl Into<Scope>) -> Self {
         Self { client, dynamic, scope: scope.into(), field_manager: None, dry_run: false, subresources: PhantomData }
     }
 
-    /// The name under which `managedFields` record what this client creates, updates and patches. Without it, the server
-    /// takes the first part of the user agent.
+    /// The name under which `managedFields` record the creates, updates and patches of this client. Without it, the
+    /// server takes the first part of the user agent.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.field_manager = Some(name.into());
         self
     }
 
-    /// Writes are checked and answered as always, and not stored.
+    /// Writes are checked and answered as always, but not stored.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self
@@ -115,7 +115,7 @@ impl<K: Resource, S> Client<K, S> {
     }
 
     fn key_in(&self, metadata: &kube::core::ObjectMeta) -> ObjectKey {
-        // An object that is to be created may have no name yet, only a beginning of one.
+        // An object that is to be created may have no name yet, only `generateName`.
         let name = metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or_default();
         match metadata.namespace.as_deref() {
             None => self.key(name),
@@ -165,10 +165,10 @@ where
         self.send(Verb("get"), &key, self.request(&key).get(name, &GetParams::default())).await
     }
 
-    /// The object `name`, or `None` if there is none.
+    /// The object `name`, or `None` if it does not exist.
     ///
     /// # Errors
-    /// [`WriteError`], of which none is [`WriteError::is_not_found`].
+    /// [`WriteError`], which is never [`WriteError::is_not_found`].
     pub async fn get_opt(&self, name: &str) -> Result<Option<K>, WriteError> {
         match self.get(name).await {
             Ok(object) => Ok(Some(object)),
@@ -189,8 +189,8 @@ where
         self.send(Verb("list"), &key, self.request(&key).list(params)).await
     }
 
-    /// What happens to the objects after `resource_version`, until the server or the caller ends it. For a cache that is
-    /// kept up to date over broken connections, take an [`crate::cache::Informer`].
+    /// Watches the objects after `resource_version`, until the server or the caller ends the stream. For a cache that
+    /// is kept up to date over broken connections, use an [`crate::cache::Informer`].
     ///
     /// # Errors
     /// [`WriteError`], whose key has `*` in place of a name; later ones come down the stream.
@@ -222,7 +222,7 @@ where
         self.send(verb, &key, self.request(&key).create(&self.post_params(), body)).await
     }
 
-    /// Replaces the object with `object`. If that names a resource version, only that version of it.
+    /// Replaces the object with `object`. If `object` has a resource version, the write fails on any other version.
     ///
     /// # Errors
     /// [`WriteError`]; see [`WriteError::is_conflict`].
@@ -274,8 +274,8 @@ where
         self.send(Verb("patch"), &key, request).await
     }
 
-    /// Server-side apply: the object is to have the fields of `configuration`, which `manager` owns from then on. Fields that
-    /// `manager` applied before and does not name now are removed.
+    /// Server-side apply: sets the fields of `configuration`, which `manager` owns from then on. Fields that `manager`
+    /// applied before and that `configuration` does not have are removed.
     ///
     /// # Errors
     /// [`WriteError`]; without force a field that another manager owns is a conflict.
@@ -286,7 +286,7 @@ where
         self.apply_to(None, configuration, manager, force).await
     }
 
-    /// As [`Client::apply`], of the status.
+    /// As [`Client::apply`], for the status.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -355,7 +355,7 @@ impl<K: Resource, S> Client<K, S> {
         deleted.map(drop)
     }
 
-    /// How many replicas the object `name` wants and has.
+    /// The numbers of replicas that the object `name` wants and has.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -367,7 +367,7 @@ impl<K: Resource, S> Client<K, S> {
         self.send(Verb("get the scale of"), &key, self.request(&key).get_subresource("scale", name)).await
     }
 
-    /// Sets how many replicas the object `name` is to have.
+    /// Sets the number of replicas that the object `name` wants.
     ///
     /// # Errors
     /// [`WriteError`]; a conflict if `scale` names another resource version than the object's.

@@ -1,11 +1,11 @@
-//! The part of an object that a set of fields names, as `managedFields` write it (`FieldsV1`).
+//! Extracts the part of an object that a set of fields selects, in the form of `managedFields` (`FieldsV1`).
 //!
-//! A set is a tree: `f:name` is a field, `k:{..}` the entry of a list with these keys, `v:..` an entry that is this value,
-//! `i:0` an entry by its position, and `.` the place itself. Without children a place is owned as it is.
+//! A set is a tree: `f:name` is a field, `k:{..}` the entry of a list with these keys, `v:..` an entry with this value,
+//! `i:0` an entry by its position, and `.` the place itself. A place without children is owned with its whole value.
 
 use serde_json::{Map, Value};
 
-/// What of `object` is in `set`. `atomic_maps` are the paths of maps that have one owner as a whole.
+/// The part of `object` that is in `set`. `atomic_maps` are the paths of maps that have one owner as a whole.
 pub(crate) fn owned(object: &Value, set: &Value, atomic_maps: &[&str]) -> Value {
     let root = Place { atomic_maps: atomic_maps.to_vec() };
     root.of_map(object, set).unwrap_or_else(|| Value::Object(Map::new()))
@@ -13,7 +13,7 @@ pub(crate) fn owned(object: &Value, set: &Value, atomic_maps: &[&str]) -> Value 
 
 /// A place in an object.
 struct Place<'a> {
-    /// The atomic maps at and below this place: what is left of their paths. The path of the place itself is empty here.
+    /// The atomic maps at and below this place: the rest of their paths. The path of the place itself is empty here.
     atomic_maps: Vec<&'a str>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Place<'a> {
     }
 
     fn below(&self, step: impl Fn(&'a str) -> Option<&'a str>) -> Place<'a> {
-        // The path of this place, which is empty, leads nowhere.
+        // The empty path is that of this place, so nothing is below it.
         let paths = self.atomic_maps.iter().copied().filter(|path| !path.is_empty());
         Place { atomic_maps: paths.filter_map(step).collect() }
     }
@@ -48,13 +48,13 @@ impl<'a> Place<'a> {
         self.atomic_maps.contains(&"")
     }
 
-    /// What is owned of this place, which is in the set, with what the set says below it.
+    /// The owned part of this place, which is in the set. `below` is the set below it.
     fn of_value(&self, value: &Value, below: &Value) -> Option<Value> {
         let names_children = below.as_object().is_some_and(|below| below.keys().any(|key| key != "."));
         match value {
             Value::Object(_) if names_children => self.of_map(value, below),
             Value::Array(_) if names_children => self.of_list(value, below),
-            // Whoever owns such a map without any of its entries has applied an empty one.
+            // A manager that owns such a map without any of its entries has applied an empty one.
             Value::Object(_) if !self.is_atomic_map() => Some(Value::Object(Map::new())),
             _ => Some(value.clone()),
         }
@@ -77,18 +77,18 @@ impl<'a> Place<'a> {
         let (entries, set) = (value.as_array()?, set.as_object()?);
         let place = self.entry();
         let mut owned = Vec::new();
-        // In the order of the list, which the set does not keep.
+        // Entries are taken in the order of the list, because the set has no order.
         for (position, entry) in entries.iter().enumerate() {
             for (key, below) in set {
                 let Some(keys) = keys_of(key, entry, position) else { continue };
                 let part = match below.as_object().is_some_and(|below| below.keys().any(|key| key != ".")) {
                     true => place.of_value(entry, below),
-                    // An entry that is owned without its fields is owned as a whole where its map is atomic.
+                    // An entry that is owned without its fields is owned as a whole if its map is atomic.
                     false => Some(entry.clone()),
                 };
                 let Some(mut part) = part else { continue };
                 if let Value::Object(part) = &mut part {
-                    // Without its keys nobody could tell which entry it is.
+                    // The keys identify the entry, so they are always included.
                     for (name, value) in keys {
                         part.entry(name).or_insert(value);
                     }
@@ -101,13 +101,13 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The keys by which an element of a set names `entry`; nothing if it names another entry.
+/// The keys by which an element of a set selects `entry`; `None` if it selects another entry.
 fn keys_of(element: &str, entry: &Value, position: usize) -> Option<Map<String, Value>> {
     let (kind, rest) = element.split_once(':')?;
     match kind {
         "k" => {
             let Ok(Value::Object(keys)) = serde_json::from_str(rest) else { return None };
-            // A key that has a default may be absent from an object that was stored before it had one.
+            // A key with a default may be absent from an object that was stored before the default existed.
             keys.iter().all(|(name, value)| entry.get(name).is_none_or(|found| found == value)).then_some(keys)
         }
         "v" => (serde_json::from_str::<Value>(rest).ok()? == *entry).then(Map::new),

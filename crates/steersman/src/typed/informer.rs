@@ -1,4 +1,4 @@
-//! The informer of one kind as generated code hands it out, and a lister of one namespace.
+//! The informer of one kind, as generated code returns it, and a lister of one namespace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::key::ObjectKey;
 use crate::lister::{Lister, LookupError};
 use crate::selection::{CachedResource, Scope, Selection};
 
-/// Leads to the informer and the lister of one kind, which share one watch with everybody who asks the same factory for the
-/// same selection. Nothing is watched before one of them has been asked for.
+/// Makes the informer and the lister of one kind, which share one watch with all users of the same factory and
+/// selection. Nothing is watched before one of them is made.
 pub struct TypedInformer<K: CachedResource> {
     factory: InformerFactory,
     dynamic: K::DynamicType,
@@ -37,7 +37,7 @@ where
 }
 
 impl<K: CachedResource> TypedInformer<K> {
-    /// Another selection than all objects in all namespaces.
+    /// Replaces the selection, which is all objects in all namespaces.
     pub fn select(mut self, selection: impl Into<Selection>) -> Self {
         self.selection = selection.into();
         self

@@ -1,6 +1,6 @@
-//! What a wait is for: a function of an object, or of its absence, and how such functions are put together.
+//! Conditions of a wait: functions of an object, or of its absence, and their combinations.
 
-/// What an object is to be like. Every `Fn(Option<&K>) -> bool` is one; `None` means that the object does not exist.
+/// A condition on an object. Every `Fn(Option<&K>) -> bool` is one; `None` means that the object does not exist.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -11,15 +11,15 @@
 /// # assert!(!awaited.is_met(Some(&Pod::default())));
 /// ```
 pub trait Condition<K>: Send + Sync {
-    /// Whether the object is so. `None`: it does not exist.
+    /// Whether the object meets the condition. `None`: it does not exist.
     fn is_met(&self, object: Option<&K>) -> bool;
 
-    /// What of `object` this is about, in few words, for the error of a wait that ended without it.
+    /// The part of `object` that the condition is about, in few words, for the error of a wait that ended without it.
     fn describe(&self, _object: &K) -> Option<String> {
         None
     }
 
-    /// Met when both are.
+    /// Met when both conditions are.
     fn and<C: Condition<K>>(self, other: C) -> impl Condition<K>
     where
         Self: Sized,
@@ -27,7 +27,7 @@ pub trait Condition<K>: Send + Sync {
         And(self, other)
     }
 
-    /// Met when either is.
+    /// Met when either condition is.
     fn or<C: Condition<K>>(self, other: C) -> impl Condition<K>
     where
         Self: Sized,
@@ -35,7 +35,7 @@ pub trait Condition<K>: Send + Sync {
         Or(self, other)
     }
 
-    /// Met when this one is not.
+    /// Met when this condition is not.
     fn not(self) -> impl Condition<K>
     where
         Self: Sized,
@@ -70,7 +70,7 @@ impl<K, A: Condition<K>, B: Condition<K>> Condition<K> for And<A, B> {
         self.0.is_met(object) && self.1.is_met(object)
     }
 
-    /// Says what is missing, not what is there already.
+    /// Describes a part that is not met yet.
     fn describe(&self, object: &K) -> Option<String> {
         let first = if self.0.is_met(Some(object)) { None } else { self.0.describe(object) };
         let second = if self.1.is_met(Some(object)) { None } else { self.1.describe(object) };

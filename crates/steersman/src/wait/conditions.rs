@@ -1,6 +1,6 @@
-//! Conditions that many programs wait for. After kube-runtime's `wait::conditions`; others are closures.
+//! Conditions that many programs wait for. Follows kube-runtime's `wait::conditions`; write others as closures.
 //!
-//! Conditions of a kind of one's own are read with [`crate::conditions`]:
+//! Read the conditions of a custom kind with [`crate::conditions`]:
 //!
 //! ```
 //! # use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
@@ -25,7 +25,7 @@ pub fn exists<K>() -> impl Condition<K> {
     |object: Option<&K>| object.is_some()
 }
 
-/// The object with this uid is gone: there is none of its name, or another one.
+/// The object with this uid is gone: no object has its name, or another one does.
 pub fn is_deleted<K: Resource>(uid: &str) -> impl Condition<K> + use<K> {
     let uid = uid.to_owned();
     let is_gone = move |object: Option<&K>| object.is_none_or(|object| object.meta().uid.as_ref() != Some(&uid));
@@ -46,7 +46,7 @@ pub fn is_crd_established() -> impl Condition<CustomResourceDefinition> {
     of_conditions(conditions, |conditions| has(conditions, "Established"))
 }
 
-/// The pod's phase is `Running`: it has a node, and a container has been started. That it is ready is another thing.
+/// The pod's phase is `Running`: it has a node, and a container has been started. It need not be ready.
 pub fn is_pod_running() -> impl Condition<Pod> {
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
     let is_running = move |pod: Option<&Pod>| pod.and_then(phase).as_deref() == Some("Running");
@@ -56,7 +56,8 @@ pub fn is_pod_running() -> impl Condition<Pod> {
     })
 }
 
-/// The job has succeeded: its condition `Complete` is true. One that fails never is; the error of the wait says so.
+/// The job has succeeded: its condition `Complete` is true. A job that fails never meets this; the error of the wait
+/// says so.
 pub fn is_job_completed() -> impl Condition<Job> {
     let conditions = |job: &Job| reported(&job.status.as_ref().map(|status| &status.conditions));
     of_conditions(conditions, |conditions| has(conditions, "Complete"))
@@ -68,7 +69,7 @@ pub fn is_deployment_completed() -> impl Condition<Deployment> {
     let conditions = |deployment: &Deployment| {
         let status = deployment.status.as_ref();
         if status.and_then(|status| status.observed_generation) < deployment.metadata.generation {
-            // What is reported is about an earlier generation.
+            // The status is about an earlier generation.
             return Vec::new();
         }
         reported(&status.map(|status| &status.conditions))
@@ -79,7 +80,7 @@ pub fn is_deployment_completed() -> impl Condition<Deployment> {
     })
 }
 
-/// A condition of a status, of whichever type the kind has for it.
+/// A condition of a status, independent of the kind's type for it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Reported {
@@ -89,8 +90,8 @@ struct Reported {
     reason: String,
 }
 
-/// Reads a list of conditions by its JSON: which of their fields are options depends on the kind and on the version of
-/// Kubernetes.
+/// Reads a list of conditions by its JSON, because the kind and the version of Kubernetes decide which of their fields
+/// are `Option`.
 fn reported(conditions: &impl Serialize) -> Vec<Reported> {
     let tree = serde_json::to_value(conditions).unwrap_or_default();
     let each = tree.as_array().into_iter().flatten();
@@ -101,7 +102,7 @@ fn has(conditions: &[Reported], type_: &str) -> bool {
     conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
-/// Met when the conditions that `read` gives pass; described by all of them.
+/// Met when the conditions that `read` returns pass; the description has all of them.
 fn of_conditions<K>(
     read: impl Fn(&K) -> Vec<Reported> + Copy + Send + Sync,
     passes: impl Fn(&[Reported]) -> bool + Send + Sync,

@@ -1,6 +1,6 @@
-//! What a function is asked to admit, and the functions themselves.
+//! The request to admit a write, and the functions that decide on it.
 //!
-//! [`MutateFn`] and [`ValidateFn`] are the public, generic shapes; [`Function`] is what the server calls.
+//! [`MutateFn`] and [`ValidateFn`] are the public, generic shapes; the server calls a [`Function`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,74 +19,74 @@ use serde_json::value::RawValue;
 use crate::webhook::denial::Denial;
 use crate::webhook::patch::{self, Change};
 
-/// What somebody asks the API server for.
+/// The operation that a client asks the API server for.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// A connection to an object: `exec`, a proxy, a port. What is admitted are its options.
+    /// A connection to an object: `exec`, a proxy, a port. Its options are the object to admit.
     Connect,
     /// A new object.
     Create,
-    /// The end of an object. The API server asks before it sets a deletion timestamp.
+    /// The deletion of an object. The API server asks before it sets a deletion timestamp.
     Delete,
-    /// A change of an object, a patch and an apply among them.
+    /// A change of an object, including by patch and apply.
     Update,
 }
 
-/// A write as a validating function looks at it.
+/// A write, for a validating function.
 #[derive(Debug)]
 pub enum Write<'a, K> {
-    /// Somebody connects with these options.
+    /// A connection with these options.
     Connect(&'a K),
-    /// This object is to be made.
+    /// The creation of this object.
     Create(&'a K),
-    /// This object is to be deleted.
+    /// The deletion of this object.
     Delete(&'a K),
-    /// The first is to become the second.
+    /// The change of the first object to the second.
     Update(&'a K, &'a K),
 }
 
-/// A request that is to be admitted, with objects of type `K`.
+/// A request for admission, with objects of type `K`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Admission<K> {
-    /// Identifies this call. A webhook that is asked twice about one write gets two of them.
+    /// Identifies this call. A webhook that is called twice for one write gets two of them.
     pub uid: String,
-    /// What is asked for.
+    /// The operation that the client asks for.
     pub operation: Operation,
-    /// The object as it would be. `None` when it is deleted, and in a mutating function, whose first argument it is.
+    /// The new object. `None` when it is deleted, and in a mutating function, which gets it as its first argument.
     pub object: Option<K>,
-    /// The object as it was: when it is updated or deleted.
+    /// The existing object: when it is updated or deleted.
     pub old: Option<K>,
-    /// The name; empty where the API server is yet to make one of `generateName`.
+    /// The name; empty where the API server has yet to make one from `generateName`.
     pub name: String,
-    /// The namespace, of an object that has one.
+    /// The namespace, for a namespaced object.
     pub namespace: Option<String>,
     /// The kind of `object` and `old`.
     pub kind: GroupVersionKind,
-    /// Where the object is served, in the version of `kind`.
+    /// The resource under which the object is served, in the version of `kind`.
     pub resource: GroupVersionResource,
     /// The subresource, for instance `status`.
     pub subresource: Option<String>,
-    /// The kind that the client sent. Another one than `kind` where the API server converted it for the webhook.
+    /// The kind that the client sent. Differs from `kind` where the API server converted the object for the webhook.
     pub requested_kind: Option<GroupVersionKind>,
-    /// Who asks.
+    /// The user who sent the request.
     pub user: UserInfo,
-    /// Nothing will be stored: a function with effects elsewhere must not have them.
+    /// Nothing will be stored: a function must not have effects elsewhere.
     pub dry_run: bool,
     /// The options of the request: `CreateOptions`, `UpdateOptions`, `DeleteOptions` and so on.
     pub options: Option<Value>,
     notes: Mutex<Notes>,
 }
 
-/// What a function says beside its verdict.
+/// Warnings and audit annotations of a function, beside its verdict.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) warnings: Vec<String>,
     pub(crate) audit_annotations: BTreeMap<String, String>,
 }
 
-/// A request as it comes, with objects that are not decoded yet.
+/// A request with objects that are not decoded yet.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request {
@@ -107,9 +107,9 @@ pub(crate) struct Request {
     options: Option<Value>,
 }
 
-/// What a function said.
+/// The answer of a function.
 pub(crate) struct Verdict {
-    /// The changes of a function that admits.
+    /// The changes of a function that admits, or its denial.
     pub(crate) changes: Result<Vec<Change>, Denial>,
     pub(crate) notes: Notes,
 }
@@ -153,7 +153,7 @@ pub(crate) struct Validating<K, C, F> {
     kind: PhantomData<fn(K)>,
 }
 
-/// Closures for a kind whose rules need nothing but the object.
+/// A closure for a kind whose rules need only the object.
 pub(crate) struct Defaulting<K, F> {
     pub(crate) function: F,
     pub(crate) kind: PhantomData<fn(K)>,
@@ -167,8 +167,8 @@ pub(crate) struct Checking<K, F> {
 // === impl Admission ===
 
 impl<K> Admission<K> {
-    /// Shows this text to whoever asked: kubectl prints it, whether the write is admitted or not. Short ones are read; the API
-    /// server cuts off what is longer than 256 characters, and drops what all webhooks together say beyond 4 KB.
+    /// Adds a warning for the client: kubectl prints it, whether the write is admitted or not. Keep it short: the API
+    /// server cuts off a warning after 256 characters, and drops warnings of all webhooks beyond 4 KB.
     pub fn warn(&self, text: impl Into<String>) {
         self.notes.lock().warnings.push(text.into());
     }
@@ -178,7 +178,7 @@ impl<K> Admission<K> {
         self.notes.lock().audit_annotations.insert(key.into(), value.into());
     }
 
-    /// What would be written; `None` in a mutating function.
+    /// The write; `None` in a mutating function.
     pub fn write(&self) -> Option<Write<'_, K>> {
         match (self.operation, &self.old, &self.object) {
             (Operation::Connect, _, Some(options)) => Some(Write::Connect(options)),
@@ -191,7 +191,7 @@ impl<K> Admission<K> {
 }
 
 impl<K> Write<'_, K> {
-    /// The object as it would be; `None` when it is deleted.
+    /// The new object; `None` when it is deleted.
     pub fn object(&self) -> Option<&K> {
         match self {
             Self::Connect(object) | Self::Create(object) | Self::Update(_, object) => Some(object),
@@ -199,7 +199,7 @@ impl<K> Write<'_, K> {
         }
     }
 
-    /// The object as it was.
+    /// The existing object.
     pub fn old(&self) -> Option<&K> {
         match self {
             Self::Delete(old) | Self::Update(old, _) => Some(old),
@@ -302,14 +302,15 @@ impl<K, C, F> Validating<K, C, F> {
     }
 }
 
-/// An object on its way through a mutating function: as sent, and as the type understood it.
+/// An object in a mutating function: as sent, and as the type encodes it again.
 struct Sent {
     sent: Value,
     before: Value,
 }
 
 impl Sent {
-    /// The object, or `None` where there is nothing to change. A deletion and a connection cannot be changed by a patch.
+    /// Decodes the object. `None` where there is nothing to change: a deletion and a connection cannot be changed by a
+    /// patch.
     fn read<K: Admissible + Serialize>(request: &Request) -> Result<Option<(Self, K)>, Denial> {
         let is_write = matches!(request.operation, Operation::Create | Operation::Update);
         let Some(raw) = request.object.as_deref().filter(|_| is_write) else { return Ok(None) };

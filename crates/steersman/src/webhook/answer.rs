@@ -1,6 +1,7 @@
 //! One call over HTTP: found by its path, bounded in time, size and number, answered whatever the function does.
 //!
-//! What is not a verdict is answered with a status that is not 200, and a text that the API server shows to whoever asked.
+//! A failure that is not a verdict is answered with a status other than 200, and a text that the API server shows to
+//! its client.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::webhook::denial::Named;
 use crate::webhook::review::{self, Outcome, ReviewError};
 use crate::webhook::{Route, Webhooks};
 
-/// So many objects are converted before other tasks get their turn, and the time is looked at.
+/// The number of objects converted before other tasks run and the deadline is checked.
 const CONVERSIONS_AT_A_TIME: usize = 64;
 
 /// A call that was not answered with a review.
@@ -36,7 +37,7 @@ struct Failure {
 // === impl Webhooks ===
 
 impl Webhooks {
-    /// Answers one call, as the server does: for a server of one's own, and for tests of functions without one.
+    /// Answers one call, as the server does: for custom servers, and for tests of functions without a server.
     ///
     /// ```
     /// # use serde_json::{Value, json};
@@ -80,8 +81,8 @@ impl Webhooks {
                 return response;
             }
         };
-        // A function that panics can leave nothing half done that another call sees, but in its own context, which is its own
-        // business: a task that panics does no less.
+        // A panic of a function can leave only its own context inconsistent, never state of other calls: the same holds
+        // for a task that panics.
         let call = AssertUnwindSafe(self.call(route, request)).catch_unwind();
         let answer = match tokio::time::timeout_at(clock::after(started, timeout), call).await {
             Ok(Ok(answer)) => answer,
@@ -126,7 +127,8 @@ impl Webhooks {
             let message = format!("want content type application/json, got {content_type:?}");
             return Err(Failure::malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
-        // Before the body is read, so that the number of calls bounds their memory. Never closed.
+        // Acquired before the body is read, so that the number of calls bounds their memory. The semaphore is never
+        // closed.
         let _permit = self.calls.acquire().await.ok();
         let limit = match route {
             Route::Admission(_) => self.limits.admission_body_max,
@@ -243,13 +245,13 @@ fn text(status: StatusCode, message: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The time that the API server waits, if it says so; what it says, if that is no duration.
+/// The time that the API server waits, if the query names one; the text, if it is not a duration.
 fn timeout(query: &str) -> Result<Option<Duration>, &str> {
     let parameter = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     parameter.map(|value| go_duration(value).ok_or(value)).transpose()
 }
 
-/// A duration as Go writes it: numbers with units, `1m30s` or `1.5s`.
+/// Parses a duration as Go writes it: numbers with units, `1m30s` or `1.5s`.
 fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = 0.0;

@@ -1,6 +1,6 @@
-//! Which certificate webhooks are served with: from files, or self-signed and kept in a Secret.
+//! The certificate that webhooks are served with: from files, or self-signed and kept in a Secret.
 //!
-//! A keeper runs for as long as the server does and publishes each new certificate to the resolver that handshakes ask.
+//! A keeper runs for as long as the server does and publishes each new certificate to the resolver of TLS handshakes.
 
 mod configurations;
 mod files;
@@ -27,7 +27,7 @@ use crate::webhook::stats::Stats;
 
 pub use crate::webhook::certificates::self_signed::{SelfSigned, SelfSignedError};
 
-/// Where the certificate of a server comes from.
+/// The source of a server's certificate.
 #[derive(Debug)]
 pub struct Certificates {
     source: Source,
@@ -43,45 +43,45 @@ enum Source {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// It says nothing that can be understood.
+    /// The certificate cannot be parsed.
     #[error("{what} is no certificate that can be read: {message}")]
     Certificate {
-        /// Where it is.
+        /// The file or Secret that has it.
         what: String,
-        /// What is wrong.
+        /// The fault.
         message: String,
     },
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the file system.
         #[source]
         source: std::io::Error,
     },
-    /// The key cannot be used, or is not that of the certificate.
+    /// The key cannot be used, or does not belong to the certificate.
     #[error("the key of {what} cannot be used: {message}")]
     Key {
-        /// Where it is.
+        /// The file or Secret that has it.
         what: String,
-        /// What is wrong.
+        /// The fault.
         message: String,
     },
 }
 
-/// What handshakes are answered with.
+/// The certificate and key for TLS handshakes.
 #[derive(Debug)]
 pub(crate) struct Served {
     key: Arc<CertifiedKey>,
-    /// In seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     not_after: i64,
 }
 
-/// What a keeper says: which certificate is served, and what is wrong.
+/// Publishes the certificate that a keeper has made or read, and its problem.
 pub(crate) struct Publisher {
     served: watch::Sender<Option<Arc<Served>>>,
-    /// What keeps calls from being answered, or soon will.
+    /// The problem that keeps calls from being answered, or soon will.
     problem: Mutex<Option<String>>,
     stats: Arc<Stats>,
 }
@@ -89,15 +89,15 @@ pub(crate) struct Publisher {
 // === impl Certificates ===
 
 impl Certificates {
-    /// A chain of certificates and its key, both PEM: a mounted Secret of type `kubernetes.io/tls`, most often.
+    /// A chain of certificates and its key, both PEM, usually from a mounted Secret of type `kubernetes.io/tls`.
     ///
-    /// They are read again every ten seconds. What has changed is served from the next handshake on; a pair that does not fit
-    /// together is named in the log, and the earlier one is served on.
+    /// They are read again every ten seconds. A changed pair is served from the next handshake on; if key and
+    /// certificate do not match, the log says so, and the earlier pair is still served.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self { source: Source::Files(Files { certificate: certificate.into(), key: key.into() }) }
     }
 
-    /// Publishes certificates for as long as it is polled; ends when there is none to begin with.
+    /// Publishes certificates for as long as it is polled; ends if no certificate can be had at the start.
     pub(crate) async fn keep(self, publisher: &Publisher) -> CertificateError {
         match self.source {
             Source::Files(files) => files.keep(publisher).await,
@@ -160,7 +160,7 @@ impl Publisher {
         *self.problem.lock() = problem;
     }
 
-    /// Whether there is a certificate that is valid, and no problem.
+    /// Passes while a valid certificate is served and no problem exists.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(problem) = &*self.problem.lock() {
             return Err(problem.clone());
@@ -178,7 +178,7 @@ impl Publisher {
 
 // === handshakes ===
 
-/// The cryptography of webhooks. Nothing is made the default of the process.
+/// The cryptography of webhooks. It is not installed as the default of the process.
 pub(crate) fn provider() -> CryptoProvider {
     #[cfg(feature = "ring")]
     return rustls::crypto::ring::default_provider();
@@ -186,7 +186,7 @@ pub(crate) fn provider() -> CryptoProvider {
     return rustls::crypto::aws_lc_rs::default_provider();
 }
 
-/// Answers every handshake with what is served at its moment.
+/// Answers each handshake with the certificate that is served at that moment.
 struct Resolver(watch::Receiver<Option<Arc<Served>>>);
 
 pub(crate) fn resolver(served: watch::Receiver<Option<Arc<Served>>>) -> Arc<dyn ResolvesServerCert> {

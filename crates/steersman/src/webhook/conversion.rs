@@ -1,4 +1,4 @@
-//! Objects of one version of a kind turned into another: between types with a hub in the middle, or by one function.
+//! Converts objects between the versions of a kind: between types with a hub in the middle, or by one function.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 
 /// Converts the objects of one kind between its versions.
 ///
-/// Of the metadata, the API server lets a conversion change labels and annotations only. Everything else is therefore copied
-/// from the object that was sent, whatever a type does with it. A field that one version does not have must be kept by the
-/// types themselves, best in an annotation, or a client that reads and writes in that version removes it.
+/// In the metadata, the API server lets a conversion change labels and annotations only. The other fields are therefore
+/// copied from the object that was sent, whatever a type does with them. A field that one version does not have must be
+/// kept by the types themselves, best in an annotation, or a client that reads and writes in that version removes it.
 ///
 /// ```
 /// # mod v1 {
@@ -58,13 +58,13 @@ pub struct Conversion {
     pub(crate) convert: Box<dyn Convert>,
 }
 
-/// A conversion with a type in the middle, to which versions are still being added.
+/// A conversion with a type in the middle, under construction: more versions can be added.
 pub struct HubConversion<H> {
     spokes: Vec<Spoke<H>>,
     hub: PhantomData<fn(H)>,
 }
 
-/// Turns one object into one of another version.
+/// Converts one object to another version.
 pub(crate) trait Convert: Send + Sync {
     /// `object` has the version `from`, `desired` is another `group/version`.
     fn convert(&self, object: Value, from: &str, desired: &str) -> Result<Value, String>;
@@ -73,7 +73,7 @@ pub(crate) trait Convert: Send + Sync {
 type ToHub<H> = Box<dyn Fn(Value) -> Result<H, String> + Send + Sync>;
 type FromHub<H> = Box<dyn Fn(H) -> Result<Value, String> + Send + Sync>;
 
-/// One version: there and back.
+/// One version with its conversions to the hub and back.
 struct Spoke<H> {
     api_version: String,
     to_hub: ToHub<H>,
@@ -82,7 +82,7 @@ struct Spoke<H> {
 
 struct Dynamic<F>(F);
 
-/// What is looked at before an object is converted.
+/// The type of an object, read before it is converted.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TypeOf {
@@ -95,8 +95,8 @@ pub(crate) struct TypeOf {
 // === impl Conversion ===
 
 impl Conversion {
-    /// A conversion in which every version is turned into `H` and back, best the one that is stored. With
-    /// [`HubConversion::version`], the others are added.
+    /// A conversion in which every version is converted to `H` and back; `H` should be the stored version. Add the
+    /// others with [`HubConversion::version`].
     pub fn hub<H>() -> HubConversion<H>
     where
         H: Resource<DynamicType = ()> + DeserializeOwned + Serialize + Send + Sync + 'static,
@@ -105,8 +105,8 @@ impl Conversion {
             .version_with(|hub| Ok::<_, Infallible>(hub), Ok::<_, Infallible>)
     }
 
-    /// A conversion by a function of the object and the `group/version` that it is to have. The function need not set
-    /// `apiVersion`. It is called for versions that differ only.
+    /// A conversion by a function of the object and the `group/version` to convert to. The function need not set
+    /// `apiVersion`. It is not called if the versions are the same.
     pub fn dynamic<F, E>(group: &str, kind: &str, function: F) -> Self
     where
         F: Fn(Value, &str) -> Result<Value, E> + Send + Sync + 'static,
@@ -135,7 +135,7 @@ where
     /// Adds a version, by two functions: into the hub, and back.
     ///
     /// # Panics
-    /// When this version was added before, or is of another kind than the hub.
+    /// When this version was added before, or its kind is not that of the hub.
     pub fn version_with<V, E, D>(
         mut self,
         to_hub: impl Fn(V) -> Result<H, E> + Send + Sync + 'static,
@@ -217,7 +217,7 @@ impl<H> fmt::Debug for HubConversion<H> {
     }
 }
 
-/// One object of a review in the version that is wanted.
+/// Converts one object of a review to the desired version.
 pub(crate) fn convert(
     convert: &dyn Convert,
     object: &RawValue,

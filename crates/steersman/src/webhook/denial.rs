@@ -1,4 +1,4 @@
-//! Why a function does not admit what was asked.
+//! Why a function does not admit a write.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::chain::Chain;
 
 /// The error of a function: a refusal with the status that the API server sends to its client, or a failure.
 ///
-/// Every error can be one with `?`: it is a failure then, which is no verdict. The call is answered with status 500, and the
+/// `?` turns every other error into a failure, which is no verdict. The call is answered with status 500, and the
 /// `failurePolicy` of the configuration decides.
 ///
 /// ```
@@ -32,9 +32,9 @@ pub struct Denial {
 
 #[derive(Debug)]
 enum Cause {
-    /// No verdict: the text is for the log and for whoever asked.
+    /// No verdict: the text is for the log and for the client.
     Failed(String),
-    /// `Invalid`, with a message that is made when the object is known.
+    /// `Invalid`; the message is made when the object is known.
     Fields(Vec<FieldError>),
     Refused {
         code: u16,
@@ -43,42 +43,42 @@ enum Cause {
     },
 }
 
-/// What is wrong with one field.
+/// A validation error of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// The path, for instance `spec.ports[0].name`.
+    /// The field path, for instance `spec.ports[0].name`.
     pub field: String,
-    /// What kind of error.
+    /// The type of the error.
     pub kind: FieldErrorKind,
     /// The value, where it is worth repeating.
     pub value: Option<Value>,
-    /// What is wanted.
+    /// The values that are wanted.
     pub detail: String,
 }
 
-/// What kind of error a field has; the causes of Kubernetes' own validation.
+/// The type of a validation error; the causes of Kubernetes' own validation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum FieldErrorKind {
-    /// The value is there twice.
+    /// The value occurs twice.
     Duplicate,
     /// The value may be right, but not here, or not for this user.
     Forbidden,
     /// The value is wrong.
     Invalid,
-    /// What the value refers to is not there.
+    /// The object that the value refers to does not exist.
     NotFound,
-    /// The value is none of those allowed.
+    /// The value is not one of those allowed.
     NotSupported,
-    /// There is no value.
+    /// The value is absent.
     Required,
-    /// There are too many elements.
+    /// The list has too many elements.
     TooMany,
     /// The text is too long.
     TooLong,
 }
 
-/// A refusal as the API server wants it.
+/// A refusal in the form that the API server expects.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
@@ -92,7 +92,7 @@ pub(crate) struct Status {
     details: Option<Value>,
 }
 
-/// What the object is called in messages.
+/// The names of the object in messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Named<'a> {
     pub(crate) group: &'a str,
@@ -108,7 +108,7 @@ impl Denial {
         Self::new(403, "Forbidden", message)
     }
 
-    /// Refused with 422 `Invalid`, and one cause for each field. The message names the object and lists the errors, as that of
+    /// Refused with 422 `Invalid`, and one cause for each field. The message names the object and lists the errors, as
     /// the API server's own validation does.
     pub fn invalid(errors: impl IntoIterator<Item = FieldError>) -> Self {
         Self { cause: Cause::Fields(errors.into_iter().collect()) }
@@ -119,12 +119,12 @@ impl Denial {
         Self { cause: Cause::Refused { code: code.max(400), reason: reason.into(), message: message.into() } }
     }
 
-    /// No verdict: the function could not tell. The `failurePolicy` of the configuration decides.
+    /// No verdict: the function could not decide. The `failurePolicy` of the configuration does.
     pub fn failed(message: impl Into<String>) -> Self {
         Self { cause: Cause::Failed(message.into()) }
     }
 
-    /// The status of a refusal, or why there is no verdict.
+    /// The status of a refusal, or why no verdict exists.
     pub(crate) fn into_status(self, object: &Named<'_>) -> Result<Status, String> {
         let status = |code, reason: String, message, details| Status {
             api_version: "v1",
@@ -167,17 +167,17 @@ impl From<FieldError> for Denial {
 // === impl FieldError ===
 
 impl FieldError {
-    /// The value is wrong; `detail` says what is wanted.
+    /// The value is wrong; `detail` says which values are wanted.
     pub fn invalid(field: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, field, Some(value.into()), detail)
     }
 
-    /// There is no value.
+    /// The value is absent.
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, field, None, detail)
     }
 
-    /// There must be no such value here, or not of this user.
+    /// The value is not allowed here, or not for this user.
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Forbidden, field, None, detail)
     }

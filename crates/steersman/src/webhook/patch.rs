@@ -1,17 +1,17 @@
-//! JSON patches made of an object before and after, and changes of a typed object carried over to what was sent.
+//! JSON patches from two states of an object, and the transfer of a typed object's changes to the object that was sent.
 //!
-//! A type knows some fields of an object, those of its own version, and the server may have sent others. Comparing what was
-//! sent with what the type serialises would remove them, so [`carry`] transfers to the sent object only what a function
-//! changed between decoding and encoding. [`diff`] then says the difference as RFC 6902 operations.
+//! A type has the fields of its own version, and the server may have sent others. A comparison of the sent object with
+//! the type's encoding would remove those, so [`carry`] transfers to the sent object only the changes that a function
+//! made between decoding and encoding. [`diff`] then returns the difference as RFC 6902 operations.
 //!
-//! Lists are aligned: elements that are equal first, then those with the same `name`, so that a container put in front of
-//! others is one operation and does not rewrite them.
+//! Lists are aligned: elements that are equal first, then those with the same `name`, so that a container inserted
+//! before others is one operation and does not rewrite them.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Comparing each element of one list with each of another is done for so many pairs at most; longer lists are aligned by
-/// what they have in common at their ends.
+/// The most pairs of elements of two lists that are compared; longer lists are aligned only by their common prefix and
+/// suffix.
 const PAIRS_MAX: usize = 10_000;
 
 /// One operation of a patch.
@@ -23,7 +23,7 @@ pub(crate) enum Change {
     Replace { path: String, value: Value },
 }
 
-/// Where an element of one list is in the other.
+/// The relation of an element of one list to the other list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     Added(usize),
@@ -31,7 +31,7 @@ enum Place {
     Removed(usize),
 }
 
-/// The operations that make `new` of `old`, applied in order.
+/// The operations that turn `old` into `new`, applied in order.
 pub(crate) fn diff(old: &Value, new: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     diff_at(&mut String::new(), old, new, &mut changes);
@@ -66,7 +66,7 @@ fn diff_maps(path: &mut String, old: &Map<String, Value>, new: &Map<String, Valu
 
 fn diff_lists(path: &mut String, old: &[Value], new: &[Value], changes: &mut Vec<Change>) {
     let length = path.len();
-    // What is before this index is as it will be, what is from it on as it was.
+    // Elements before this index are in their new state, those from it on in the old one.
     let mut index = 0;
     for place in align(old, new) {
         path.push('/');
@@ -86,7 +86,7 @@ fn diff_lists(path: &mut String, old: &[Value], new: &[Value], changes: &mut Vec
     }
 }
 
-/// Appends a key as RFC 6901 writes it.
+/// Appends a key with the escapes of RFC 6901.
 fn push_key(path: &mut String, key: &str) {
     path.push('/');
     for character in key.chars() {
@@ -98,8 +98,8 @@ fn push_key(path: &mut String, key: &str) {
     }
 }
 
-/// Makes the changes from `before` to `after` in `sent`, of which `before` is what a type has understood. What the type
-/// left out of `before` stays as it was sent; what it made up stays away.
+/// Applies the changes from `before` to `after` to `sent`; `before` is the type's encoding of `sent`. Fields that the
+/// type left out of `before` stay as they were sent; fields that it added are not transferred.
 pub(crate) fn carry(sent: Value, before: &Value, after: Value) -> Value {
     if *before == after {
         return sent;
@@ -138,7 +138,7 @@ pub(crate) fn carry(sent: Value, before: &Value, after: Value) -> Value {
     }
 }
 
-/// Which elements of `old` are which of `new`, in the order of both.
+/// The alignment of `old` and `new`, in the order of both.
 fn align(old: &[Value], new: &[Value]) -> Vec<Place> {
     let shorter = old.len().min(new.len());
     let head = (0..shorter).take_while(|at| old[*at] == new[*at]).count();
@@ -158,7 +158,7 @@ fn align(old: &[Value], new: &[Value]) -> Vec<Place> {
     places
 }
 
-/// Aligns parts of two lists that have no equal elements: by name, and in between one by one where there are as many.
+/// Aligns parts of two lists without equal elements: by name, and in between one by one where their numbers agree.
 fn align_changed(
     old: &[Value],
     new: &[Value],
@@ -190,14 +190,14 @@ fn name(value: &Value) -> Option<&str> {
     value.get("name").and_then(Value::as_str)
 }
 
-/// The longest common subsequence, as pairs of rising indices; empty where finding it would take too long.
+/// The longest common subsequence, as pairs of rising indices; empty where the search would take too long.
 fn common(old: &[Value], new: &[Value], is_same: impl Fn(&Value, &Value) -> bool) -> Vec<(usize, usize)> {
     let (rows, columns) = (old.len(), new.len());
     if rows == 0 || columns == 0 || rows.saturating_mul(columns) > PAIRS_MAX {
         return Vec::new();
     }
     let width = columns + 1;
-    // By (i, j): the length of what old[i..] and new[j..] have in common.
+    // By (i, j): the length of the longest common subsequence of old[i..] and new[j..].
     let mut lengths = vec![0_u32; (rows + 1) * width];
     let mut same = vec![false; rows * columns];
     for i in (0..rows).rev() {

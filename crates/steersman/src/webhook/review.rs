@@ -1,4 +1,5 @@
-//! `AdmissionReview` and `ConversionReview`, in both versions that API servers send: the question's version is the answer's.
+//! `AdmissionReview` and `ConversionReview`, in both versions that API servers send: the answer has the version of the
+//! request.
 
 use bytes::Bytes;
 use k8s_openapi::ByteString;
@@ -11,7 +12,7 @@ use crate::webhook::denial::{Named, Status};
 const ADMISSION_VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
 const CONVERSION_VERSIONS: [&str; 2] = ["apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1"];
 
-/// A question that is not of the kind that belongs here, or not one at all.
+/// A body that is not a review of the expected kind.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReviewError {
     #[error("this is no {kind}")]
@@ -26,7 +27,7 @@ pub(crate) enum ReviewError {
     Other { kind: &'static str, versions: [&'static str; 2], got: String },
 }
 
-/// How a call of a function for admission ended.
+/// The outcome of a function for admission.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Outcome {
     Allowed,
@@ -76,7 +77,7 @@ struct NotesOf<'a> {
     audit_annotations: &'a std::collections::BTreeMap<String, String>,
 }
 
-/// A question about objects that are to be of another version.
+/// A request to convert objects to another version.
 #[derive(Deserialize)]
 pub(crate) struct ConversionRequest<'a> {
     pub(crate) uid: String,
@@ -101,7 +102,7 @@ struct ConversionResult<'a> {
     message: Option<&'a str>,
 }
 
-/// Reads a question: its version and its request.
+/// Parses a review: its version and its request.
 fn read<'a, R: Deserialize<'a>>(
     body: &'a [u8],
     kind: &'static str,
@@ -126,7 +127,7 @@ pub(crate) fn read_conversion(body: &[u8]) -> Result<(&'static str, ConversionRe
     read(body, "ConversionReview", CONVERSION_VERSIONS)
 }
 
-/// The answer that says what a function said, or why there is no verdict.
+/// The review with the verdict of a function, or the reason why it has none.
 pub(crate) fn write_admission(
     version: &str,
     uid: &str,
@@ -153,7 +154,7 @@ pub(crate) fn write_admission(
     Ok((outcome, write(version, "AdmissionReview", response)?))
 }
 
-/// The answer with the objects, in the order of the question; or with the reason why there are none.
+/// The review with the converted objects, in the order of the request, or with the reason of the failure.
 pub(crate) fn write_conversion(
     version: &str,
     uid: &str,

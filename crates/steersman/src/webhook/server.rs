@@ -1,4 +1,4 @@
-//! The port where webhooks are served: TLS, HTTP/1 and HTTP/2, health, and an end that answers what is under way.
+//! The port where webhooks are served: TLS, HTTP/1 and HTTP/2, health, and a shutdown that answers calls under way.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -29,20 +29,20 @@ use crate::webhook::certificates::{self, CertificateError, Certificates, Publish
 
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// How long a connection may be silent. Longer than the 90 seconds after which Go's client gives one up: were the server
-/// first, a call could be on its way into a connection that is being closed.
+/// How long a connection may be silent. Longer than the 90 seconds after which Go's client closes an idle connection:
+/// if the server closed first, a call could be on its way into a connection that is being closed.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// How often, and for how long, a client of HTTP/2 is asked whether it is still there.
+/// The interval of HTTP/2 pings, and how long the client may take to answer one.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_MAX: Duration = Duration::from_secs(15);
-/// How long answers under way may take at the end; no call lasts longer.
+/// How long calls under way may take at shutdown; no call lasts longer.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// A bound port that serves webhooks once it runs: [`crate::Manager::webhooks`], or [`Server::run`].
 ///
-/// `/healthz` and `/readyz` are served as well, for the probes of a kubelet (`scheme: HTTPS`). The list of `/readyz` has the
-/// check `webhooks`, which passes while there is a valid certificate, and the `caBundle` of the configurations is the right
-/// one where that is up to the server. Metrics are not served here.
+/// `/healthz` and `/readyz` are served as well, for the probes of a kubelet (`scheme: HTTPS`). `/readyz` has the check
+/// `webhooks`, which passes while the server has a valid certificate and, where it maintains the `caBundle` of the
+/// configurations, that bundle is the right one. Metrics are not served here.
 #[derive(Debug)]
 #[must_use = "a server does nothing until it runs"]
 pub struct Server {
@@ -54,7 +54,7 @@ pub struct Server {
     linger: Duration,
 }
 
-/// The address cannot be listened on.
+/// The socket cannot listen on the address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve webhooks on {address}")]
 pub struct BindError {
@@ -73,21 +73,21 @@ pub enum ServeError {
     /// The runtime cannot use the socket.
     #[error("cannot serve webhooks on {address}")]
     Listen {
-        /// Where.
+        /// The address of the socket.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// The task that looks after the certificates ended.
+    /// The task that keeps the certificates ended.
     #[error("the task that renews the certificates panicked")]
     Panicked,
-    /// No version of TLS can be spoken.
+    /// None of the TLS versions can be set up.
     #[error("TLS cannot be configured")]
     Tls(#[source] rustls::Error),
 }
 
-/// What a connection needs to answer.
+/// The parts of the server that a connection needs to answer.
 struct Answerer {
     webhooks: Webhooks,
     health: Health,
@@ -104,38 +104,39 @@ impl Server {
         Ok(Self { listener, address, webhooks, certificates, health: Health::new(), linger: Duration::ZERO })
     }
 
-    /// Where it listens, with the real port.
+    /// The address of the socket, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Adds its check to these, and serves them. A manager gives it its own.
+    /// Adds the check of the server to these, and serves them. A manager passes its own.
     pub fn with_health(mut self, health: Health) -> Self {
         self.health = health;
         self
     }
 
-    /// Counts in these metrics. A manager gives it its own.
+    /// Counts in these metrics. A manager passes its own.
     #[cfg(feature = "metrics")]
     pub fn with_metrics(self, metrics: &Metrics) -> Self {
         metrics.observe_webhooks(&self.webhooks.stats);
         self
     }
 
-    /// Goes on accepting calls for this long after it was asked to end, while `/readyz` fails already: a Service sends calls
-    /// for as long as nobody has taken the address out of its endpoints. Default: not at all.
+    /// Goes on accepting calls for this long after it was asked to end, while `/readyz` fails already: a Service sends
+    /// calls until the address is removed from its endpoints. Default: not at all.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
     }
 
-    /// Serves until `shutdown`, then answers what is under way. Connections are accepted once there is a certificate.
+    /// Serves until `shutdown`, then answers the calls under way. Connections are accepted once a certificate is
+    /// available.
     ///
     /// # Errors
     /// [`ServeError`].
     ///
     /// # Cancel safety
-    /// Dropped, everything ends at once.
+    /// If the future is dropped, everything ends at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { listener, address, webhooks, certificates, health, linger } = self;
         let listener =
@@ -149,13 +150,13 @@ impl Server {
             false => checked.check(),
         });
         let mut served = publisher.served();
-        // Aborted when this is dropped.
+        // Dropping this aborts the keeper.
         let mut keeper = JoinSet::new();
         keeper.spawn(async move { certificates.keep(&publisher).await });
         tokio::select! {
             () = &mut shutdown => return Ok(()),
             ended = keeper.join_next() => return Err(failure(ended)),
-            // The publisher lives as long as the check.
+            // This does not fail: the check holds the publisher.
             _ = served.wait_for(Option::is_some) => {}
         }
         let tls = TlsAcceptor::from(Arc::new(config(served)?));
@@ -177,7 +178,7 @@ impl Server {
             acceptor.serve(slot, async move {
                 let handshake = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await;
                 let Ok(Ok(stream)) = handshake else {
-                    // A client that does not trust the certificate says so to whoever runs it, and here.
+                    // A client that does not trust the certificate reports it to its own user, and here.
                     if let Ok(Err(error)) = handshake {
                         tracing::debug!(error = %Chain(&error), "a TLS handshake failed");
                     }
@@ -188,7 +189,7 @@ impl Server {
                     async move { Ok::<_, Infallible>(answerer.answer(request).await) }
                 });
                 let connection = protocols().serve_connection(TokioIo::new(stream), service).into_owned();
-                // A client that went away is nothing to report.
+                // A client that went away is not worth a log line.
                 drop(watcher.watch(connection).await);
             });
         }

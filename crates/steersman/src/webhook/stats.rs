@@ -1,4 +1,5 @@
-//! What webhooks count: calls by status and outcome, their time, and those under way. `metrics/families` has the names.
+//! The counts of webhooks: calls by status and outcome, their time, and those under way. `metrics/families` has the
+//! names.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -25,7 +26,7 @@ struct OfPath {
     n_under_way: usize,
 }
 
-/// A call that is under way. Dropped without an end, the client went away.
+/// A call that is under way. Dropped before its end, it counts as a client that went away.
 pub(crate) struct UnderWay<'a> {
     stats: &'a Stats,
     path: &'a str,
@@ -82,7 +83,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What several sets of webhooks have counted, together.
+/// The sums over several sets of webhooks.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     /// By path and HTTP status.
@@ -91,12 +92,12 @@ pub(crate) struct Totals {
     pub(crate) outcomes: BTreeMap<(String, &'static str), u64>,
     pub(crate) seconds: BTreeMap<String, Histogram>,
     pub(crate) under_way: BTreeMap<String, usize>,
-    /// Of the certificate that expires first, in seconds since 1970.
+    /// When the first of the certificates expires, in seconds since 1970.
     pub(crate) expiry: Option<i64>,
 }
 
 impl Totals {
-    /// Of those that still live.
+    /// Sums the sets that still exist.
     pub(crate) fn of(sources: &[Weak<Stats>]) -> Self {
         let mut totals = Self::default();
         for source in sources.iter().filter_map(Weak::upgrade) {

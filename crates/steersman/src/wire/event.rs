@@ -1,4 +1,4 @@
-//! One watch event, taken apart without building a tree: its type and the bytes of its object.
+//! Parses one watch event without building a tree: its type and the bytes of its object.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::key::ObjectKey;
 use crate::wire::scan;
 
-/// The types a server sends, in its own words.
+/// The types of watch events, as servers write them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum EventType {
     Added,
@@ -25,11 +25,11 @@ pub(crate) enum EventType {
 pub(crate) struct RawEvent {
     pub(crate) event_type: EventType,
     pub(crate) object: Bytes,
-    /// The whole line, for a second look.
+    /// The whole line, for a second parse.
     line: Bytes,
 }
 
-/// What an object says about itself, read without decoding the rest of it.
+/// The metadata of an object that are needed before it is decoded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Header<'a> {
@@ -41,7 +41,7 @@ pub(crate) struct Header<'a> {
     pub(crate) resource_version: Cow<'a, str>,
 }
 
-/// What a bookmark carries.
+/// The metadata of a bookmark.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BookmarkMeta {
@@ -59,14 +59,14 @@ struct Envelope<'a> {
     object: &'a RawValue,
 }
 
-/// Takes a line of a watch apart. `None`: not a watch event.
+/// Parses a line of a watch. `None`: not a watch event.
 pub(crate) fn parse(line: &Bytes) -> Option<RawEvent> {
     fast(line).or_else(|| careful(line))
 }
 
-/// The form every server writes: `{"type":"ADDED","object":{..}}` with nothing between or after.
+/// Parses the form that every server writes: `{"type":"ADDED","object":{..}}` with nothing between or after.
 ///
-/// That nothing follows the object is not checked here, because it costs a scan of the whole object; see
+/// It does not check that nothing follows the object, because that costs a scan of the whole object; see
 /// [`RawEvent::reread`].
 fn fast(line: &Bytes) -> Option<RawEvent> {
     const OBJECT: &[u8] = br#"","object":"#;
@@ -85,8 +85,8 @@ fn careful(line: &Bytes) -> Option<RawEvent> {
 }
 
 impl RawEvent {
-    /// For an object that could not be decoded: takes the line apart with a full parser, and returns the event if that
-    /// finds other bytes than the quick look did.
+    /// Parses the line of an undecodable object again, with a full parser, and returns the event if its object has
+    /// other bytes than the fast parse found.
     pub(crate) fn reread(&self) -> Option<Self> {
         careful(&self.line).filter(|event| event.object != self.object)
     }

@@ -7,7 +7,7 @@ use crate::wire::{OBJECT_BYTES_MAX, TooLarge};
 /// Splits a stream of chunks into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// What is left of the newest chunk.
+    /// The rest of the newest chunk.
     chunk: Bytes,
     /// The beginning of a line whose end has not arrived.
     pending: BytesMut,

@@ -1,7 +1,7 @@
 //! Cuts a list answer into its items while it arrives.
 //!
-//! The items leave one by one as bytes; everything around them (kind, `metadata.resourceVersion`, `metadata.continue`)
-//! collects in a small envelope, whichever comes first.
+//! The items come out one by one as bytes; everything around them (kind, `metadata.resourceVersion`,
+//! `metadata.continue`) is collected in a small envelope, whichever comes first.
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::Deserialize;
@@ -13,25 +13,26 @@ use crate::wire::{OBJECT_BYTES_MAX, TooLarge};
 #[derive(Debug, Default)]
 pub(crate) struct ListScanner {
     buffer: BytesMut,
-    /// How much of `buffer` has been looked at.
+    /// The number of bytes of `buffer` that were scanned.
     scanned: usize,
     depth: u32,
     text: Text,
-    /// Start in `buffer` of the string last begun.
+    /// Start in `buffer` of the last string.
     string_start: usize,
-    /// At depth 1: whether the string last ended is `items`.
+    /// At depth 1: whether the last complete string is `items`.
     key_is_items: bool,
     in_items: bool,
     /// Everything that is not inside the items array.
     envelope: Vec<u8>,
 }
 
-/// What surrounds the items.
+/// The list without its items.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Envelope {
     #[serde(default)]
     pub(crate) metadata: ListMeta,
-    /// Emptied by then, or null. What has none is no list, and must not be taken for one of nothing.
+    /// An array without its items, or null. An answer without the field is not a list, and must not be taken for an
+    /// empty one.
     #[serde(rename = "items")]
     _items: IgnoredAny,
 }
@@ -42,12 +43,12 @@ pub(crate) struct Envelope {
 pub(crate) struct ListMeta {
     #[serde(default)]
     pub(crate) resource_version: String,
-    /// Where the next page begins. Empty: this was the last one.
+    /// The continue token of the next page. Empty: this was the last one.
     #[serde(default, rename = "continue")]
     pub(crate) next_page: String,
 }
 
-/// Where the scanner stands with respect to strings.
+/// Where the scanner is in relation to strings.
 #[derive(Clone, Copy, Debug, Default)]
 enum Text {
     Escape,
@@ -85,7 +86,7 @@ impl ListScanner {
         if held > OBJECT_BYTES_MAX { Err(TooLarge) } else { Ok(None) }
     }
 
-    /// What surrounded the items. An error means that the answer was cut short or is not a list.
+    /// The list without its items. An error means that the answer was cut short or is not a list.
     pub(crate) fn finish(mut self) -> Result<Envelope, serde_json::Error> {
         self.envelope.extend_from_slice(&self.buffer);
         serde_json::from_slice(&self.envelope)
@@ -136,14 +137,14 @@ impl ListScanner {
                 }
                 return self.in_items && self.depth == 2;
             }
-            // Any value but a list between the key and here was not the items.
+            // The value between the key and this comma was not an array, so it was not the items.
             b',' if self.depth == 1 => self.key_is_items = false,
             _ => {}
         }
         false
     }
 
-    /// Forgets what lies before the current byte: commas and spaces between items.
+    /// Drops the bytes before the current one: commas and spaces between items.
     fn drop_before(&mut self) {
         self.buffer.advance(self.scanned - 1);
         self.scanned = 1;

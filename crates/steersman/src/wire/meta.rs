@@ -1,11 +1,11 @@
-//! Who an object is, found in its bytes in one walk and without decoding anything.
+//! Finds name, namespace, uid and version of an object in its bytes, in one scan and without decoding anything.
 
 use std::ops::Range;
 
 use crate::wire::scan::{key_and_value, skip_space, skip_value};
 
-/// Where in the bytes of an object the members stand that every cache needs. A range is empty where there is no such
-/// member, or where it is no plain text.
+/// The positions of the members that every cache needs in the bytes of an object. A range is empty where the member is
+/// absent, or is not a plain string.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Spans {
     /// The whole value of `metadata`.
@@ -16,8 +16,8 @@ pub(crate) struct Spans {
     pub(crate) uid: Range<usize>,
 }
 
-/// Walks through an object from its first byte to its last. `None`: it is not one JSON object and nothing else, as far
-/// as brackets and quotes tell.
+/// Scans an object from its first byte to its last. `None`: by its brackets and quotes, it is not exactly one JSON
+/// object.
 pub(crate) fn spans(json: &[u8]) -> Option<Spans> {
     let mut spans = Spans::default();
     let end = members(json, skip_space(json, 0), |name, value, end| {
@@ -50,8 +50,8 @@ pub(crate) fn spans(json: &[u8]) -> Option<Spans> {
     Some(spans)
 }
 
-/// Calls `visit` with the name of each member of the object that opens at `open`, and where its value begins and ends.
-/// Returns where the object ends.
+/// Calls `visit` with the name of each member of the object that opens at `open`, and the start and end of its value.
+/// Returns the end of the object.
 fn members(json: &[u8], open: usize, mut visit: impl FnMut(&[u8], usize, usize)) -> Option<usize> {
     if json.get(open) != Some(&b'{') {
         return None;
@@ -76,7 +76,7 @@ fn members(json: &[u8], open: usize, mut visit: impl FnMut(&[u8], usize, usize))
     }
 }
 
-/// The inside of a text without escapes.
+/// The inside of a string without escapes.
 fn plain_text(json: &[u8], value: Range<usize>) -> Option<Range<usize>> {
     let text = json.get(value.clone())?.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     let is_plain = std::str::from_utf8(text).is_ok() && !text.contains(&b'\\');

@@ -1,15 +1,15 @@
 //! A JSON skipper: finds and cuts members of an object without decoding anything.
 //!
-//! It trusts nothing and validates nothing: bytes that are not JSON give `None` or are left alone, and the decoder
-//! that runs afterwards reports them. Keys written with escapes are not recognised, which no Kubernetes server writes.
+//! It validates nothing: bytes that are not JSON give `None` or are left unchanged, and the decoder that runs
+//! afterwards reports them. Keys written with escapes are not recognized; no Kubernetes server writes them.
 
 use std::ops::Range;
 
 /// A member to remove before decoding, as its path of keys: `["metadata", "managedFields"]`.
 pub(crate) type Path = Vec<String>;
 
-/// Copies `json` into `into` without the members at `paths`. Returns false, with `into` untouched, when there is
-/// nothing to remove. Only as much of `json` is looked at as the paths need.
+/// Copies `json` into `into` without the members at `paths`. Returns false, with `into` untouched, when nothing is to
+/// be removed. Only as much of `json` is scanned as the paths need.
 pub(crate) fn prune(json: &[u8], paths: &[Path], into: &mut Vec<u8>) -> bool {
     let cuts = cuts(json, paths);
     if cuts.is_empty() {
@@ -26,7 +26,7 @@ pub(crate) fn prune(json: &[u8], paths: &[Path], into: &mut Vec<u8>) -> bool {
     true
 }
 
-/// What to cut from `json`, in order and without overlap; nothing from what is no JSON object.
+/// The ranges to cut from `json`, in order and without overlap; none if it is not a JSON object.
 fn cuts(json: &[u8], paths: &[Path]) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
@@ -46,7 +46,7 @@ pub(crate) fn member<'a>(json: &'a [u8], key: &str) -> Option<&'a [u8]> {
     at = skip_space(json, at + 1);
     while json.get(at) == Some(&b'"') {
         let (name, value) = key_and_value(json, at)?;
-        // A value cut short by a broken stream is still worth finding: its own decoder judges it.
+        // A value cut short by a broken stream is still returned: its own decoder rejects it.
         let end = skip_value(json, value).unwrap_or(json.len());
         if &json[name] == key.as_bytes() {
             return Some(&json[value..end]);
@@ -85,7 +85,7 @@ fn find_cuts(json: &[u8], open: usize, paths: &[&[String]], cuts: &mut Vec<Range
         match (ends.is_empty(), comma) {
             (true, _) => kept_comma = comma,
             (false, Some(_)) => cuts.push(at..next),
-            // The last member takes the comma before it along, and with it cuts that follow that comma.
+            // The last member is cut with the comma before it, and with the cuts that follow that comma.
             (false, None) => {
                 let start = kept_comma.unwrap_or(at);
                 let start = if kept_comma.is_none() {
@@ -136,8 +136,8 @@ fn skip_string(json: &[u8], quote: usize) -> Option<usize> {
     }
 }
 
-/// Where the first quote or backslash is. Most texts of an object are shorter than what calling a search with wide registers
-/// costs, so eight bytes are looked at together first.
+/// The position of the first quote or backslash. Most strings of an object are shorter than the cost of calling a
+/// search with wide registers, so the first bytes are searched eight at a time.
 fn quote_or_escape(text: &[u8]) -> Option<usize> {
     const WORDS_MAX: usize = 4;
     let (words, _) = text.as_chunks::<8>();
@@ -152,7 +152,7 @@ fn quote_or_escape(text: &[u8]) -> Option<usize> {
     Some(looked_at + memchr::memchr2(b'"', b'\\', &text[looked_at..])?)
 }
 
-/// The highest bit of the lowest byte of `word` that is `byte`, and nothing if none is. Bits above that one mean nothing.
+/// The highest bit of the lowest byte of `word` that is `byte`, or zero. Higher bits mean nothing.
 fn bytes_equal(word: u64, byte: u8) -> u64 {
     const LOW: u64 = u64::from_le_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_le_bytes([0x80; 8]);

@@ -1,7 +1,7 @@
 //! Many candidates for one lease, on a bad network: never two leaders at once.
 //!
-//! Requests take their time, are lost, or are done long after their sender gave up; candidates freeze, die, resign and
-//! come back.
+//! Requests are slow, are lost, or are done long after their sender gave up; candidates freeze, die, resign and come
+//! back.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -25,11 +25,11 @@ use tower::Service;
 
 use crate::server::Server;
 
-/// What all candidates share.
+/// The state that all candidates share.
 struct World {
     seed: u64,
     rng: StdRng,
-    /// How likely it is that one thing goes wrong.
+    /// The probability that one thing goes wrong.
     hostility: f64,
     candidates: BTreeMap<usize, Candidate>,
     n_terms: usize,
@@ -39,15 +39,16 @@ struct World {
 struct Candidate {
     is_leading: bool,
     is_frozen: bool,
-    /// Its next step is its first since it was frozen.
+    /// Its next step is the first since it was frozen.
     is_thawing: bool,
-    /// Who is to be told of the thaw.
+    /// Woken by the thaw.
     waker: Option<Waker>,
 }
 
 type Shared = Arc<Mutex<World>>;
 
-/// The way to the server, with its delays and losses. What was sent arrives even if nobody waits for the answer.
+/// The connection to the server, with its delays and losses. A request that was sent arrives even if its sender gave
+/// up.
 #[derive(Clone)]
 struct Network {
     server: Server,
@@ -88,7 +89,7 @@ impl World {
         self.check();
     }
 
-    /// One that is frozen does nothing; when it thaws, it looks at its clock first.
+    /// Checks that at most one candidate works. A frozen one does nothing; when it thaws, it looks at its clock first.
     fn check(&self) {
         let at_work = self.candidates.iter().filter(|(_, candidate)| candidate.is_leading && !candidate.is_frozen);
         let at_work: Vec<usize> = at_work.map(|(number, _)| *number).collect();
@@ -120,14 +121,14 @@ impl Service<Request<Body>> for Network {
             let answer = server.call(request).await;
             sleep(back).await;
             if !is_unanswered {
-                // Nobody may be waiting any more.
+                // The receiver may be gone.
                 drop(sender.send(answer));
             }
         });
         async move {
             match answer.await {
                 Ok(answer) => answer,
-                // Lost, which nobody is told.
+                // The request is lost, and its sender never learns of it.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -145,7 +146,7 @@ impl Future for Process {
             if candidate.is_frozen && !candidate.is_thawing {
                 return Poll::Pending;
             }
-            // The check below sees it as it is after this step.
+            // The check below sees the candidate as it is after this step.
             (candidate.is_frozen, candidate.is_thawing) = (false, false);
         }
         let polled = self.main.as_mut().poll(cx);
@@ -220,7 +221,7 @@ async fn schedule(seed: u64) -> usize {
             }
         }
     }
-    // Once it is quiet, somebody leads, for as long as it is willing.
+    // Once it is quiet, a candidate leads, for as long as it is willing.
     {
         let mut world = world.lock();
         world.hostility = 0.0;
@@ -237,7 +238,8 @@ async fn schedule(seed: u64) -> usize {
     n_terms
 }
 
-/// How many schedules are tried: `PROPTEST_CASES`, or enough for a quick run. `STEERSMAN_SEED` tries that one alone.
+/// The seeds of the schedules: as many as `PROPTEST_CASES`, or enough for a quick run. `STEERSMAN_SEED` runs that one
+/// alone.
 fn seeds() -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
     match number("STEERSMAN_SEED") {

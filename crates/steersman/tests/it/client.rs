@@ -1,4 +1,4 @@
-//! Where a client comes from, and what is said when it cannot.
+//! The sources of a client's configuration, and the errors without one.
 
 use std::error::Error;
 
@@ -56,7 +56,7 @@ async fn what_cannot_be_used_is_named() {
         (master, r#"master "localhost" is not a URL such as https://127.0.0.1:6443"#.to_owned()),
         (agent, r#"user agent "a\nb" cannot be sent in a header: use printable ASCII"#.to_owned()),
     ] {
-        // A client has no Debug, so no unwrap_err.
+        // `Client` does not implement Debug, which `unwrap_err` requires.
         let Err(error) = client(&options).await else { panic!("{options:?} made a client") };
         assert_eq!(error.to_string(), expected);
         assert_eq!(matches!(error, ClientError::Kubeconfig { .. }), error.source().is_some());

@@ -22,7 +22,7 @@ type Runs = Arc<Mutex<Vec<String>>>;
 struct Context {
     cluster: Cluster,
     configs: Lister<ConfigMap>,
-    /// In the manager's own cluster.
+    /// Reads the manager's own cluster.
     settings: Lister<ConfigMap>,
     runs: Runs,
 }

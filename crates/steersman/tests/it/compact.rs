@@ -1,4 +1,4 @@
-//! A cache of bytes: what is read is what a typed cache would give, and nothing is decoded that nobody reads.
+//! A cache of bytes: reads give the same as from a typed cache, and only objects that are read are decoded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::server::{Server, settle};
 
 const WAIT: Duration = Duration::from_secs(600);
 
-/// How many have been decoded by the thread of this test.
+/// The number of objects decoded on this test's thread.
 fn decoded() -> usize {
     DECODED.with(|decoded| decoded.load(Ordering::Relaxed))
 }
@@ -33,7 +33,7 @@ thread_local! {
     static DECODED: AtomicUsize = const { AtomicUsize::new(0) };
 }
 
-/// A ConfigMap that counts how often it is decoded. Data that says so makes its decoder panic.
+/// A ConfigMap that counts how many times it is decoded. Certain data makes its decoder panic.
 #[derive(Clone)]
 struct Counted {
     inner: ConfigMap,
@@ -90,7 +90,7 @@ async fn start(server: &Server) -> (Informer<Counted>, Running) {
     (informer, running)
 }
 
-/// A cache of bytes with a handler that writes down what it hears.
+/// A cache of bytes with a handler that records its events.
 async fn start_logged(server: &Server) -> (Informer<ConfigMap>, Log, Running) {
     let factory = compact(server);
     let informer = factory.informer::<ConfigMap>(Scope::All);
@@ -394,7 +394,7 @@ async fn a_relist_keeps_the_bytes_of_what_did_not_change() {
     assert_eq!(decoded(), 2);
 }
 
-/// Hears of events without their objects.
+/// A handler that takes events without their objects.
 struct Kinds(Arc<Mutex<Vec<String>>>);
 
 impl EventHandler<Counted> for Kinds {

@@ -1,4 +1,4 @@
-//! A key does not run before the caches have what it wrote.
+//! A key does not run before the caches have its own writes.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ async fn a_cache_of_several_namespaces_is_asked_about_each() {
     config_maps.wait_synced(Duration::from_secs(60)).await.unwrap();
     let store = ConsistencyStore::new().covers(&config_maps.lister());
     let owner = ObjectKey::namespaced("a", "owner");
-    // Nothing has happened in `a`, so its watch has not told of the versions since.
+    // Nothing has changed in `a`, so its watch has not reached the later versions.
     let (earlier, later) = (server.put("b/x", "2"), server.put("b/x", "3"));
     settle().await;
     store.wrote_at(&owner, &config_map_in("b", "x", &later));
@@ -133,7 +133,7 @@ async fn a_cache_of_several_namespaces_is_asked_about_each() {
     let stale = store.ensure_ready(&owner).unwrap_err();
     assert!(matches!(&stale, StaleCache::Write { version, .. } if *version == earlier), "{stale}");
     store.clear(&owner);
-    // What it does not watch it never sees.
+    // The cache does not watch this namespace, so nothing waits for the write.
     store.wrote_at(&owner, &config_map_in("c", "x", &server.put("c/x", "2")));
     settle().await;
     assert_eq!(store.ensure_ready(&owner), Ok(()));
@@ -154,7 +154,7 @@ async fn what_cannot_be_decoded_holds_up_nobody() {
         let store = ConsistencyStore::new().covers(&lister);
         store.deleted(&owner, &*lister.get(&key).unwrap());
         assert!(store.ensure_ready(&owner).is_err());
-        // It is being deleted, and has a finalizer that holds it for ever.
+        // The object is being deleted, and a finalizer keeps it for ever.
         let mut going = server.get("/api/v1/configmaps", "a/x").unwrap();
         going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         going["metadata"]["finalizers"] = "no list".into();

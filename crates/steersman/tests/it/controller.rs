@@ -1,4 +1,4 @@
-//! Reconcilers, seen from outside: what runs, how often, and what failures do.
+//! Reconcilers, seen from outside: which keys run, how often, and how failures are handled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl ReconcileError for Trouble {
     }
 }
 
-/// What a scripted reconciler does with each key, and what it did.
+/// The scripts of a reconciler by key, and its runs so far.
 #[derive(Clone, Default)]
 pub(crate) struct World {
     runs: Arc<Mutex<Vec<(String, Instant)>>>,
@@ -103,7 +103,7 @@ pub(crate) struct Rig {
     task: JoinHandle<Result<(), ControllerError>>,
 }
 
-/// Starts a controller of config maps that `configure` finishes.
+/// Starts a controller of config maps with the options that `configure` sets.
 pub(crate) async fn start(
     world: World,
     server: Server,
@@ -112,7 +112,7 @@ pub(crate) async fn start(
     start_of(world, server, Scope::All, configure).await
 }
 
-/// As [`start`], of the config maps of `scope`.
+/// As [`start`], for the config maps of `scope`.
 pub(crate) async fn start_of(
     world: World,
     server: Server,
@@ -405,7 +405,7 @@ async fn no_key_runs_before_the_caches_that_only_its_reconciler_knows_are_filled
     server.put_raw("/apis/apps/v1/deployments", json!({"metadata": {"namespace": "a", "name": "x"}}));
     let factory = InformerFactory::new(server.client());
     let reads = Reads::default();
-    // Nothing tells the controller of this lister.
+    // The controller does not know of this lister.
     let deployments = factory.informer::<Deployment>(Scope::All).lister();
     let controller = Controller::<ConfigMap>::new(count, (deployments, Arc::clone(&reads)));
     let stop = CancellationToken::new();

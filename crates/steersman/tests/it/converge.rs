@@ -16,13 +16,13 @@ use steersman::{InformerFactory, ObjectKey, Scope};
 
 use crate::server::{Fault, Server, Verb, eventually};
 
-/// What a handler made of what it heard.
+/// A handler's copy of the objects.
 #[derive(Default)]
 struct Mirror {
     objects: BTreeMap<String, (String, String)>,
-    /// Objects whose newest state could not be told.
+    /// Objects whose newest state could not be decoded.
     undecodable: BTreeSet<String>,
-    /// Events that do not fit what came before. A panic in a handler would go no further than the informer.
+    /// Events that do not fit the earlier ones. A panic in a handler would not leave the informer.
     violations: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..60)
 }
 
-/// A handler that keeps its own copy of the world from what it hears, and holds every event against it.
+/// Adds a handler that keeps a copy of the objects from its events, and checks every event against it.
 fn join(informer: &Informer<ConfigMap>, events_max: usize) -> Arc<Mutex<Mirror>> {
     let mirror = Arc::<Mutex<Mirror>>::default();
     let seen = Arc::clone(&mirror);
@@ -140,7 +140,7 @@ async fn run(options: ReflectorOptions, steps: Vec<Step>) {
         }
     }
     server.heal();
-    // What cannot be decoded shows its last decodable state, which a test cannot know; make all decodable.
+    // An undecodable object shows its last decodable state, which a test cannot know; make all decodable.
     for (key, (value, _)) in server.config_maps() {
         server.put(&key, &value);
     }
@@ -168,7 +168,7 @@ fn check(initial: InitialList, cache: CacheMode, steps: Vec<Step>) {
     runtime.block_on(run(ReflectorOptions::default().initial(initial).cache(cache), steps));
 }
 
-/// As a schedule for real time: nothing that only a long wait ends.
+/// The steps without those that only a long wait ends, for real time.
 fn without_waits(steps: Vec<Step>) -> Vec<Step> {
     let bounded = steps.into_iter().filter_map(|step| match step {
         Step::Fail(_, Fault::Silence) => None,
@@ -213,7 +213,7 @@ proptest! {
     }
 }
 
-/// How many schedules are tried: `PROPTEST_CASES`, or enough for a quick run.
+/// The number of schedules: `PROPTEST_CASES`, or enough for a quick run.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200)
 }

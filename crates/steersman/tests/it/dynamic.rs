@@ -1,4 +1,4 @@
-//! Whatever takes a typed object takes one whose type is known at run time only.
+//! Functions for typed objects also work with types that are known at run time only.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
@@ -14,7 +14,7 @@ use crate::server::Server;
 const THINGS: &str = "/apis/example.com/v1/things";
 const FINALIZER: &str = "example.com/cleanup";
 
-/// A server of things, and what it calls them.
+/// A server of custom objects, and their resource.
 fn things() -> (Server, ApiResource) {
     let server = Server::new();
     server.serve(THINGS, true);

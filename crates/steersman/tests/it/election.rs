@@ -23,7 +23,7 @@ struct Never;
 
 impl ReconcileError for Never {}
 
-/// Who worked, and when.
+/// The name of the worker and the time, for each piece of work.
 type Work = Arc<Mutex<Vec<(&'static str, Instant)>>>;
 
 struct Replica {
@@ -32,7 +32,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// How it ends by itself, which it does within the hour.
+    /// The result with which the replica ends by itself, within the hour.
     async fn end(&mut self) -> Result<(), ManagerError> {
         tokio::time::timeout(Duration::from_secs(3_600), &mut self.task).await.expect("it goes on").unwrap()
     }
@@ -51,7 +51,7 @@ async fn reconcile(_: ObjectKey, (name, work): &(&'static str, Work)) -> Result<
     Ok(Action::RequeueAfter(Duration::from_secs(1)))
 }
 
-/// A manager whose only controller notes every second that it works.
+/// A manager whose only controller records every second that it works.
 fn start(server: &Server, name: &'static str, work: &Work) -> Replica {
     start_with(server, name, Controller::<ConfigMap>::new(reconcile, (name, Arc::clone(work))))
 }
@@ -120,7 +120,7 @@ async fn a_leader_that_cannot_renew_stops_working_before_another_may_start() {
     eventually("one works", || !work.lock().is_empty()).await;
     let two = start(&server, "two", &work);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // Nobody can write until the leader has given up; the lease expires soon after.
+    // All writes fail until the leader has given up; the lease expires soon after.
     for _ in 0..6 {
         server.fail(Verb::Write, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
     }
@@ -129,14 +129,14 @@ async fn a_leader_that_cannot_renew_stops_working_before_another_may_start() {
     let error = one.end().await.unwrap_err();
     assert_eq!(error.to_string(), r#"leader election "test" was lost; all work was stopped"#);
     let work = work.lock();
-    // What was running was dropped where it waited, without a grace period.
+    // The work that was running was dropped at an await point, without a grace period.
     let last_of_one = work.iter().rev().find(|(name, _)| *name == "one").unwrap().1;
     let first_of_two = work.iter().find(|(name, _)| *name == "two").unwrap().1;
     assert!(last_of_one + Duration::from_secs(1) < first_of_two);
     drop((one.shutdown, two));
 }
 
-/// A leader whose election is not polled any more, as when its thread is busy, while its workers go on.
+/// The election of the leader is no longer polled, as when its thread is busy, while its workers go on.
 #[tokio::test(start_paused = true)]
 async fn no_work_begins_or_goes_on_after_the_deadline_although_the_manager_does_not_notice() {
     let (server, work) = rig();
@@ -419,7 +419,7 @@ async fn what_a_cancelled_attempt_has_got_is_given_back() {
     let mut one = candidate(&server, "one");
     server.fail(Verb::Write, Fault::Silence);
     assert!(tokio::time::timeout(Duration::from_secs(1), one.acquire()).await.is_err());
-    // It was done, though nobody heard of it.
+    // The write was done, though its answer was lost.
     put_lease(&server, "one", 15);
     one.release().await;
     assert_eq!(holder(&server), "");
@@ -505,7 +505,7 @@ async fn a_leader_whose_lease_was_deleted_makes_it_anew_and_works_on() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(work.lock().len() > n_runs + 30);
     }
-    // Taken by somebody else in the meantime, it is lost.
+    // Another replica has taken the lease in the meantime, so it is lost.
     server.delete_from(LEASES, "kube-system/test");
     put_lease(&server, "two", 15);
     let Replica { task, shutdown } = one;

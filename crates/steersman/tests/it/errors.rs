@@ -1,4 +1,4 @@
-//! The errors that a reconciler may end with, and what follows from each.
+//! The errors of a reconciler, and the reaction of the controller to each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Context {
     runs: Mutex<Vec<String>>,
 }
 
-/// What happened to a controller of config maps in an hour.
+/// Runs a controller of config maps for an hour.
 async fn an_hour<E, F>(server: &Server, reconcile: F) -> (Arc<Context>, Arc<ControllerStats>)
 where
     E: Into<BoxError> + 'static,

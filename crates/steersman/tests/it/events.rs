@@ -1,4 +1,4 @@
-//! Events as they end up on the server.
+//! Events as the server gets them.
 
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ async fn an_event_that_cannot_be_sent_holds_up_no_other() {
         recorder.event(&object("y"), EventType::Normal, "Created", "at once");
         settle().await;
         assert_eq!(summaries(&server), ["Normal Created tester 1x ConfigMap/y: at once"]);
-        // What happens again meanwhile is one event with the first.
+        // A repetition in the meantime is counted on the same event.
         recorder.event(&object("x"), EventType::Normal, "Created", "late");
         recorder.flush().await;
         assert!(start.elapsed() <= Duration::from_secs(41), "{:?}", start.elapsed());
@@ -151,7 +151,7 @@ async fn lost_events_are_counted_by_what_became_of_them() {
     }
     recorder.event(&object("x"), EventType::Normal, "Created", "unanswered");
     recorder.flush().await;
-    // A refusal is one also as the answer to the last try.
+    // A refusal counts as one even as the answer to the last try.
     for _ in 0..11 {
         server.fail(Verb::Write, Fault::Cut);
     }

@@ -1,4 +1,4 @@
-//! The port: real sockets on loopback, in real time.
+//! The port of health checks: real sockets on loopback, in real time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn a_manager_serves_health_and_metrics_before_its_caches_fill_and_until_it
     manager.health().live("database", || Err("no database"));
     let address = manager.address().unwrap();
     assert_ne!(address.port(), 0);
-    // A client that never asks is in nobody's way.
+    // A client that never sends a request does not disturb others.
     let silent = TcpStream::connect(address).await.unwrap();
     let (shutdown, asked) = oneshot::channel::<()>();
     let running = tokio::spawn(manager.run(async { drop(asked.await) }));
@@ -74,7 +74,7 @@ async fn a_client_that_does_not_read_its_answer_is_sent_away() {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut answer = Vec::new();
-    // It ends early, in order or not.
+    // The answer ends early, with or without an error.
     drop(stream.read_to_end(&mut answer).await);
     assert!(answer.starts_with(b"HTTP/1.1 200 ") && answer.len() < help.len(), "{}", answer.len());
     assert!(get(address, "/healthz").await.ends_with("\r\n\r\nok"));

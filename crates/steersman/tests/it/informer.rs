@@ -1,4 +1,4 @@
-//! What handlers hear, and when.
+//! The events of handlers, and their times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::server::{Fault, Server, Verb, eventually, settle};
 
 const WAIT: Duration = Duration::from_secs(600);
 
-/// A handler that writes down what it hears.
+/// A handler that records its events.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -432,7 +432,7 @@ async fn an_informer_of_several_namespaces_watches_each_and_has_one_cache() {
         assert_eq!(error.to_string(), text);
     }
     assert!(matches!(lister.get(&key("a/y")), Err(LookupError::NotFound { .. })));
-    // What goes in one namespace while nobody watches goes in that one alone.
+    // An object deleted in one namespace without a watch is deleted in that namespace only.
     log.take();
     server.end_watches();
     server.delete("b/x");
@@ -458,7 +458,7 @@ async fn one_namespace_that_cannot_be_listed_keeps_the_cache_from_being_filled_a
     server.put("a/x", "1");
     server.put("b/x", "1");
     let forbidden = Fault::Status { code: 403, reason: "Forbidden", retry_after: None };
-    // The first watch, and the list in its place.
+    // The faults hit the first watch, and the list in its place.
     server.fail(Verb::Watch, forbidden.clone());
     server.fail(Verb::List, forbidden);
     let factory = InformerFactory::new(server.client());

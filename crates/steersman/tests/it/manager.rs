@@ -1,4 +1,4 @@
-//! What starts when, what ends when, and who hears of it.
+//! The order in which the parts of a manager start and end, and its errors.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ struct Scripted;
 
 impl ReconcileError for Scripted {}
 
-/// What happened, in order.
+/// The events of a test, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 /// Writes into the log when it is dropped.
@@ -60,7 +60,7 @@ fn start(manager: Manager) -> (oneshot::Sender<()>, JoinHandle<Result<(), Manage
     (shutdown, tokio::spawn(manager.run(async { drop(asked.await) })))
 }
 
-/// A task that does nothing until it is stopped, and notes that it was.
+/// A task that does nothing until it is stopped, and logs that it was.
 fn idle(log: &Log, name: &'static str) -> impl FnOnce(CancellationToken) -> IdleWork + Send + 'static {
     let log = Arc::clone(log);
     move |stop| {
@@ -94,7 +94,7 @@ async fn what_starts_first_ends_last() {
         move |stop: CancellationToken| async move {
             note(&format!("{name} begins"), config_maps.list().unwrap().len());
             stop.cancelled().await;
-            // The others must wait for this.
+            // The other tasks must wait for this one.
             tokio::time::sleep(Duration::from_secs(5)).await;
             note(&format!("{name} ends"), config_maps.list().unwrap().len());
             Ok::<_, Infallible>(())
@@ -310,7 +310,7 @@ async fn an_interrupt_ends_everything_at_once() {
     assert!(matches!(running.await.unwrap().unwrap_err(), ManagerError::Interrupted));
     eventually("its work is dropped", || *log.lock() == ["dropped"]).await;
     assert!(asked.elapsed() < Duration::from_secs(1));
-    // Nobody knows what the work was at, so the lease is not given away.
+    // The work may still be running, so the lease is not released.
     assert_eq!(holder(&server), "one");
 }
 
@@ -334,7 +334,7 @@ async fn a_leaders_task_is_dropped_before_a_lost_lease_runs_out() {
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(error, ManagerError::LeadershipLost { .. }));
     assert_eq!(*log.lock(), ["always begins", "leader dropped", "always ends"]);
-    // The lease is for fifteen seconds.
+    // The lease lasts fifteen seconds.
     assert!((10..15).contains(&renewed.elapsed().as_secs()), "{:?}", renewed.elapsed());
 }
 
@@ -452,10 +452,10 @@ async fn a_map_that_blocks_does_not_cost_a_member_its_lease() {
         .watches(Scope::All, move |config: &ConfigMap| {
             let (n_calls, begun, released) = &mut *blocks.lock();
             *n_calls += 1;
-            // The first call is the handler's. The second is for what the member has gained.
+            // The first call is the handler's. The second is the feed's, for gained keys.
             if *n_calls == 2 {
                 begun.take().unwrap().send(()).unwrap();
-                // Not for ever: without a thread of its own, it holds up this test too.
+                // Bounded: if the feed had no thread of its own, this would hold up the test too.
                 released.recv_timeout(Duration::from_secs(20)).ok();
             }
             vec![ObjectKey::of(config)]
@@ -495,7 +495,7 @@ async fn a_lease_of_a_members_name_that_it_has_not_written_is_left_alone() {
     server.put_raw(LEASES, lease.clone());
     let written = server.get(LEASES, &format!("kube-system/{before}")).unwrap();
     eventually("it stops", || !shards.owns(&ObjectKey::namespaced("a", "x"))).await;
-    // The Lease counts for its duration, as anybody's does.
+    // The old Lease counts for its duration, as every member's does.
     eventually("it works under another name", || log.lock().len() == 2).await;
     let after = shards.membership().borrow().member.clone();
     assert!(after != before && after.starts_with("test-"), "{after}");
@@ -519,19 +519,19 @@ impl Blocked {
 
     fn block(&self) {
         self.begun.add_permits(1);
-        // Not for ever, so that a test that fails ends.
+        // Bounded, so that a failing test ends.
         self.released.lock().recv_timeout(Duration::from_secs(60)).ok();
     }
 }
 
 async fn reconcile_blocking(_: ObjectKey, blocked: &Blocked) -> Result<Action, Scripted> {
-    // A task that this one woke just before is run by this thread and no other: not behind what blocks.
+    // A task that this task woke just before runs only on this thread: it must run before the thread blocks.
     tokio::task::yield_now().await;
     blocked.block();
     Ok(Action::AwaitChange)
 }
 
-/// What blocks needs a thread of its own, so the clock of these is not paused.
+/// Code that blocks needs a thread of its own, so the clock of these tests is not paused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_manager_ends_although_a_reconcile_blocks_and_says_what_still_runs() {
     let server = Server::new();
@@ -547,7 +547,7 @@ async fn a_manager_ends_although_a_reconcile_blocks_and_says_what_still_runs() {
         std::error::Error::source(&error).unwrap().to_string(),
         "controller \"stuck\" stopped, and the reconciles of a/x still run after 10ms: they do not return to the runtime"
     );
-    // Nobody may take over what is still at work.
+    // No other replica may take over while the work still runs.
     assert_eq!(holder(&server), "one");
     release.send(()).unwrap();
 }
@@ -585,7 +585,7 @@ async fn a_slow_handler_has_the_grace_period_to_hear_of_what_was_read() {
     let (shutdown, mut task) = start(manager);
     drop(timeout(Duration::from_secs(30), begun.acquire()).await.expect("it begins").unwrap());
     shutdown.send(()).unwrap();
-    // Longer than what returns to the runtime at all would be waited for.
+    // Longer than the wait for work that returns to the runtime.
     let early = timeout(Duration::from_millis(1_500), &mut task).await;
     assert!(early.is_err(), "the manager ended while a handler was at work: {early:?}");
     release.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! What a scraper reads: names, types, labels and values.
+//! The metrics that a scraper reads: names, types, labels and values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl ReconcileError for Scripted {
     }
 }
 
-/// Does what the name of the key says.
+/// Acts by the name of the key.
 async fn reconcile(key: ObjectKey, _: &()) -> Result<Action, Scripted> {
     match key.name() {
         "again" => Ok(Action::Requeue),
@@ -118,7 +118,7 @@ async fn every_result_of_a_reconcile_counts_under_its_name() {
     );
     shutdown.send(()).unwrap();
     task.await.unwrap();
-    // What has ended is no longer told.
+    // Parts that have ended are no longer reported.
     assert_eq!(metrics.encode(MetricsFormat::OpenMetrics), "# EOF\n");
 }
 
@@ -159,7 +159,7 @@ async fn families_have_the_names_of_the_ecosystem_and_begin_at_zero() {
     }
     let counters = samples(&metrics).into_iter().filter(|(series, _)| series.contains("_total"));
     assert_eq!(counters.map(|(_, value)| value).collect::<Vec<_>>(), [0.0; 11]);
-    // A family of OpenMetrics has no `_total`, its samples have it; and the text has an end.
+    // In OpenMetrics, a family's name has no `_total` but its samples' names do; and the text ends with a mark.
     let text = metrics.encode(MetricsFormat::OpenMetrics);
     assert!(text.contains("# TYPE workqueue_adds counter\nworkqueue_adds_total{"), "{text}");
     assert!(text.ends_with("\n# EOF\n"));
@@ -195,7 +195,7 @@ async fn a_cache_tells_how_long_nothing_was_heard_and_why_it_was_listed_again() 
     server.say(&bookmark(102, serde_json::json!({})));
     settle().await;
     assert!(since_heard() < Some(1.0));
-    // The watch cannot be resumed, because the server has forgotten its version; then it is refused.
+    // The watch cannot be resumed, because the server has dropped its version; then it is refused.
     server.compact();
     server.end_watches();
     eventually("a list", || relists().get("\"expired\"}") == Some(&1.0)).await;

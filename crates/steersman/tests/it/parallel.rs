@@ -1,4 +1,4 @@
-//! What holds on one thread in paused time holds on several in real time.
+//! Guarantees that other tests check on one thread in paused time, checked on several threads in real time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -15,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server::Server;
 
-/// So many that hardly any child comes to the same owner twice, who would then run again for another reason.
+/// The number of owners: so large that hardly any gets children twice, which would make it run again for another
+/// reason.
 const OWNERS: u32 = 1_000_000;
 
-/// Which children each owner had when its key ran last.
+/// The children that each owner had when its key ran last.
 type Views = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// Owners have keys in a namespace of their own; the value of a config map says whose it is.
+/// Owners have keys in a namespace of their own; the value of a config map names its owner.
 fn owner(value: &str) -> ObjectKey {
     ObjectKey::namespaced("owner", value)
 }
@@ -30,7 +31,7 @@ fn value(child: &ConfigMap) -> String {
     child.data.as_ref().map(|data| data["value"].clone()).unwrap_or_default()
 }
 
-/// Holds up the thread of whoever passes while it is closed.
+/// Blocks every thread that passes while it is closed.
 #[derive(Default)]
 struct Gate {
     is_closed: Mutex<bool>,
@@ -50,7 +51,7 @@ impl Gate {
 
 async fn look(key: ObjectKey, (children, views): &(Lister<ConfigMap>, Views)) -> Result<Action, Infallible> {
     if key.namespace() == Some("owner") {
-        // Ours is the key until we return, so what is noted last was seen last.
+        // No other worker has the key until this returns, so the last entry is from the last run.
         let children = children.list().expect("a controller starts with filled caches");
         let own = children.iter().filter(|child| value(child) == key.name());
         let view = own.map(|child| ObjectKey::of(&**child).to_string()).collect();
@@ -92,7 +93,7 @@ async fn whoever_saw_a_state_runs_again_however_far_the_handler_is_behind() {
     server.put("a/first", "0");
     until("it works", || views.lock().contains_key("0")).await;
 
-    // Children that move, come and go, while the handler stands still.
+    // Children move, come and go while the handler stands still.
     gate.set_closed(true);
     let mut version = String::new();
     for _ in 0..3 {
@@ -103,10 +104,10 @@ async fn whoever_saw_a_state_runs_again_however_far_the_handler_is_behind() {
                 false => version = server.put(&child, &rng.random_range(0..OWNERS).to_string()),
             }
         }
-        // Everybody looks at what the cache shows by now, and is to look again when that is over.
+        // Every owner reads the current cache, and must run again after it changes.
         let seen = || children.has_seen(&owner("nobody"), &version);
         let waiting = async { until("the cache has it, or waits", seen).await };
-        // From some point on the cache waits for the handler.
+        // At some point the cache waits for the handler.
         drop(tokio::time::timeout(Duration::from_millis(300), waiting).await);
         let owners = shown();
         owners.iter().for_each(|number| queue.add(owner(number)));

@@ -13,7 +13,7 @@ use crate::server::Server;
 
 const WAIT: Duration = Duration::from_secs(600);
 
-/// Written once for both, as code that is moved from one to the other is.
+/// Written once for both, like code that is moved from one to the other.
 macro_rules! reads {
     ($api:expr) => {{
         let api = $api;

@@ -25,7 +25,7 @@ fn paged() -> ReflectorOptions {
     ReflectorOptions::default().initial(InitialList::Paged)
 }
 
-/// What the cache holds, as `key=value`, in order.
+/// The objects in the cache, as `key=value`, in order.
 fn cached(informer: &Informer<ConfigMap>) -> Vec<String> {
     let objects = informer.lister().list().unwrap();
     let mut shown: Vec<String> = objects
@@ -92,7 +92,7 @@ async fn a_streaming_list_that_ends_without_its_bookmark_is_followed_by_a_list()
     let lifetime = Duration::from_secs(60);
     let options = ReflectorOptions::default().watch_lifetime((lifetime, lifetime));
     let (informer, _running) = start(&server, options);
-    // So much happens that the stream never stalls.
+    // Events come often enough that the stream never stalls.
     for value in 1..=9 {
         server.put("a/x", &value.to_string());
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -101,7 +101,7 @@ async fn a_streaming_list_that_ends_without_its_bookmark_is_followed_by_a_list()
     assert_eq!(cached(&informer), ["a/x=9"]);
 }
 
-/// Makes the next thing that the reflector does a list.
+/// Makes the reflector list next.
 async fn relist(server: &Server, informer: &Informer<ConfigMap>, value: &str) {
     server.end_watches();
     server.put("a/x", value);
@@ -127,7 +127,7 @@ async fn a_streaming_list_that_fails_on_the_way_is_followed_by_a_list_and_tried_
     }
 }
 
-/// What a reader was shown of a list that broke off may be newer than what another server has at hand.
+/// A reader may have seen objects of the broken list that are newer than the state that another server has at hand.
 #[tokio::test(start_paused = true)]
 async fn after_a_list_that_broke_off_the_newest_state_is_asked_for() {
     let event = concat!(
@@ -169,7 +169,7 @@ async fn a_server_whose_streaming_lists_never_end_is_asked_for_them_ever_more_se
         settle().await;
         relist(&server, &informer, &number.to_string()).await;
     }
-    // The first, and then after 0, 1, 3, 7 and 15 lists more.
+    // The first one, and then one each after 0, 1, 3, 7 and 15 more lists.
     assert_eq!(server.n_seen("sendInitialEvents"), 6);
 }
 
@@ -483,7 +483,7 @@ async fn the_parts_can_be_put_together_by_hand() {
     }
     assert!(matches!(outcomes[..], [Outcome::Added(..), Outcome::Filled]), "{outcomes:?}");
     assert_eq!(cache.len(), 1);
-    // Nobody takes what comes now: the queue fills, and the watch is not read.
+    // Nobody takes these deltas: the queue fills, and the watch is not read.
     for number in 0..100 {
         server.put(&format!("a/y{number}"), "1");
     }

@@ -1,9 +1,9 @@
 //! A scripted API server inside the test: a `tower::Service` under `kube::Client::new`.
 //!
 //! It keeps objects of any resource, counts versions, lists, watches (streaming lists and bookmarks too), creates,
-//! replaces, patches and deletes, well enough for the library. What a real server does only on bad days it does on
-//! command: refuse, break off, stay silent, talk garbage, forget old versions. Its waits are those of a paused clock: every
-//! test that starts one has `start_paused = true`, but for those in `parallel`, which do without waits.
+//! replaces, patches and deletes, well enough for the library. On command it misbehaves as a real server does rarely:
+//! it refuses, breaks off, stays silent, sends garbage, drops old versions. It waits by a paused clock: every test that
+//! starts one has `start_paused = true`, except those in `parallel`, which need no waits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 type Chunk = Result<Frame<Bytes>, std::io::Error>;
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// Which kind of request a fault is for.
+/// The kind of request that a fault applies to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verb {
     List,
@@ -34,12 +34,12 @@ pub(crate) enum Verb {
     Write,
 }
 
-/// What goes wrong with one request.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The connection fails.
     Cut,
-    /// A good status, and then these bytes, and then the end.
+    /// A successful status, then these bytes, then the end.
     Garbage(&'static str),
     /// No answer, ever.
     Silence,
@@ -47,7 +47,7 @@ pub(crate) enum Fault {
     Status { code: u16, reason: &'static str, retry_after: Option<u32> },
 }
 
-/// A request as it came in.
+/// A request as it was received.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) at: Instant,
@@ -66,14 +66,14 @@ struct State {
     oldest: u64,
     /// By collection (`/api/v1/configmaps`), then by namespace and name.
     objects: BTreeMap<String, BTreeMap<(String, String), Value>>,
-    /// Everything that happened, in order: version, collection, event.
+    /// All events, in order: version, collection, event.
     log: Vec<(u64, String, Value)>,
     watchers: Vec<Watcher>,
     faults: Vec<(Verb, VecDeque<Fault>)>,
     seen: Vec<Seen>,
     /// Answers to GETs of other paths, such as discovery.
     documents: BTreeMap<String, Value>,
-    /// Whether `sendInitialEvents` is known.
+    /// Whether `sendInitialEvents` is supported.
     has_streaming_lists: bool,
     /// Whether a streaming list ends with its bookmark.
     has_end_bookmark: bool,
@@ -133,12 +133,12 @@ impl Server {
         self
     }
 
-    /// From now on, streaming lists end with their bookmark or not.
+    /// Sets whether streaming lists end with their bookmark.
     pub(crate) fn end_streaming_lists(&self, has_end_bookmark: bool) {
         self.state.lock().has_end_bookmark = has_end_bookmark;
     }
 
-    /// The next request of this kind goes wrong; called again, the one after it.
+    /// Lets the next request of this kind fail; each further call, the one after it.
     pub(crate) fn fail(&self, verb: Verb, fault: Fault) {
         self.faults(verb, |faults| faults.push_back(fault));
     }
@@ -181,14 +181,14 @@ impl Server {
         }
     }
 
-    /// Writes a line of its own into all watches.
+    /// Writes a line into all watches.
     pub(crate) fn say(&self, line: &str) {
         for watcher in &self.state.lock().watchers {
             watcher.send(line);
         }
     }
 
-    /// Forgets all versions before the present one. Running watches hear of it.
+    /// Drops all versions before the current one. Running watches get an error event.
     pub(crate) fn compact(&self) {
         let mut state = self.state.lock();
         state.version += 1;
@@ -206,7 +206,7 @@ impl Server {
         self.state.lock().seen.clone()
     }
 
-    /// How many requests so far contain `text`.
+    /// The number of requests so far whose line contains `text`.
     pub(crate) fn n_seen(&self, text: &str) -> usize {
         self.state.lock().seen.iter().filter(|seen| seen.line.contains(text)).count()
     }
@@ -234,7 +234,7 @@ impl Server {
         self.delete_from("/api/v1/configmaps", key);
     }
 
-    /// As [`Server::delete`], also of what is not there.
+    /// As [`Server::delete`], but without an object it does nothing.
     pub(crate) fn delete_if_there(&self, key: &str) {
         if self.get("/api/v1/configmaps", key).is_some() {
             self.delete(key);
@@ -315,7 +315,7 @@ impl Watcher {
         collection == self.collection && (self.namespace.is_empty() || self.namespace == namespace)
     }
 
-    /// False: the client does not read, and is to be cut off, as a real server would.
+    /// False: the client does not read, and must be cut off, as a real server would do.
     fn send(&self, line: &str) -> bool {
         let line = Bytes::from(format!("{line}\n"));
         // Two chunks, so that lines cross chunks.
@@ -400,7 +400,7 @@ impl Server {
             return status(504, "Timeout", "Too large resource version");
         }
         let all = state.in_namespace(path);
-        // Pages only for reads from the store, and then by position.
+        // Only reads from the store have pages; the continue token is a position.
         let limit: usize = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX);
         let start: usize = query.get("continue").and_then(|token| token.parse().ok()).unwrap_or(0);
         let page: Vec<&Value> = all.iter().skip(start).take(limit).collect();
@@ -516,8 +516,8 @@ impl Server {
 }
 
 impl Path {
-    /// `/api/v1/namespaces/NS/PLURAL/NAME/SUB` and what can be left out of it. Only namespaced collections are served
-    /// under a namespace.
+    /// Parses `/api/v1/namespaces/NS/PLURAL/NAME/SUB`, of which some parts may be absent. Only namespaced collections
+    /// are served under a namespace.
     fn parse(path: &str) -> Self {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let n_prefix = if parts.first() == Some(&"api") { 2 } else { 3 };
@@ -586,7 +586,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Waits, in paused time, until `is_so`; an hour is enough for every backoff there is.
+/// Waits, in paused time, until `is_so`; an hour is longer than every backoff.
 #[track_caller]
 pub(crate) fn eventually<F: FnMut() -> bool>(what: &str, mut is_so: F) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();

@@ -1,4 +1,4 @@
-//! What makes a controller's keys run besides its own objects.
+//! Sources of keys besides a controller's own objects.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ async fn what_is_owned_is_watched_in_the_scope_of_the_owners() {
     rig.finish().await.unwrap();
 }
 
-/// What the reconciler of the next test reads, and what it found.
+/// The lister of the reconciler of the next test, and the results of its reads.
 struct Reads {
     configs: Lister<ConfigMap>,
     deployments: Lister<Deployment>,
@@ -144,7 +144,7 @@ async fn a_map_may_look_at_the_change_as_a_whole() {
     rig.finish().await.unwrap();
 }
 
-/// The order in which keys ran, and what the key `gate` waits for.
+/// The order in which keys ran, and the gate that the key `gate` waits for.
 #[derive(Default)]
 struct Order {
     runs: Mutex<Vec<String>>,
@@ -176,7 +176,7 @@ async fn each_source_has_a_priority_and_what_was_there_before_comes_last() {
     let task = tokio::spawn(async move { controller.run(&factory, CancellationToken::new()).await });
     settle().await;
     assert_eq!(*order.runs.lock(), ["gate"]);
-    // While the one worker is busy, keys come from all sources, the least urgent first.
+    // While the only worker is busy, keys come from all sources, the least urgent first.
     server.put("a/own", "1");
     settle().await;
     sender.send("streamed").await.unwrap();

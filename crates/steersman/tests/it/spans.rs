@@ -29,7 +29,7 @@ impl ReconcileError for Scripted {}
 #[derive(Clone, Default)]
 struct Fields(BTreeMap<&'static str, String>);
 
-/// The spans named `reconcile` that were closed, and what was said inside of them.
+/// The spans named `reconcile` that were closed, and the events inside them.
 #[derive(Clone, Default)]
 struct Spans {
     closed: Arc<Mutex<Vec<Fields>>>,
@@ -87,7 +87,8 @@ async fn reconcile(key: ObjectKey, _: &()) -> Result<Action, Scripted> {
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_has_a_span_that_says_what_ran_why_how_long_and_how_it_ended() {
     let spans = Spans::default();
-    // With a single subscriber, whether it wants a span is asked of the thread that comes by first, which may be another test's.
+    // With a single subscriber, tracing asks whether it wants a span on the first thread that creates it, which may be
+    // another test's.
     let _other = tracing::Dispatch::new(tracing_subscriber::registry());
     let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(spans.clone()));
     let server = Server::new();

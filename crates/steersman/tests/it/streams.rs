@@ -1,4 +1,4 @@
-//! What streams of an informer yield, and what waits for conditions see.
+//! The items of an informer's streams, and the states that waits for conditions see.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn has_value(wanted: &'static str) -> impl Condition<ConfigMap> {
     is_met.described_by(|object: &ConfigMap| format!("with the value {:?}", value(object)))
 }
 
-/// What can be read without a wait.
+/// The items that can be read without a wait.
 fn ready<T>(stream: &mut (impl futures::Stream<Item = T> + Unpin)) -> Vec<T> {
     std::iter::from_fn(|| stream.next().now_or_never().flatten()).collect()
 }
@@ -57,7 +57,7 @@ async fn a_stream_has_what_is_there_and_then_every_change_of_the_one_watch() {
         let informer = factory.informer::<ConfigMap>(Scope::All);
         let mut early = informer.changes();
         let running = factory.start();
-        // Also with a stream that nobody has read yet.
+        // The order also holds for a stream that nobody has read yet.
         synced(&informer).await;
         let mut late = informer.changes();
         server.put("a/x", "2");
@@ -168,7 +168,7 @@ async fn the_states_of_one_object_are_all_that_the_cache_shows_of_it() {
         each.collect()
     };
     assert_eq!(seen(ready(&mut states)), ["absent", "1", "absent", "2", "undecodable"]);
-    // Who joins now is not shown the state before as if it were the present one.
+    // A stream that begins now does not present the previous state as the current one.
     let mut late = informer.watch_object(&ObjectKey::namespaced("a", "x"));
     assert_eq!(seen(ready(&mut late)), ["undecodable"]);
 }

@@ -16,7 +16,7 @@ use crate::server::{Server, settle};
 const WAIT: Duration = Duration::from_secs(600);
 const COLLECTION: &str = "/api/v1/configmaps";
 
-/// Writes down how each object is held.
+/// A handler that records how each object is held.
 struct Held(Arc<Mutex<Vec<String>>>);
 
 impl EventHandler<ConfigMap> for Held {
@@ -25,7 +25,7 @@ impl EventHandler<ConfigMap> for Held {
     }
 }
 
-/// Strips what is large, and what it must not.
+/// Removes large fields, and also fields that must be kept.
 fn strip(config: &mut ConfigMap) {
     let data = config.data.get_or_insert_default();
     assert_ne!(data.get("value").map(String::as_str), Some("panic"), "scripted");
@@ -66,7 +66,7 @@ async fn what_a_transform_strips_is_not_held_however_objects_are_held() {
         assert_eq!(object.metadata.annotations, None);
         assert_eq!(object.metadata.resource_version.as_deref(), Some(&*version), "the cache knows objects by it");
         assert!(matches!(lister.get(&key("y")), Err(LookupError::Undecodable { .. })));
-        // A relist finds what it knows.
+        // A relist recognizes the objects in the cache.
         server.end_watches();
         server.compact();
         settle().await;

@@ -111,14 +111,14 @@ async fn a_status_is_compared_with_what_was_written_and_not_with_a_cache_that_la
     let writer = status::Writer::<Deployment>::new(server.client());
     let two = DeploymentStatus { replicas: Some(2), ..ready(2) };
     writer.write(&cached, &two).await.unwrap();
-    // The cache shows what is wanted, and the server has what was written.
+    // The cache already has the wanted status, and the server has another one, from the last write.
     let written = writer.write(&cached, &ready(1)).await.unwrap();
     assert!(matches!(written, status::Written::Changed(_)));
     assert_eq!(status_of(&server), json!({"readyReplicas": 1}));
     let n_requests = server.seen().len();
     assert!(matches!(writer.write(&cached, &ready(1)).await.unwrap(), status::Written::Unchanged));
     assert_eq!(server.seen().len(), n_requests, "nothing to do, though the cache still lags");
-    // Once the cache has the write, it counts: somebody else may have written since.
+    // Once the cache has the write, its state counts: somebody else may have written since.
     let mut edited = server.get(DEPLOYMENTS, "a/x").unwrap();
     edited["status"]["readyReplicas"] = json!(7);
     server.put_raw(DEPLOYMENTS, edited);
@@ -144,7 +144,7 @@ async fn a_status_whose_answer_was_lost_is_not_taken_for_unwritten() {
         } else {
             writer.write(&cached, &two).await.unwrap_err();
         }
-        // It was done all the same.
+        // The write was done, although its answer was lost.
         let mut edited = server.get(DEPLOYMENTS, "a/x").unwrap();
         edited["status"] = json!({"readyReplicas": 2, "replicas": 2});
         server.put_raw(DEPLOYMENTS, edited);
@@ -165,7 +165,7 @@ async fn a_status_that_was_refused_is_not_taken_for_written() {
     assert!(matches!(writer.write(&cached, &ready(1)).await.unwrap(), status::Written::Unchanged));
     writer.write(&cached, &ready(2)).await.unwrap();
     assert_eq!(status_of(&server), json!({"readyReplicas": 2}));
-    // Another object of the name has another status.
+    // Another object with the same name has a status of its own.
     server.delete_from(DEPLOYMENTS, "a/x");
     server.put_raw(DEPLOYMENTS, json!({"metadata": {"namespace": "a", "name": "x"}, "status": {"readyReplicas": 5}}));
     writer.write(&read(&server, DEPLOYMENTS, "a/x"), &ready(2)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Random sequences of requests, and what stays true whatever they are.
+//! Random sequences of requests, and the invariants that hold after each.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::id::{NetworkId, Revision, SubnetId};
 use crate::network::{NetworkCreate, NetworkFilter, NetworkUpdate};
 use crate::subnet::{AllocationPool, Gateway, SubnetCreate, SubnetFilter, SubnetUpdate};
 
-/// A request; networks and subnets are named by small numbers so that requests meet.
+/// A request; networks and subnets have small numbers as names, so that requests meet.
 #[derive(Clone, Debug)]
 enum Request {
     CreateNetwork(u8, NetworkCreate),
@@ -95,7 +95,7 @@ fn requests() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Whether the request was carried out. An id that is in use is never drawn again, as with real UUIDs.
+/// Whether the request was carried out. An id in use is never drawn again, as with real UUIDs.
 fn apply(state: &mut State, now: Timestamp, request: &Request) -> bool {
     match request {
         Request::CreateNetwork(id, create) => {

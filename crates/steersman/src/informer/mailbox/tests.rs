@@ -1,4 +1,4 @@
-//! A handler hears of every state that anybody can have read, and the mailbox says when too much waits.
+//! A handler gets every state that a reader can have seen, and the mailbox is full when too many events wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::decode_error::DecodeError;
 use crate::delta::Entry;
 use crate::outcome::{Arrival, Finality};
 
-/// Any value will do; the mailbox never looks at it.
+/// Any value type will do; the mailbox never looks at values.
 type Outcomes = Vec<Outcome<u32>>;
 
 fn key(number: u8) -> ObjectKey {
@@ -73,7 +73,7 @@ fn undecodable() -> Outcome<u32> {
     Outcome::Undecodable(Arc::new(error))
 }
 
-/// The same about the object with this number.
+/// The outcome for the object with this number.
 fn about(number: u8, outcome: Outcome<u32>) -> Outcome<u32> {
     let key = key(number);
     match outcome {
@@ -89,7 +89,7 @@ fn about(number: u8, outcome: Outcome<u32>) -> Outcome<u32> {
     }
 }
 
-/// Pushes batches of events about objects by number.
+/// Pushes batches of events, each with the number of its object.
 fn push_all(mailbox: &Mailbox<u32>, batches: Vec<Vec<(u8, Outcome<u32>)>>) {
     for (number, batch) in (1..).zip(batches) {
         mailbox.push(number, batch.into_iter().map(|(number, outcome)| about(number, outcome)));
@@ -168,7 +168,7 @@ fn a_handler_that_is_stuck_and_gone_holds_up_nobody() {
     assert!(!mailbox.is_full() && mailbox.n_waiting() == 0);
 }
 
-/// What the world does, how much of it is one batch, and now and then the handler takes some.
+/// Changes at the server with their batches, and now and then the handler takes some.
 fn world() -> impl Strategy<Value = Vec<(u8, u8)>> {
     proptest::collection::vec((0..5_u8, 0..6_u8), 0..300)
 }
@@ -180,7 +180,7 @@ proptest! {
         let mut world: BTreeMap<u8, u32> = BTreeMap::new();
         let mut mirror: BTreeMap<u32, u32> = BTreeMap::new();
         let mut heard: BTreeSet<u32> = BTreeSet::new();
-        // Values carry their object: 1000 * number + version.
+        // Values contain their object: 1000 * number + version.
         let mut hear = |outcomes: Outcomes| {
             for outcome in outcomes {
                 match outcome {

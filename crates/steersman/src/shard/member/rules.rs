@@ -1,4 +1,4 @@
-//! The rules that the proof in [`crate::shard`] rests on, one by one: the rare moments that random schedules seldom meet.
+//! The rules that the proof in [`crate::shard`] rests on, one by one: rare cases that random schedules seldom reach.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const TIMES: Times = Times {
     handover: Duration::from_secs(5),
 };
 
-/// A member, a clock, and the records of the group as they are.
+/// A member, a clock, and the current records of the group.
 struct Rig {
     member: Member,
     start: Instant,
@@ -21,7 +21,7 @@ struct Rig {
     records: Vec<Record>,
     n_writes: u32,
     in_use: Slots,
-    /// What the last step asked for, until somebody looks.
+    /// The request of the last step, until a test takes it.
     asked: Option<Effect>,
 }
 
@@ -46,7 +46,7 @@ impl Rig {
         self.asked = self.asked.take().or(effect);
     }
 
-    /// Does what was asked for.
+    /// Carries out a request.
     fn answer(&mut self, effect: Effect) {
         let answer = match effect {
             Effect::Forget { .. } => Input::Forgot,
@@ -56,7 +56,7 @@ impl Rig {
         self.step(answer);
     }
 
-    /// Does at once what the member asks for, until it asks for nothing more at this moment.
+    /// Carries out the member's requests at once, until it makes no more at this time.
     fn settle(&mut self) {
         self.step(Input::Wake);
         loop {
@@ -68,7 +68,7 @@ impl Rig {
         }
     }
 
-    /// Does a write.
+    /// Carries out a write.
     fn write(&mut self, claims: Slots) -> Input {
         self.n_writes += 1;
         let version = format!("a{}", self.n_writes);
@@ -77,7 +77,7 @@ impl Rig {
         Input::Written { version }
     }
 
-    /// Lets time pass, in which everything is answered at once.
+    /// Lets time pass, in which every request is answered at once.
     fn live_until(&mut self, at: Duration) {
         while self.now < self.start + at {
             self.now = self.member.next_wake(self.now).min(self.start + at).max(self.now);
@@ -127,7 +127,7 @@ impl Rig {
     }
 }
 
-/// What `a` gets beside `b`.
+/// The share of `a` beside `b`.
 fn half() -> Slots {
     share("a", &["a".to_owned(), "b".to_owned()])
 }
@@ -170,7 +170,7 @@ fn a_lapse_ends_all_work_and_begins_a_new_term() {
     let after = rig.member.permission();
     assert_eq!((after.held, after.kept), (Slots::NONE, Slots::NONE));
     assert!(after.term > before.term);
-    // To renew is not enough: somebody may have taken over in between.
+    // A renewal is not enough: another member may have taken over in between.
     let claims = rig.next_write();
     let answer = rig.write(claims);
     rig.step(answer);
@@ -183,7 +183,8 @@ fn a_record_is_dead_when_a_list_asked_for_a_lease_later_still_shows_it() {
     let mut rig = Rig::new(vec![record("b", "b1", other)]);
     rig.settle();
     assert_eq!(rig.held(), half());
-    // The record was first seen at the start. A list is asked for just before its time is over, and answered long after.
+    // The record was first seen at the start. A list is requested just before its lease is over, and answered long
+    // after.
     loop {
         let effect = rig.next_request();
         if effect == Effect::List && rig.now > rig.start + TIMES.lease - ms(2_100) {
@@ -230,7 +231,7 @@ fn a_released_record_is_taken_over_at_once() {
 fn what_a_write_under_way_or_in_doubt_gives_up_is_given_up() {
     let mut rig = alone();
     rig.records.push(record("b", "b1", Slots::NONE));
-    // Renews with all claims until it has seen `b` and nothing is at work on what goes to it.
+    // Renews with all claims until it has listed `b` and no work is under way on the slots that go to it.
     let claims = loop {
         let claims = rig.next_write();
         if claims != Slots::ALL {
@@ -243,7 +244,7 @@ fn what_a_write_under_way_or_in_doubt_gives_up_is_given_up() {
     assert_eq!(rig.kept(), half(), "the write is under way");
     rig.step(Input::Unanswered);
     assert_eq!(rig.kept(), half(), "it may have been done, or may still be");
-    // A list that does not show it says nothing: it may still be done.
+    // The write may still be done, although the list does not have its record.
     rig.next_list();
     let list = Input::Listed(rig.records.clone());
     rig.step(list);
@@ -281,7 +282,7 @@ fn a_record_that_somebody_deleted_claims_nothing() {
     let mut rig = alone();
     let term = rig.member.permission().term;
     rig.records.clear();
-    // Replacing what is gone is refused.
+    // Replacing a record that is gone is refused.
     rig.next_list();
     rig.step(Input::Listed(Vec::new()));
     assert_eq!((rig.held(), rig.kept()), (Slots::NONE, Slots::NONE));

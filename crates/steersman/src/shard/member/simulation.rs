@@ -1,10 +1,12 @@
-//! Members, a server and a network in simulated time: whatever happens, no key is in two hands, every change of an object is
-//! worked on afterwards, and once it is quiet, every slot is in one hand.
+//! Members, a server and a network in simulated time: whatever happens, no two members work on one key at once, every
+//! change of an object is worked on afterwards, and once it is quiet, every slot has exactly one holder.
 //!
-//! Clocks of members start anywhere and run up to a tenth fast or slow. Requests take their time, are lost, or are done
-//! long after their sender gave up; answers are lost. Processes stop and go on, hosts are suspended with their timers, shells
-//! are slow to put in force what a member decides, sources of keys are slow; members die, leave and come, all at once. Objects
-//! change meanwhile, and caches hear of it late. The member, the gate, the feed and the queue are the real ones.
+//!
+//! Clocks of members start anywhere and run up to a tenth fast or slow. Requests are slow, are lost, or are carried out
+//! long after their sender gave up; answers are lost. Processes stop and go on, hosts are suspended with their timers,
+//! shells are slow to put decisions of a member in force, sources of keys are slow; members die, leave and come, all at
+//! once. Meanwhile objects change, and caches receive the changes late. The member, the gate, the feed and the queue
+//! are the real ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -28,11 +30,12 @@ use crate::shard::slots::{SLOTS, Slots, share, slot_of};
 /// True milliseconds of a schedule in which things go wrong.
 const CHAOS_MS: u64 = 120_000;
 
-/// In so many more, all is in order: what was delayed has arrived (20 s), the dead are dead (15 s by a slow clock), and
-/// work that had to end has been cut (at most 20 s by a slow clock), with requests that time out (14 s) between.
+/// Within this time all is in order again: delayed requests have arrived (20 s), dead members are recognized (15 s by a
+/// slow clock), and work that had to end has been cut (at most 20 s by a slow clock), with requests that time out (14
+/// s) between.
 const SETTLED_MS: u64 = 90_000;
 
-/// How many objects there are, and how many of them one member works on at a time.
+/// The number of objects, and how many of them one member works on at a time.
 const OBJECTS: usize = 48;
 const WORKERS: usize = 4;
 
@@ -59,31 +62,31 @@ enum Event {
         request: u64,
         input: Input,
     },
-    /// The shell puts in force what its member has decided.
+    /// The shell puts in force the decision of its member.
     Apply {
         member: usize,
     },
-    /// A request is at the server.
+    /// A request arrives at the server.
     Arrive {
         member: usize,
         request: u64,
         effect: Effect,
     },
-    /// Something happens to somebody.
+    /// A fault happens to a host or a request.
     Chance,
     /// An object changes.
     Change,
-    /// A cache hears of a change.
+    /// A cache receives a change.
     Deliver {
         member: usize,
         key: ObjectKey,
         version: u64,
     },
-    /// Gained keys are looked for.
+    /// The feed looks for gained keys.
     Feed {
         member: usize,
     },
-    /// Somebody who thawed has noticed.
+    /// A process that thawed has noticed the time.
     Notice,
     Thaw {
         member: usize,
@@ -95,7 +98,7 @@ enum Event {
     Wake {
         member: usize,
     },
-    /// Members begin work on some of what they hold.
+    /// Members begin work on some of their slots.
     Work,
     WorkEnds {
         member: usize,
@@ -103,12 +106,12 @@ enum Event {
     },
 }
 
-/// How a host stands still.
+/// How a host is stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Frozen {
-    /// The process is stopped. Its timers are ripe when it goes on.
+    /// The process is stopped. Its timers have expired when it goes on.
     Process,
-    /// The host is suspended. Its timers go on where they were.
+    /// The host is suspended. Its timers go on from where they stopped.
     Host,
 }
 
@@ -116,10 +119,10 @@ struct Work {
     key: ObjectKey,
     /// The version of the object that the work is for.
     version: u64,
-    /// It was under way when its process thawed with a lease that was over: it may be at work beside its successor until
-    /// that is noticed.
+    /// The work was under way when its process thawed with an expired lease: it may overlap with its successor until
+    /// the process has noticed.
     is_excused: bool,
-    // Dropped in this order.
+    // The fields are dropped in this order.
     item: Option<Item<ObjectKey>>,
     permit: Permit,
 }
@@ -129,27 +132,27 @@ struct Host {
     machine: Member,
     clock_start: Instant,
     clock_rate: f64,
-    /// What its clock shows.
+    /// The time that its clock shows.
     clock: Arc<Mutex<Instant>>,
     gate: Arc<Gate>,
     queue: WorkQueue<ObjectKey>,
     feed: Feed,
     cache: Arc<Mutex<BTreeMap<ObjectKey, u64>>>,
-    /// By number.
+    /// The work under way, by number.
     works: BTreeMap<u64, Work>,
-    /// The request whose answer is waited for.
+    /// The request whose answer is awaited.
     request: Option<u64>,
-    /// What the member has decided and the shell has not put in force.
+    /// The member's decision that the shell has not put in force.
     decided: Option<(Permission, Option<Effect>)>,
-    /// What the shell is to see once it has.
+    /// Events that the shell handles after `decided` is in force.
     late: VecDeque<Event>,
     frozen: Option<Frozen>,
-    /// When work that is excused ends.
+    /// When excused work ends.
     notices_at: u64,
     is_dead: bool,
-    /// Nothing it sends arrives.
+    /// No request that it sends arrives.
     is_cut_off: bool,
-    /// What happened while it was frozen, and when.
+    /// Events that came while it was frozen, with their times.
     missed: VecDeque<(u64, Event)>,
     /// The earliest wake-up that is planned.
     wake_at: u64,
@@ -164,18 +167,18 @@ struct World {
     /// The records, and the server's counter of versions.
     store: BTreeMap<String, Record>,
     version: u64,
-    /// The objects, by what they are at, and what of them was worked on last.
+    /// The version of each object, and the version that was worked on last.
     objects: BTreeMap<ObjectKey, u64>,
     done: BTreeMap<ObjectKey, u64>,
     hosts: Vec<Host>,
     times: Times,
-    /// How long an answer is waited for, by the clock of who waits.
+    /// How long an answer is awaited, by the clock of the sender.
     timeout: Duration,
     epoch: Instant,
     is_quiet: bool,
-    /// How likely it is that one thing goes wrong.
+    /// The probability that one thing goes wrong.
     hostility: f64,
-    /// The longest time between two blows of fate.
+    /// The longest time between two faults.
     pause_ms_max: u64,
     n_writes: u64,
 }
@@ -260,7 +263,7 @@ impl World {
         member
     }
 
-    /// One step of a member's shell, up to what it decides.
+    /// One step of a member's shell, up to the member's decision.
     fn step(&mut self, member: usize, input: Input) {
         let is_slow = self.is_unlucky();
         let (now_ms, host) = (self.now, &mut self.hosts[member]);
@@ -276,7 +279,7 @@ impl World {
         }
     }
 
-    /// The shell puts in force what was decided, and then does what was asked for.
+    /// The shell puts the decision in force, and then sends the request.
     fn apply(&mut self, member: usize) {
         let (now_ms, host) = (self.now, &mut self.hosts[member]);
         let now = host.set_clock(now_ms);
@@ -298,7 +301,7 @@ impl World {
         if host.machine.next_wake(now) <= now {
             return self.step(member, Input::Wake);
         }
-        // No sooner than a millisecond from now, by the slowest clock.
+        // At least a millisecond from now, by the slowest clock.
         let wait = host.machine.next_wake(now) - now;
         let wake_ms = (wait.as_secs_f64() * 1_000.0 / host.clock_rate) as u64 + 1;
         if now_ms + wake_ms < host.wake_at || host.wake_at <= now_ms {
@@ -312,7 +315,8 @@ impl World {
         }
     }
 
-    /// Ends work that must not go on, as its worker does. What thawed goes on until it has noticed.
+    /// Ends work that must not go on, as its worker does. Work of a thawed process goes on until the process has
+    /// noticed.
     fn cut(&mut self, member: usize) {
         let (now_ms, host) = (self.now, &mut self.hosts[member]);
         if host.is_dead || host.frozen.is_some() {
@@ -343,12 +347,12 @@ impl World {
         !self.is_quiet && self.rng.random_bool(self.hostility)
     }
 
-    /// Mostly a moment; sometimes longer than anybody waits.
+    /// Mostly a moment; sometimes longer than any timeout.
     fn delay_ms(&mut self) -> u64 {
         if self.is_unlucky() { self.rng.random_range(0..20_000) } else { self.rng.random_range(1..60) }
     }
 
-    /// What the server does with a request, and its answer.
+    /// Carries out a request on the server, and returns its answer.
     fn serve(&mut self, member: usize, effect: Effect) -> Input {
         match effect {
             Effect::Forget { id, version } => {
@@ -435,7 +439,7 @@ impl World {
         }
     }
 
-    /// Shells hear that what is no longer theirs is worked on no more.
+    /// Wakes shells whose lost slots are no longer being worked on.
     fn wake_drained(&mut self) {
         for member in 0..self.hosts.len() {
             let host = &self.hosts[member];
@@ -545,7 +549,7 @@ impl World {
         let notice_ms = self.rng.random_range(0..check_ms);
         self.hosts[member].notices_at = now + notice_ms;
         self.plan(notice_ms, Event::Notice);
-        // What was waiting comes in the order in which it would have come; the timers of a suspended host later.
+        // Missed events are handled in the order in which they would have come; the timers of a suspended host later.
         for (at, event) in std::mem::take(&mut self.hosts[member].missed) {
             match event.is_timer() && how == Frozen::Host {
                 false => self.handle(event),
@@ -563,7 +567,7 @@ impl World {
             }
             let ((now, _), event) = entry.remove_entry();
             self.now = now;
-            // Deadlines that passed since the last event did so before this one.
+            // Deadlines that passed since the last event are handled before this one.
             (0..self.hosts.len()).for_each(|member| self.cut(member));
             self.handle(event);
             self.wake_drained();
@@ -572,7 +576,8 @@ impl World {
         self.now = end_ms;
     }
 
-    /// A process that stands still does nothing. One that thaws looks at its clock before it begins anything.
+    /// Checks that no two members work on one key at once. A stopped process does nothing. A thawed process looks at its
+    /// clock before it begins anything.
     #[track_caller]
     fn check_safety(&self) {
         let (seed, now) = (self.seed, self.now);
@@ -590,7 +595,7 @@ impl World {
         }
     }
 
-    /// From now on, nothing goes wrong any more.
+    /// From now on, nothing goes wrong.
     fn settle(&mut self) {
         self.is_quiet = true;
         for member in 0..self.hosts.len() {
@@ -619,7 +624,7 @@ impl World {
         assert!(held == Slots::ALL || alive.is_empty(), "seed {}: slots are in nobody's hands", self.seed);
     }
 
-    /// Whatever an object is at, somebody has worked on that.
+    /// Checks that the newest version of every object has been worked on.
     #[track_caller]
     fn check_done(&self) {
         if self.hosts.iter().all(|host| host.is_dead || host.machine.is_gone()) {
@@ -655,7 +660,7 @@ impl Host {
         self.clock_start + Duration::from_secs_f64(now_ms as f64 / 1_000.0 * self.clock_rate)
     }
 
-    /// Lets its program see the time.
+    /// Shows the program of the host the time.
     fn set_clock(&self, now_ms: u64) -> Instant {
         let now = self.clock(now_ms);
         *self.clock.lock() = now;
@@ -678,7 +683,7 @@ impl Host {
 }
 
 impl Work {
-    /// What was begun and did not fail is forgotten, also if it was cut off.
+    /// A finished item without a failure is forgotten, also if the work was cut off.
     fn end(mut self) {
         if let Some(item) = self.item.take() {
             item.forget();
@@ -687,7 +692,7 @@ impl Work {
 }
 
 impl Event {
-    /// Whose program has to run for it.
+    /// The member whose program has to run to handle the event.
     fn member(&self) -> Option<usize> {
         match self {
             Self::Answer { member, .. }
@@ -701,7 +706,7 @@ impl Event {
         }
     }
 
-    /// It waits for the shell to have done what it is at.
+    /// Whether the event has to wait until the shell has finished its current step.
     fn is_for_shell(&self) -> bool {
         matches!(self, Self::Answer { .. } | Self::Timeout { .. } | Self::Wake { .. })
     }
@@ -711,7 +716,8 @@ impl Event {
     }
 }
 
-/// How many schedules are tried: `PROPTEST_CASES`, or enough for a quick run. `STEERSMAN_SEED` tries that one alone.
+/// The seeds of the schedules: as many as `PROPTEST_CASES`, or enough for a quick run. `STEERSMAN_SEED` runs that one
+/// alone.
 fn seeds() -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
     match number("STEERSMAN_SEED") {
@@ -799,8 +805,8 @@ fn a_member_writes_once_in_a_period() {
     assert!((400..=550).contains(&n_writes), "{n_writes}");
 }
 
-/// A member with work on everything, and a newcomer; returns when the last work of the first on the newcomer's share ended,
-/// and when the newcomer held all of it.
+/// Starts a member with work on everything, then a newcomer; returns when the last work of the first on the newcomer's
+/// share ended, and when the newcomer held all of its share.
 fn hand_over(works_end_ms: u64) -> (u64, u64) {
     let mut world = quiet(6, 1);
     world.times.handover = Duration::from_secs(10);

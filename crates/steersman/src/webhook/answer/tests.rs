@@ -204,7 +204,7 @@ async fn a_call_beyond_the_limit_waits_for_its_turn() {
     );
     let mut first = pin!(ask(&webhooks, "/judge?timeout=20s", to_do("wait")));
     assert!(poll!(&mut first).is_pending());
-    // Not even read before its turn comes; its time passes meanwhile.
+    // The body is not even read before the call's turn comes; its timeout passes meanwhile.
     assert_eq!(ask(&webhooks, "/judge?timeout=1s", to_do("nothing")).await.0, 504);
     let mut second = pin!(ask(&webhooks, "/judge?timeout=10s", to_do("nothing")));
     assert!(poll!(&mut second).is_pending());
@@ -264,7 +264,7 @@ fn conversion(version: &str, desired: &str, objects: Value) -> Value {
     }})
 }
 
-/// v1beta1 says in minutes what v1 says in seconds.
+/// v1beta1 has the duration in minutes, v1 in seconds.
 fn convert_timer(mut timer: Value, desired: &str) -> Result<Value, String> {
     let number = |field: &Value| field.as_u64().ok_or("spec has no number".to_owned());
     timer["spec"] = match desired {

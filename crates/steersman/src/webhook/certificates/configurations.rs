@@ -5,14 +5,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::ApiResource;
 use serde_json::Value;
 
-/// An object with entries.
+/// An object with entries of webhooks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
     pub(crate) place: Place,
     pub(crate) name: String,
 }
 
-/// What kind of object.
+/// The kind of the object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
     Definition,
@@ -20,10 +20,10 @@ pub(crate) enum Place {
     Validating,
 }
 
-/// Which entries lead to this server.
+/// The entries that lead to this server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
-    /// Namespace and name.
+    /// The namespace and name of each Service.
     pub(crate) services: Vec<(String, String)>,
     pub(crate) hosts: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl Place {
 }
 
 impl Own {
-    /// Sets the `caBundle`, which is base64, of the entries that lead here. Returns how many had another one.
+    /// Sets the `caBundle`, which is base64, of the entries that lead to this server. Returns how many had another one.
     pub(crate) fn trust(&self, place: Place, object: &mut Value, bundle: &str) -> usize {
         let mut n_changed = 0;
         for client_config in place.client_configs(object) {

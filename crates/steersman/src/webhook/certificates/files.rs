@@ -1,4 +1,4 @@
-//! A certificate in files that somebody else renews.
+//! A certificate in files that another program renews.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::chain::Chain;
 use crate::webhook::certificates::{CertificateError, Publisher, Served};
 
-/// How often the files are read. A mounted Secret is a minute late as it is.
+/// The interval between two reads of the files. A mounted Secret lags by a minute anyway.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where they are.
+/// The paths of the files.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) certificate: PathBuf,
@@ -24,11 +24,11 @@ struct Pair {
 }
 
 impl Files {
-    /// Follows the files. Ends when the first pair cannot be used.
+    /// Publishes the certificate again whenever the files change. Ends when the first pair cannot be used.
     pub(crate) async fn keep(self, publisher: &Publisher) -> CertificateError {
         let what = self.certificate.display().to_string();
         let mut known: Option<Pair> = None;
-        // Named in the log once, not every ten seconds.
+        // Logged once, not every ten seconds.
         let mut reported = String::new();
         loop {
             let next = match self.read().await {

@@ -1,5 +1,5 @@
-//! Makes authorities and the certificates that they sign. ECDSA on P-256: every client knows it, and a key takes
-//! microseconds.
+//! Makes authorities and the certificates that they sign. ECDSA on P-256: every client supports it, and making a key
+//! takes microseconds.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// From when until when, in seconds since 1970.
+/// The start and end of validity, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Validity {
     pub(crate) not_before: i64,
@@ -23,19 +23,19 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// From a little before `now`, for peers whose clocks are slow.
+    /// Starts a little before `now`, for peers whose clocks are slow.
     pub(crate) fn from(now: i64, lasts: Duration) -> Self {
         let lasts = i64::try_from(lasts.as_secs()).unwrap_or(i64::MAX / 2);
         Self { not_before: now - (lasts / 10).min(3_600), not_after: now.saturating_add(lasts) }
     }
 
-    /// When two thirds are over.
+    /// The time when two thirds are over.
     pub(crate) fn renewal(self) -> i64 {
         self.not_before + (self.not_after - self.not_before) / 3 * 2
     }
 }
 
-/// A new authority. Its name is its own, so that a certificate says which authority it is of.
+/// A new authority. Its name is unique, so that a certificate's issuer identifies it.
 pub(crate) fn authority(name: &str, validity: Validity) -> Result<Pair, rcgen::Error> {
     let name: String = name.chars().take(40).collect();
     let name = format!("{name} {}-{:08x}", validity.not_before, rand::random::<u32>());
@@ -63,7 +63,7 @@ pub(crate) fn certificate(authority: &Pair, names: &[String], validity: Validity
 fn params(common_name: &str, validity: Validity) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    // X.509 allows no more.
+    // X.509 allows at most 64 characters.
     let common_name: String = common_name.chars().take(64).collect();
     params.distinguished_name.push(DnType::CommonName, common_name);
     let at = |seconds: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds.max(0).cast_unsigned());

@@ -1,19 +1,19 @@
-//! What is to be done with the certificates in a Secret, and when: pure, the caller owns the clock.
+//! The next step for the certificates in a Secret, and its time. Pure: the caller has the clock.
 //!
-//! A certificate is renewed when two thirds of its time are over. Its authority lasts longer and is replaced in three steps, so
-//! that no call fails: the next authority is made and written into every `caBundle`, beside the one that is used; when it has
-//! been there for some time, so that every API server knows it, it signs the certificate; the former one stays in the bundle
-//! until it expires, for replicas that still serve what it signed.
+//! A certificate is renewed after two thirds of its time. Its authority lasts longer and is replaced in three steps, so
+//! that no call fails: the next authority is made and written into every `caBundle`, beside the current one; when it
+//! has been there long enough for every API server to have read it, it signs the certificate; the former one stays in
+//! the bundle until it expires, for replicas that still serve a certificate signed by it.
 
 use crate::webhook::certificates::issue::Validity;
 
-/// What a Secret says.
+/// The facts of a Secret that decide the next step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) authority: Validity,
     pub(crate) next: Option<Next>,
     pub(crate) certificate: Validity,
-    /// The certificate has all names that are wanted, and is signed by the authority.
+    /// The certificate has all wanted names, and is signed by the authority.
     pub(crate) is_certificate_fit: bool,
 }
 
@@ -21,27 +21,27 @@ pub(crate) struct Facts {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Next {
     pub(crate) validity: Validity,
-    /// Since when every configuration has had it, as far as is known.
+    /// Since when every configuration is known to have it.
     pub(crate) published: Option<i64>,
 }
 
-/// What is to be done now.
+/// The next step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Step {
-    /// Make an authority and a certificate: there are none that are of any use.
+    /// Make an authority and a certificate, because none can be used.
     Begin,
     /// Make the next authority.
     Introduce,
-    /// Let the next authority sign, from now on.
+    /// Make the next authority the current one, and sign a certificate with it.
     Promote,
     /// Make a new certificate.
     Renew,
-    /// Nothing before this moment.
+    /// Nothing is due before this moment.
     Wait { until: i64 },
 }
 
-/// What is to be done with what a Secret has, if it has anything; `overlap` is how many seconds an authority must have been
-/// published before it signs.
+/// The next step for a Secret with these facts; `None` for an empty Secret. `overlap` is how many seconds an authority
+/// must have been published before it signs.
 pub(crate) fn due(facts: Option<&Facts>, now: i64, overlap: i64) -> Step {
     let Some(Facts { authority, next, certificate, is_certificate_fit }) = facts else { return Step::Begin };
     let mut until = i64::MAX;
@@ -50,7 +50,7 @@ pub(crate) fn due(facts: Option<&Facts>, now: i64, overlap: i64) -> Step {
         None if authority.renewal() <= now => return Step::Introduce,
         None => until = until.min(authority.renewal()),
         Some(next) if next.validity.not_after <= now => return Step::Begin,
-        // Calls fail already: nothing is lost by an early change.
+        // Calls fail already, so an early change does no harm.
         Some(_) if authority.not_after <= now => return Step::Promote,
         Some(Next { published: Some(published), .. }) => {
             let promotion = published.saturating_add(overlap);
@@ -61,7 +61,7 @@ pub(crate) fn due(facts: Option<&Facts>, now: i64, overlap: i64) -> Step {
         }
         Some(Next { published: None, .. }) => {}
     }
-    // One that lasts as long as its authority gets no better.
+    // A certificate that lasts as long as its authority cannot be extended.
     let can_last_longer = certificate.not_after < authority.not_after;
     if !is_certificate_fit || certificate.not_after <= now || can_last_longer && certificate.renewal() <= now {
         return Step::Renew;
@@ -117,7 +117,7 @@ mod tests {
         check(&Facts { next: next(None), ..late.clone() }, 6_100, Step::Wait { until: 6_500 });
         check(&Facts { next: next(Some(6_100)), ..late.clone() }, 6_159, Step::Wait { until: 6_160 });
         check(&Facts { next: next(Some(6_100)), ..late.clone() }, 6_160, Step::Promote);
-        // Renewed by the authority that is known, if it must be meanwhile.
+        // If the certificate must be renewed meanwhile, the current authority signs it.
         check(&Facts { next: next(None), ..late.clone() }, 6_500, Step::Renew);
         check(&Facts { next: next(None), ..late }, 9_000, Step::Promote);
     }

@@ -1,8 +1,8 @@
 //! The Secret in which replicas share authorities and certificates, read and written.
 //!
-//! `tls.crt`, `tls.key` and `ca.crt` are what other tools expect there. `ca.crt` is the bundle that clients are to trust: the
-//! authority that signs, the next one, former ones. `ca.key` is the key of the first; `next-ca.crt` and `next-ca.key` are the
-//! next one.
+//! Other tools expect `tls.crt`, `tls.key` and `ca.crt`. `ca.crt` is the bundle that clients must trust: the current
+//! authority, the next one, former ones. `ca.key` is the key of the current authority; `next-ca.crt` and `next-ca.key`
+//! are the next one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,8 @@ use x509_parser::extensions::GeneralName;
 use crate::webhook::certificates::issue::{self, Pair, Validity};
 use crate::webhook::certificates::plan::{Facts, Next, Step};
 
-/// When the next authority was known to be in all configurations, in seconds since 1970.
+/// The annotation with the time since which all configurations are known to have the next authority, in seconds since
+/// 1970.
 const PUBLISHED: &str = "steersman.dev/next-ca-published-at";
 
 const CERTIFICATE: &str = "tls.crt";
@@ -28,10 +29,10 @@ const AUTHORITY_KEY: &str = "ca.key";
 const NEXT: &str = "next-ca.crt";
 const NEXT_KEY: &str = "next-ca.key";
 
-/// The content of a Secret of ours.
+/// The content of a Secret that this module writes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Stored {
-    /// The one that signs.
+    /// The authority that signs.
     authority: Pair,
     next: Option<(Pair, Option<i64>)>,
     /// Former authorities that clients still trust, PEM.
@@ -39,17 +40,17 @@ pub(crate) struct Stored {
     certificate: Pair,
 }
 
-/// What new certificates are to be like.
+/// The properties of new certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// What the Secret is called, for the names of authorities.
+    /// The name of the Secret, for the names of authorities.
     pub(crate) name: String,
     pub(crate) names: Vec<String>,
     pub(crate) certificate_lasts: Duration,
     pub(crate) authority_lasts: Duration,
 }
 
-/// The Secret has something that is not ours, or not all of it.
+/// The Secret has content of another origin, or lacks a part.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Foreign(String);
@@ -57,7 +58,7 @@ pub(crate) struct Foreign(String);
 // === impl Stored ===
 
 impl Stored {
-    /// What is in a Secret; `None` in an empty one.
+    /// Reads the content of a Secret; `None` if it is empty.
     pub(crate) fn read(secret: &Secret) -> Result<Option<Self>, Foreign> {
         let Some(data) = secret.data.as_ref().filter(|data| data.values().any(|value| !value.0.is_empty())) else {
             return Ok(None);
@@ -81,7 +82,7 @@ impl Stored {
         Ok(Some(Self { authority: Pair { certificate: first, key: text(AUTHORITY_KEY)? }, next, former, certificate }))
     }
 
-    /// Puts this into a Secret and leaves everything else in it as it is.
+    /// Puts the content into a Secret and leaves everything else in it unchanged.
     pub(crate) fn write(&self, secret: &mut Secret) {
         let data = secret.data.get_or_insert_default();
         let mut put = |key: &str, value: Option<&str>| match value {
@@ -102,7 +103,7 @@ impl Stored {
         }
     }
 
-    /// What clients are to trust, PEM.
+    /// The certificates that clients must trust, PEM.
     pub(crate) fn bundle(&self) -> String {
         let next = self.next.as_ref().map(|(next, _)| &next.certificate);
         let all = [&self.authority.certificate].into_iter().chain(next).chain(&self.former);
@@ -131,7 +132,7 @@ impl Stored {
         })
     }
 
-    /// What is to be stored after `step`.
+    /// The content to store after `step`.
     pub(crate) fn after(
         stored: Option<&Self>,
         step: Step,
@@ -165,8 +166,8 @@ impl Stored {
         Ok(Some(new))
     }
 
-    /// The same, with the next authority being in all configurations since `now`; `None` where that is known already, or
-    /// there is none.
+    /// The content after all configurations are known to have the next authority, since `now`; `None` where that is
+    /// recorded already, or no next authority exists.
     pub(crate) fn published(&self, now: i64) -> Option<Self> {
         match &self.next {
             Some((next, None)) => Some(Self { next: Some((next.clone(), Some(now))), ..self.clone() }),
@@ -177,7 +178,7 @@ impl Stored {
 
 fn certificate(authority: &Pair, wanted: &Wanted, now: i64) -> Result<Pair, rcgen::Error> {
     let mut validity = Validity::from(now, wanted.certificate_lasts);
-    // One that is still valid when its authority is not helps nobody.
+    // A certificate must not outlive its authority, which clients check too.
     if let Ok(authority) = Parsed::of(&authority.certificate, BUNDLE) {
         validity.not_after = validity.not_after.min(authority.validity.not_after);
     }
@@ -191,7 +192,7 @@ fn blocks(text: &str) -> Vec<String> {
     parts.map(|part| part.trim_start().to_owned() + "\n").collect()
 }
 
-/// What is read of a certificate.
+/// The parts of a certificate that are used here.
 struct Parsed {
     validity: Validity,
     subject: Vec<u8>,

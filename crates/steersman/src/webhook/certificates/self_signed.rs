@@ -1,9 +1,10 @@
-//! Certificates that a server makes, keeps in a Secret, renews, and makes known to the API server.
+//! Certificates that a server makes, keeps in a Secret and renews, and whose bundle it writes into the objects that
+//! lead to it.
 //!
-//! All replicas do the same, without a leader. The Secret is written at the version that was read, so that of two that renew
-//! at the same time one reads what the other wrote. A configuration is read before the Secret whose bundle is put into it, so
-//! that a bundle never replaces a newer one: either the Secret is at least as new as the configuration, or the write meets a
-//! conflict.
+//! All replicas do the same, without a leader. The Secret is written at the version that was read, so that of two
+//! replicas that renew at the same time, one fails and reads the Secret of the other. A configuration is read before
+//! the Secret whose bundle is put into it, so that a bundle never replaces a newer one: either the Secret is at least
+//! as new as the configuration, or the write meets a conflict.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,26 +33,26 @@ use crate::webhook::certificates::{CertificateError, Publisher, Served};
 const CERTIFICATE_LASTS: Duration = Duration::from_secs(90 * 24 * 3_600);
 /// How long an authority lasts.
 const AUTHORITY_LASTS: Duration = Duration::from_secs(5 * 365 * 24 * 3_600);
-/// How long the next authority is known before it signs.
+/// How long the next authority is in all bundles before it signs.
 const OVERLAP: Duration = Duration::from_secs(300);
-/// How long to wait at most before looking again, whatever the clock says.
+/// The longest wait before the keeper looks again, whatever the clock says.
 const PATIENCE: Duration = Duration::from_secs(3_600);
-/// How often to begin anew when others write at the same time.
+/// How many times a pass begins anew when others write at the same time.
 const CONFLICTS_MAX: usize = 16;
-/// The field manager of what is written.
+/// The field manager of all writes.
 const MANAGER: &str = "steersman-webhook-certificates";
 
-/// A certificate signed by an authority of one's own: made at the first start, kept in a Secret that all replicas share,
-/// renewed before it expires, and made known in the `caBundle` of configurations and definitions.
+/// A certificate signed by an authority of its own: made at the first start, kept in a Secret that all replicas share,
+/// renewed before it expires, and trusted through the `caBundle` of configurations and definitions.
 ///
-/// Only entries are changed that lead to one of the [services](SelfSigned::service) or [hosts](SelfSigned::host). They are
-/// changed whenever they have another bundle, whoever wrote that, and as soon as the object appears. When an authority is
-/// replaced, the bundle has the former and the next one, and the next one signs only after it has been in every configuration
-/// for five minutes, so that no call fails.
+/// Only entries that lead to one of the [services](SelfSigned::service) or [hosts](SelfSigned::host) are changed. They
+/// are changed whenever they have another bundle, whoever wrote that, and as soon as the object appears. When an
+/// authority is replaced, the bundle has the former and the next one, and the next one signs only after it has been in
+/// every configuration for five minutes, so that no call fails.
 ///
-/// The service account needs, for the Secret, `get`, `list`, `watch`, `create` and `update` on `secrets` in its namespace; and
-/// for what is named with [`SelfSigned::mutating`], [`SelfSigned::validating`] and [`SelfSigned::definition`], `get`, `list`,
-/// `watch` and `update` on `mutatingwebhookconfigurations`, `validatingwebhookconfigurations` and
+/// The service account needs `get`, `list`, `watch`, `create` and `update` on `secrets` in the namespace of the Secret;
+/// and, for the objects named with [`SelfSigned::mutating`], [`SelfSigned::validating`] and [`SelfSigned::definition`],
+/// `get`, `list`, `watch` and `update` on `mutatingwebhookconfigurations`, `validatingwebhookconfigurations` and
 /// `customresourcedefinitions`. Whoever reads the Secret can answer in the server's name.
 pub struct SelfSigned {
     client: Client,
@@ -66,60 +67,61 @@ pub struct SelfSigned {
     clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
 }
 
-/// Why certificates could not be looked after. It is tried again; calls are answered with what there is.
+/// Why certificates could not be made, stored or published. The keeper tries again; meanwhile the last good certificate
+/// is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelfSignedError {
-    /// The API server did not do what it was asked.
+    /// The API server refused or failed a request.
     #[error("cannot {verb} {what}")]
     Api {
-        /// What it was asked.
+        /// The verb of the request.
         verb: &'static str,
-        /// Kind and name.
+        /// Kind and name of the object.
         what: String,
-        /// Its answer.
+        /// The error of the request.
         #[source]
         source: kube::Error,
     },
-    /// What is in the Secret cannot be served.
+    /// The content of the Secret cannot be served.
     #[error("cannot serve what is in the secret {secret}")]
     Certificate {
         /// Namespace and name.
         secret: String,
-        /// Why not.
+        /// The fault of the content.
         #[source]
         source: CertificateError,
     },
-    /// Others wrote at the same time, again and again.
+    /// Others changed the Secret at the same time, 16 times in a row.
     #[error("the secret {secret} was changed by others {CONFLICTS_MAX} times in a row")]
     Conflicts {
         /// Namespace and name.
         secret: String,
     },
-    /// There is a Secret of this name with something else in it.
+    /// A Secret of this name exists with other content.
     #[error(
         "the secret {secret} has other content than certificates of webhooks ({reason}): delete it, or choose another name"
     )]
     Foreign {
         /// Namespace and name.
         secret: String,
-        /// What is missing or wrong.
+        /// The part that is missing or wrong.
         reason: String,
     },
     /// A certificate cannot be made, most often because of a name.
     #[error("cannot make a certificate for {}", names.join(", "))]
     Issue {
-        /// The names it is to have.
+        /// The names that the certificate was to have.
         names: Vec<String>,
-        /// Why not.
+        /// The error of the certificate library.
         #[source]
         source: rcgen::Error,
     },
 }
 
-/// How one attempt ended.
+/// The outcome of one attempt.
 enum Pass {
-    /// Somebody else has written meanwhile.
+    /// Another writer came first, or something was written: read everything again.
     Again,
     /// Nothing is due before this moment, in seconds since 1970.
     Done { until: i64 },
@@ -175,7 +177,7 @@ impl SelfSigned {
         self.target(Place::Definition, name)
     }
 
-    /// How long a certificate and its authority last. Each is replaced when two thirds of its time are over. Default: 90 days
+    /// How long a certificate and its authority last. Each is replaced after two thirds of its time. Default: 90 days
     /// and five years.
     pub fn lasts(mut self, certificate: Duration, authority: Duration) -> Self {
         self.certificate_lasts = certificate;
@@ -200,7 +202,7 @@ impl SelfSigned {
         self
     }
 
-    /// Looks after the certificate for as long as it is polled.
+    /// Keeps the certificate valid, published and trusted for as long as the future is polled.
     pub(crate) async fn keep(self, publisher: &Publisher) -> CertificateError {
         let changed = Arc::new(Notify::new());
         let factory = InformerFactory::new(self.client.clone());
@@ -252,7 +254,7 @@ impl SelfSigned {
         informer.add_handler(handler_fn(move |_| changed.notify_one()))
     }
 
-    /// Does what is due. Returns when something will be.
+    /// Attempts until nothing is due. Returns the time of the next due step, in seconds since 1970.
     async fn pass(&self, publisher: &Publisher) -> Result<i64, SelfSignedError> {
         for _ in 0..CONFLICTS_MAX {
             if let Pass::Done { until } = self.attempt(publisher).await? {
@@ -274,12 +276,13 @@ impl SelfSigned {
             if self.write(secret, &new).await? {
                 tracing::info!(secret = self.secret_key(), ?step, "the certificates of the webhooks were renewed");
             }
-            // Read again by all, so that what is served is what is stored.
+            // The Secret is read again by every replica, this one included, so that the certificate served is the one
+            // stored.
             return Ok(Pass::Again);
         }
         let (Some(stored), Step::Wait { until }) = (stored, step) else { return Ok(Pass::Again) };
         self.publish(publisher, &stored)?;
-        // One that cannot be written is no reason to leave the others without.
+        // The remaining objects are written although one cannot be.
         let mut failed = None;
         for target in &self.targets {
             match self.trust(target, &stored).await {
@@ -298,7 +301,7 @@ impl SelfSigned {
         Ok(Pass::Done { until })
     }
 
-    /// Serves what is stored.
+    /// Serves the stored certificate.
     fn publish(&self, publisher: &Publisher, stored: &Stored) -> Result<(), SelfSignedError> {
         let pair = stored.certificate();
         let served = Served::of_pem(pair.certificate.as_bytes(), pair.key.as_bytes(), "the secret")
@@ -310,7 +313,7 @@ impl SelfSigned {
         Ok(())
     }
 
-    /// Makes the bundle known in one object.
+    /// Writes the bundle into one object.
     async fn trust(&self, target: &Target, stored: &Stored) -> Result<Pass, SelfSignedError> {
         let done = Ok(Pass::Done { until: i64::MAX });
         let resource = target.place.resource();
@@ -326,7 +329,7 @@ impl SelfSigned {
         if n_changed == 0 {
             return done;
         }
-        // Only now, so that the bundle is at least as new as what it replaces.
+        // The Secret is read only now, so that its bundle is at least as new as the one it replaces.
         let (_, latest) = self.read().await?;
         if latest.is_none_or(|latest| latest.bundle() != stored.bundle()) {
             return Ok(Pass::Again);
@@ -354,7 +357,7 @@ impl SelfSigned {
         Ok((secret, stored.flatten()))
     }
 
-    /// Stores `new` in place of what was read. False if others were quicker.
+    /// Stores `new` in place of the Secret that was read. Returns false if another writer came first.
     async fn write(&self, secret: Option<Secret>, new: &Stored) -> Result<bool, SelfSignedError> {
         let written = match secret {
             None => {
@@ -375,7 +378,7 @@ impl SelfSigned {
         match written {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-            // Deleted meanwhile; a missing namespace is another matter.
+            // The Secret was deleted meanwhile. A missing namespace stays an error.
             Err(kube::Error::Api(status)) if status.code == 404 && status.message.contains(&*self.secret) => Ok(false),
             Err(source) => Err(self.failed("write", source)),
         }
@@ -406,7 +409,7 @@ impl SelfSigned {
         SelfSignedError::Api { verb, what: format!("{} {}", Secret::kind(&()), self.secret_key()), source }
     }
 
-    /// In seconds since 1970.
+    /// The current time, in seconds since 1970.
     fn now(&self) -> i64 {
         (self.clock)().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
     }

@@ -1,4 +1,4 @@
-//! Patches applied by the crate `json-patch`, to examples and to trees of any kind.
+//! Patches are applied with the crate `json-patch`, to examples and to random trees.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -65,7 +65,7 @@ fn what_follows_a_removed_element_stays() {
 fn fields_that_the_type_does_not_know_stay() {
     let sent =
         json!({"spec": {"known": 1, "newer": true, "list": [{"name": "a", "newer": 1}, {"name": "b", "newer": 2}]}});
-    // What the type wrote of it: one field is left out, one made up.
+    // The type's encoding of the object: one field is left out, another is added.
     let before = json!({"spec": {"known": 1, "made": [], "list": [{"name": "a"}, {"name": "b"}]}});
     let after = json!({"spec": {"known": 2, "made": [], "list": [{"name": "z"}, {"name": "b", "x": 1}]}});
     let expected =

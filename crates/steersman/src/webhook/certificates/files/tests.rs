@@ -1,4 +1,4 @@
-//! Files that change under the keeper, in a directory of the test's own.
+//! Files that change while they are served, in a directory of the test's own.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn files(directory: &Path) -> Files {
     Files { certificate: directory.join("tls.crt"), key: directory.join("tls.key") }
 }
 
-/// The expiry is the same for all; the key is not.
+/// All have the same expiry; the keys differ.
 fn served(pair: &Issued) -> Served {
     Served::of_pem(pair.certificate.as_bytes(), pair.key.as_bytes(), "test").unwrap()
 }
@@ -38,7 +38,7 @@ async fn new_files_are_served_and_a_half_written_pair_is_not() {
     let keeper = tokio::spawn(async move { files(&path).keep(&keeping).await });
     watched.changed().await.unwrap();
     assert!(watched.borrow_and_update().as_ref().unwrap().is_same(&served(&first)));
-    // The certificate is there already, its key is not.
+    // The new certificate is written, its key is not.
     std::fs::write(directory.path().join("tls.crt"), &second.certificate).unwrap();
     let unchanged = tokio::time::timeout(INTERVAL * 3, watched.changed()).await;
     assert!(unchanged.is_err() && !keeper.is_finished());

@@ -1,4 +1,4 @@
-//! A Secret through years of renewals, and the clients and replicas that are late.
+//! A Secret through years of renewals, with clients and replicas that lag behind.
 
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -22,7 +22,7 @@ fn wanted() -> Wanted {
     }
 }
 
-/// Whether a client that trusts `bundle` believes whoever serves `certificate`.
+/// Whether a client that trusts `bundle` accepts a server with `certificate`.
 fn is_trusted(certificate: &str, bundle: &str, now: i64) -> bool {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -38,7 +38,7 @@ fn is_trusted(certificate: &str, bundle: &str, now: i64) -> bool {
     })
 }
 
-/// One look at a Secret, as a replica does it.
+/// One pass over a Secret, as a replica makes it.
 fn step(secret: &mut Secret, wanted: &Wanted, now: i64) -> Step {
     let stored = Stored::read(secret).unwrap();
     let facts = stored.as_ref().map(|stored| stored.facts(&wanted.names).unwrap());
@@ -55,7 +55,7 @@ fn through_years_of_renewals_every_client_trusts_every_replica() {
     assert_eq!(step(&mut secret, &wanted, START), Step::Begin);
     let mut now = START;
     let mut steps = Vec::new();
-    // What an API server has that is late by a minute, and a replica that is late by an hour.
+    // The bundle of an API server that is a minute behind, and the certificate of a replica that is an hour behind.
     let mut late_bundle = Stored::read(&secret).unwrap().unwrap().bundle();
     let mut late_certificate = Stored::read(&secret).unwrap().unwrap().certificate().certificate.clone();
     let mut serials = std::collections::BTreeSet::new();
@@ -75,7 +75,7 @@ fn through_years_of_renewals_every_client_trusts_every_replica() {
         match step {
             Step::Wait { until } => {
                 assert!(until > now);
-                // Not at the moment, but somewhat later, as timers are.
+                // Somewhat after the due time, as timers are.
                 now = until + 1;
             }
             step => {
