@@ -57,6 +57,14 @@ impl WriteError {
     }
 }
 
+/// Whether a request names the uid of an object that has since been deleted and made anew under its name. kube-apiserver refuses such a
+/// PUT with 409, and such a patch with 422 at `metadata.uid`.
+pub fn is_about_another_object(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.any(|cause| cause.field == "metadata.uid")
+}
+
 /// Terminal only when no request could be made, as its source. Permissions are granted and admission rules change
 /// without an event about the object.
 impl ReconcileError for WriteError {}
