@@ -10,140 +10,152 @@ use crate::catalog::Resource;
 use crate::runtime_config::{self, RuntimeConfig, Subject};
 use std::sync::Arc;
 
-pub mod age;
-pub mod service;
+/// Permissions, accounts, certificates and reviews.
+pub mod access {
+    pub mod certificate_signing_request;
+    pub mod rbac;
+    pub mod review;
+    pub mod service_account;
+}
+/// The cluster itself: nodes, namespaces, Events, Leases, and the registrations that extend and protect the API server.
+pub mod cluster {
+    pub mod admission_registration;
+    pub mod api_service;
+    pub mod component_status;
+    pub mod event;
+    pub mod flow;
+    pub mod lease;
+    pub mod namespace;
+    pub mod node;
+    pub mod priority_class;
+    pub mod resource_metrics;
+    pub mod runtime_class;
+}
+/// Services, and the ways to reach them.
+pub mod network {
+    pub mod endpoint_slice;
+    pub mod endpoints;
+    pub mod ingress;
+    pub mod ingress_class;
+    pub mod ip_address;
+    pub mod network_policy;
+    pub mod service;
+    pub mod service_cidr;
+}
+/// Pods, their configuration, limits and devices.
+pub mod pods {
+    pub mod binding;
+    pub mod config_map;
+    pub mod device;
+    pub mod limit_range;
+    pub mod pod;
+    pub mod pod_template;
+    pub mod resource_quota;
+    pub mod secret;
+}
+/// Volumes, claims, classes and drivers.
+pub mod storage {
+    pub mod csi;
+    pub mod persistent_volume;
+    pub mod storage_class;
+    pub mod volume_attachment;
+    pub mod volume_attributes_class;
+    pub mod volume_claim;
+}
+/// The owners of Pods: apps, batch, autoscaling, disruption budgets.
+pub mod workloads {
+    pub mod autoscaler;
+    pub mod batch;
+    pub mod controller_revision;
+    pub mod daemon_set;
+    pub mod deployment;
+    pub mod disruption_budget;
+    pub mod replica_set;
+    pub mod replication_controller;
+    pub mod stateful_set;
+    pub mod workload;
+}
 
-mod access;
-pub mod admission_registration;
-pub mod api_service;
-mod autoscaler;
-mod batch;
-mod binding;
 mod built_in;
-mod cells;
-pub mod certificate_signing_request;
-mod component_status;
-mod config_map;
-mod controller_revision;
-mod csi;
-mod daemon_set;
-mod deployment;
-mod device;
-pub mod disruption_budget;
-mod endpoint_slice;
-mod endpoints;
-mod event;
-pub mod flow;
-mod ingress;
-mod ingress_class;
-mod int_or_percent;
-mod ip_address;
 mod kind;
-mod lease;
-mod limit_range;
-mod namespace;
-mod network_policy;
-mod node;
-mod persistent_volume;
-pub mod place;
-pub mod pod;
-mod pod_template;
-mod priority_class;
-mod replica_set;
-mod replication_controller;
-pub mod resource_metrics;
-pub mod resource_name;
-pub mod resource_quota;
-mod review;
 pub mod rules;
-mod runtime_class;
-mod secret;
-pub mod selector;
-mod service_account;
-mod service_cidr;
-mod stateful_set;
-mod storage_class;
 #[cfg(test)]
 mod tests;
-mod volume_attachment;
-mod volume_attributes_class;
-mod volume_claim;
-mod workload;
 
-pub use crate::builtin::priority_class::SYSTEM_CLASSES;
+pub use crate::builtin::cluster::priority_class::SYSTEM_CLASSES;
 
 /// Every row, in the order in which discovery lists the groups.
 const KINDS: &[&Kind] = &[
-    &binding::KIND,
-    &component_status::KIND,
-    &config_map::KIND,
-    &endpoints::KIND,
-    &event::CORE,
-    &limit_range::KIND,
-    &namespace::KIND,
-    &node::KIND,
-    &volume_claim::KIND,
-    &persistent_volume::KIND,
-    &pod::KIND,
-    &pod_template::KIND,
-    &replication_controller::KIND,
-    &resource_quota::KIND,
-    &secret::KIND,
-    &service_account::KIND,
-    &service::KIND,
-    &api_service::KIND,
-    &controller_revision::KIND,
-    &daemon_set::KIND,
-    &deployment::KIND,
-    &replica_set::KIND,
-    &stateful_set::KIND,
-    &event::EVENTS,
-    &review::SELF_SUBJECT,
-    &review::TOKEN,
-    &review::LOCAL_SUBJECT_ACCESS,
-    &review::SELF_SUBJECT_ACCESS,
-    &review::SELF_SUBJECT_RULES,
-    &review::SUBJECT_ACCESS,
-    &autoscaler::KIND,
-    &batch::cron_job::KIND,
-    &batch::job::KIND,
-    &certificate_signing_request::KIND,
-    &ingress_class::KIND,
-    &ingress::KIND,
-    &ip_address::KIND,
-    &network_policy::KIND,
-    &service_cidr::KIND,
-    &disruption_budget::KIND,
-    &access::CLUSTER_ROLE_BINDING,
-    &access::CLUSTER_ROLE,
-    &access::ROLE_BINDING,
-    &access::ROLE,
-    &csi::driver::KIND,
-    &csi::node::KIND,
-    &csi::capacity::KIND,
-    &storage_class::KIND,
-    &volume_attachment::KIND,
-    &volume_attributes_class::KIND,
-    &admission_registration::policy::MUTATING,
-    &admission_registration::policy::MUTATING_BINDING,
-    &admission_registration::webhook::MUTATING,
-    &admission_registration::policy::VALIDATING,
-    &admission_registration::policy::VALIDATING_BINDING,
-    &admission_registration::webhook::VALIDATING,
-    &priority_class::KIND,
-    &lease::KIND,
-    &runtime_class::KIND,
-    &endpoint_slice::KIND,
-    &device::class::KIND,
-    &device::claim::KIND,
-    &device::claim_template::KIND,
-    &device::slice::KIND,
-    &flow::schema::KIND,
-    &flow::level::KIND,
+    &pods::binding::KIND,
+    &cluster::component_status::KIND,
+    &pods::config_map::KIND,
+    &network::endpoints::KIND,
+    &cluster::event::CORE,
+    &pods::limit_range::KIND,
+    &cluster::namespace::KIND,
+    &cluster::node::KIND,
+    &storage::volume_claim::KIND,
+    &storage::persistent_volume::KIND,
+    &pods::pod::KIND,
+    &pods::pod_template::KIND,
+    &workloads::replication_controller::KIND,
+    &pods::resource_quota::KIND,
+    &pods::secret::KIND,
+    &access::service_account::KIND,
+    &network::service::KIND,
+    &cluster::api_service::KIND,
+    &workloads::controller_revision::KIND,
+    &workloads::daemon_set::KIND,
+    &workloads::deployment::KIND,
+    &workloads::replica_set::KIND,
+    &workloads::stateful_set::KIND,
+    &cluster::event::EVENTS,
+    &access::review::SELF_SUBJECT,
+    &access::review::TOKEN,
+    &access::review::LOCAL_SUBJECT_ACCESS,
+    &access::review::SELF_SUBJECT_ACCESS,
+    &access::review::SELF_SUBJECT_RULES,
+    &access::review::SUBJECT_ACCESS,
+    &workloads::autoscaler::KIND,
+    &workloads::batch::cron_job::KIND,
+    &workloads::batch::job::KIND,
+    &access::certificate_signing_request::KIND,
+    &network::ingress_class::KIND,
+    &network::ingress::KIND,
+    &network::ip_address::KIND,
+    &network::network_policy::KIND,
+    &network::service_cidr::KIND,
+    &workloads::disruption_budget::KIND,
+    &access::rbac::CLUSTER_ROLE_BINDING,
+    &access::rbac::CLUSTER_ROLE,
+    &access::rbac::ROLE_BINDING,
+    &access::rbac::ROLE,
+    &storage::csi::driver::KIND,
+    &storage::csi::node::KIND,
+    &storage::csi::capacity::KIND,
+    &storage::storage_class::KIND,
+    &storage::volume_attachment::KIND,
+    &storage::volume_attributes_class::KIND,
+    &cluster::admission_registration::policy::MUTATING,
+    &cluster::admission_registration::policy::MUTATING_BINDING,
+    &cluster::admission_registration::webhook::MUTATING,
+    &cluster::admission_registration::policy::VALIDATING,
+    &cluster::admission_registration::policy::VALIDATING_BINDING,
+    &cluster::admission_registration::webhook::VALIDATING,
+    &cluster::priority_class::KIND,
+    &cluster::lease::KIND,
+    &cluster::runtime_class::KIND,
+    &network::endpoint_slice::KIND,
+    &pods::device::class::KIND,
+    &pods::device::claim::KIND,
+    &pods::device::claim_template::KIND,
+    &pods::device::slice::KIND,
+    &cluster::flow::schema::KIND,
+    &cluster::flow::level::KIND,
 ];
 
 /// The rows of `metrics.k8s.io`, which is served only where a source of metrics is set.
-const RESOURCE_METRICS: [&Kind; 2] = [&resource_metrics::NODES, &resource_metrics::PODS];
+const RESOURCE_METRICS: [&Kind; 2] = [&cluster::resource_metrics::NODES, &cluster::resource_metrics::PODS];
 
 /// The built-in kinds as resources of a catalog; the configuration decides which versions are served.
 pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
@@ -156,7 +168,7 @@ pub fn resource_metrics(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
 }
 
 fn kinds(has_initializers: bool) -> impl Iterator<Item = &'static Kind> {
-    let initializers = has_initializers.then_some(&admission_registration::initializer::KIND);
+    let initializers = has_initializers.then_some(&cluster::admission_registration::initializer::KIND);
     KINDS.iter().copied().chain(initializers)
 }
 

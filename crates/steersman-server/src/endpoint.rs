@@ -15,7 +15,7 @@ mod stored;
 mod stream;
 
 use crate::answer::Answer;
-use steersman_kinds::builtin::resource_metrics::GROUP;
+use steersman_kinds::builtin::cluster::resource_metrics::GROUP;
 use steersman_kinds::catalog::Handling;
 use crate::endpoint::context::Context;
 use crate::status::Failure;

@@ -57,7 +57,7 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use steersman_kinds::builtin::resource_metrics::{GROUP, VERSION};
+    use steersman_kinds::builtin::cluster::resource_metrics::{GROUP, VERSION};
     use steersman_machinery::GroupResource;
 
     #[derive(Debug)]

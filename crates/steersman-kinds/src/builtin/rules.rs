@@ -1,6 +1,13 @@
 //! Validation rules that many kinds share, in upstream's words. Each checks a place and appends its validation errors.
 
-use crate::builtin::place::Place;
+pub mod age;
+pub mod cells;
+pub mod int_or_percent;
+pub mod place;
+pub mod resource_name;
+pub mod selector;
+
+use crate::builtin::rules::place::Place;
 use ipnet::IpNet;
 use regex::Regex;
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::authz::{self, Attributes, ResourceAttributes};
-use steersman_kinds::builtin::certificate_signing_request::{self as requests, GROUP, PLURAL};
+use steersman_kinds::builtin::access::certificate_signing_request::{self as requests, GROUP, PLURAL};
 use crate::status::Failure;
 use steersman_kinds::user::MASTERS;
 use futures::future::BoxFuture;

@@ -2,7 +2,7 @@
 //! reserved for such pods.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
-use steersman_kinds::builtin::resource_name;
+use steersman_kinds::builtin::rules::resource_name;
 use crate::operation::ResourceAttributes;
 use crate::pod_references::items;
 use crate::status::Failure;

@@ -13,7 +13,7 @@ pub(crate) use self::index::Index;
 use crate::admission::action::Action;
 use crate::admission::matching::rule::Rule;
 use crate::admission::subject::Subject;
-use steersman_kinds::builtin::selector;
+use steersman_kinds::builtin::rules::selector;
 use steersman_kinds::catalog::Served;
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;

@@ -6,7 +6,7 @@ mod labels;
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, find, forbidden};
 use crate::authn::common_name;
-use steersman_kinds::builtin::certificate_signing_request as requests;
+use steersman_kinds::builtin::access::certificate_signing_request as requests;
 use crate::operation::ResourceAttributes;
 use crate::pod_references::{self, items};
 use crate::status::Failure;

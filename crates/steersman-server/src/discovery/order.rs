@@ -1,6 +1,6 @@
 //! The order of groups: clients take the first one that has a short name, so the order is part of the interface.
 
-use steersman_kinds::builtin::resource_metrics;
+use steersman_kinds::builtin::cluster::resource_metrics;
 use steersman_kinds::catalog::Group;
 
 /// The groups of Kubernetes in the order in which kube-apiserver lists them.

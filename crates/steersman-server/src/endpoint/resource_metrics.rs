@@ -5,7 +5,7 @@
 //! limit was requested; and neither objects nor lists have a version.
 
 use crate::answer::Answer;
-use steersman_kinds::builtin::resource_metrics::GROUP;
+use steersman_kinds::builtin::cluster::resource_metrics::GROUP;
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::Selection;
 use crate::negotiate::Shape;

@@ -3,7 +3,7 @@
 use crate::follower::{self, Followed, Progress};
 use crate::initializers::figures::Figures;
 use crate::initializers::TIMEOUT_SECONDS;
-use steersman_kinds::builtin::admission_registration::initializer::TIMEOUT_SECONDS_MAX;
+use steersman_kinds::builtin::cluster::admission_registration::initializer::TIMEOUT_SECONDS_MAX;
 use crate::operation::ResourceAttributes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! The messages of validation errors follow apimachinery's `api/validation` of Kubernetes 1.13.
 
 use crate::initializers::{ASKED_DOMAIN, ASKS, Configured, OnTimeout};
-use steersman_kinds::builtin::admission_registration::initializer::name_faults;
+use steersman_kinds::builtin::cluster::admission_registration::initializer::name_faults;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::HashSet;

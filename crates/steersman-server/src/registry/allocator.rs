@@ -10,8 +10,8 @@
 mod families;
 mod range;
 
-use steersman_kinds::builtin::place::Place;
-use steersman_kinds::builtin::service::{kind, needs_address, needs_health_port, needs_node_ports};
+use steersman_kinds::builtin::rules::place::Place;
+use steersman_kinds::builtin::network::service::{kind, needs_address, needs_health_port, needs_node_ports};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use rand::Rng;

@@ -4,8 +4,8 @@
 //! definitions come and go with the served groups. Requests are not forwarded to other servers, so their APIServices
 //! are never available.
 
-use steersman_kinds::builtin::api_service::GROUP;
-use steersman_kinds::builtin::resource_metrics;
+use steersman_kinds::builtin::cluster::api_service::GROUP;
+use steersman_kinds::builtin::cluster::resource_metrics;
 use steersman_kinds::catalog::{Catalog, Served};
 use crate::conversion;
 use crate::operation::seconds;

@@ -3,8 +3,8 @@
 //! Follows upstream's `registry/flowcontrol/ensurer`: missing objects are made again; the spec of a mandatory object is
 //! always restored, that of another one unless its annotation `apf.kubernetes.io/autoupdate-spec` is `false`.
 
-use steersman_kinds::builtin::flow::GROUP;
-use steersman_kinds::builtin::flow::bootstrap::{self, AUTO_UPDATE, Bootstrap, EXEMPT};
+use steersman_kinds::builtin::cluster::flow::GROUP;
+use steersman_kinds::builtin::cluster::flow::bootstrap::{self, AUTO_UPDATE, Bootstrap, EXEMPT};
 use steersman_kinds::catalog::{Catalog, Served};
 use crate::conversion;
 use crate::state::State;

@@ -1,7 +1,7 @@
 //! Tests of priority levels and flow schemas.
 
 use super::*;
-use crate::builtin::flow::bootstrap;
+use crate::builtin::cluster::flow::bootstrap;
 
 fn level(spec: Value) -> Value {
     json!({"metadata": {"name": "l"}, "spec": spec})

@@ -1,6 +1,6 @@
 //! The columns of a custom resource's tables.
 
-use crate::builtin::age;
+use crate::builtin::rules::age;
 use crate::catalog::Column;
 use crate::crd::text;
 use crate::projection::Projection;

@@ -2,7 +2,7 @@
 
 use crate::admission::condition::Conditions;
 use crate::admission::matching::Criteria;
-use steersman_kinds::builtin::selector;
+use steersman_kinds::builtin::rules::selector;
 use steersman_kinds::expressions::{Compiler, Names, Variables};
 use std::fmt;
 use steersman_machinery::selector::Labels;

@@ -6,7 +6,7 @@
 use crate::authz::rbac::binding::{Binding, Grant, RoleRef, Subject};
 use crate::authz::rbac::resource::Resource;
 use crate::authz::rbac::rule::Rule;
-use steersman_kinds::builtin::selector;
+use steersman_kinds::builtin::rules::selector;
 use steersman_kinds::user::User;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};

@@ -4,7 +4,7 @@
 //! authorizer decides on more than was requested, never on less. Follows kubernetes' `pkg/registry/authorization/util`
 //! and `pkg/apis/authorization/validation`.
 
-use steersman_kinds::builtin::place::Place;
+use steersman_kinds::builtin::rules::place::Place;
 use steersman_kinds::builtin::rules;
 use steersman_machinery::field::Error;
 use steersman_machinery::selector::{FieldRequirement, Fields, Labels, Operator, Requirement};

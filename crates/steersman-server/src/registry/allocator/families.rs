@@ -1,9 +1,9 @@
 //! Decides the IP families of a Service, from its fields, the old Service, and the ranges of the server. Follows
 //! `initIPFamilyFields` in kubernetes' `pkg/registry/core/service/storage/alloc.go`.
 
-use steersman_kinds::builtin::place::Place;
+use steersman_kinds::builtin::rules::place::Place;
 use crate::registry::allocator::range::Family;
-use steersman_kinds::builtin::service::{kind, validate};
+use steersman_kinds::builtin::network::service::{kind, validate};
 use serde_json::json;
 use std::net::IpAddr;
 use steersman_machinery::Value;

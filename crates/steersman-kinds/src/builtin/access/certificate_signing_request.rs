@@ -1,0 +1,423 @@
+//! CertificateSigningRequest: a user requests a certificate, another approves, and a signer issues it. The admission
+//! plugins decide who may approve and sign (`crate::admission::certificates`); signers are control loops.
+
+use crate::builtin::rules::age;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
+use crate::builtin::rules::place::Place;
+use crate::catalog::{Handling, Verb};
+use crate::strategy;
+use crate::user::User;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::json;
+use std::collections::BTreeSet;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, object_at, set_at};
+use steersman_machinery::{Value, name};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::nom::Parser as _;
+use x509_parser::pem::Pem;
+use x509_parser::prelude::FromDer as _;
+
+pub const GROUP: &str = "certificates.k8s.io";
+pub const PLURAL: &str = "certificatesigningrequests";
+
+const EXPIRATION_SECONDS_MIN: i64 = 600;
+const DOMAIN_LENGTH_MAX: usize = 253;
+const SIGNER_LENGTH_MAX: usize = 571;
+/// The signer of requests that name none, in versions before v1.
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+const APPROVED: &str = "Approved";
+const DENIED: &str = "Denied";
+const FAILED: &str = "Failed";
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+pub const KIND: Kind = Kind {
+    group: GROUP,
+    kind: "CertificateSigningRequest",
+    plural: PLURAL,
+    singular: "certificatesigningrequest",
+    short_names: &["csr"],
+    versions: &[Version {
+        definition: "io.k8s.api.certificates.v1.CertificateSigningRequest",
+        has_status: true,
+        subresources: &[Subresource {
+            name: "approval",
+            group: GROUP,
+            version: "v1",
+            kind: "CertificateSigningRequest",
+            verbs: &[Verb::Get, Verb::Patch, Verb::Update],
+            handling: Handling::Stored,
+        }],
+        columns: &[
+            Column::NAME,
+            Column::AGE,
+            Column::text("SignerName", "The signer that is to make the certificate."),
+            Column::text("Requestor", "The user who asks for it."),
+            Column::text("RequestedDuration", "For how long the certificate is to be good."),
+            Column::text("Condition", "Whether it is approved, and issued."),
+        ],
+        cells,
+        fields: &[Field::new("spec.signerName", ".spec.signerName")],
+        ..Version::V1
+    }],
+    name_faults: |_| Vec::new(),
+    set_creator,
+    set_times,
+    prepare_update: |new, old| carry_spec(new, old),
+    prepare_status: |new, old| carry_decisions(new, old),
+    prepare_other: |new, old| {
+        let conditions = at(new, &["status", "conditions"]).cloned();
+        carry_spec(new, old);
+        let mut status = at(old, &["status"]).cloned().unwrap_or_default();
+        set_at(&mut status, &["conditions"], conditions.unwrap_or_default());
+        set_at(new, &["status"], status);
+    },
+    main_leaves: &[&["spec"], &["status"]],
+    rules: strategy::Rules { validates_generate_name_on_update: false, ..RULES },
+    status_leaves: &[&["spec"]],
+    other_leaves: &[&["spec"], &["status", "certificate"]],
+    validate_create: |request, faults| {
+        validate(&Place::root(request.new), Rules::of(&Value::Null, request.new), faults);
+    },
+    validate_update: |request, faults| validate_update(request, Endpoint::Main, faults),
+    validate_status: |request, faults| validate_update(request, Endpoint::Status, faults),
+    validate_other: Some(|request, faults| validate_update(request, Endpoint::Approval, faults)),
+    ..Kind::CLUSTER
+};
+
+/// Why a text is not a certificate request.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    Block,
+    #[error("the request is malformed: {0}")]
+    Malformed(String),
+    #[error("the signature of the request cannot be verified with its key")]
+    Signature,
+}
+
+/// The endpoint of a change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Endpoint {
+    Approval,
+    Main,
+    Status,
+}
+
+/// Violations that are accepted because the stored object already has them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rules {
+    has_both_decisions: bool,
+    has_duplicate_types: bool,
+    has_duplicate_usages: bool,
+    has_empty_type: bool,
+    has_legacy_signer: bool,
+    has_unknown_usages: bool,
+    is_certificate_unchanged: bool,
+}
+
+// === reading ===
+
+/// Calls `read` with the certificate request in an object, after verifying its signature.
+///
+/// # Errors
+/// When there is no valid request.
+pub fn with_request<T>(
+    object: &Value,
+    read: impl FnOnce(&X509CertificationRequest<'_>) -> T,
+) -> Result<T, RequestError> {
+    let text = at(object, &["spec", "request"]).and_then(Value::as_str).unwrap_or_default();
+    let pem = STANDARD.decode(text).map_err(|_| RequestError::Block)?;
+    let block = Pem::iter_from_buffer(&pem).next().and_then(Result::ok).ok_or(RequestError::Block)?;
+    if block.label != "CERTIFICATE REQUEST" {
+        return Err(RequestError::Block);
+    }
+    let (_, request) = X509CertificationRequest::from_der(&block.contents)
+        .map_err(|error| RequestError::Malformed(error.to_string()))?;
+    request.verify_signature().map_err(|_| RequestError::Signature)?;
+    Ok(read(&request))
+}
+
+/// The error of a text that is not a list of certificates; an empty text is valid.
+fn certificate_fault(text: &str) -> Option<String> {
+    let pem = match STANDARD.decode(text) {
+        Ok(pem) if pem.is_empty() => return None,
+        Ok(pem) => pem,
+        Err(error) => return Some(error.to_string()),
+    };
+    let mut blocks = 0;
+    for block in Pem::iter_from_buffer(&pem) {
+        let Ok(block) = block else { break };
+        if block.label != "CERTIFICATE" {
+            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+        }
+        if let Err(error) = x509_parser::certificate::X509CertificateParser::new().parse(&block.contents) {
+            return Some(format!("the certificate is malformed: {error}"));
+        }
+        blocks += 1;
+    }
+    (blocks == 0).then(|| "must contain at least one CERTIFICATE PEM block".to_owned())
+}
+
+fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
+    at(object, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn conditions_of<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
+    conditions(object).filter(|condition| condition["type"] == kind).collect()
+}
+
+// === preparing ===
+
+fn set_creator(object: &mut Value, user: &User) {
+    let Some(spec) = object_at(object, &["spec"]) else { return };
+    for field in ["extra", "groups", "uid", "username"] {
+        spec.remove(field);
+    }
+    let of_user = serde_json::to_value(user).unwrap_or_default();
+    for (field, value) in of_user.as_object().into_iter().flatten() {
+        spec.insert(field.clone(), value.clone());
+    }
+}
+
+/// The spec is immutable.
+fn carry_spec(new: &mut Value, old: &Value) {
+    set_at(new, &["spec"], at(old, &["spec"]).cloned().unwrap_or_default());
+}
+
+/// Decisions are made through `/approval`. Validation reports a different number of them.
+fn carry_decisions(new: &mut Value, old: &Value) {
+    for kind in [APPROVED, DENIED] {
+        let before: Vec<Value> = conditions_of(old, kind).into_iter().cloned().collect();
+        if before.len() != conditions_of(new, kind).len() {
+            continue;
+        }
+        let all = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten();
+        for (condition, before) in all.filter(|condition| condition["type"] == kind).zip(before) {
+            *condition = before;
+        }
+    }
+}
+
+fn set_times(new: &mut Value, old: &Value, now: &str) {
+    let all = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten();
+    for condition in all {
+        if condition["lastUpdateTime"].is_null() {
+            condition["lastUpdateTime"] = json!(now);
+        }
+        if condition["lastTransitionTime"].is_null() {
+            let is_same =
+                |before: &&Value| before["type"] == condition["type"] && before["status"] == condition["status"];
+            let before = conditions(old).find(is_same).map(|before| before["lastTransitionTime"].clone());
+            condition["lastTransitionTime"] = before.filter(|time| !time.is_null()).unwrap_or_else(|| json!(now));
+        }
+    }
+}
+
+// === validating ===
+
+impl Rules {
+    fn of(old: &Value, new: &Value) -> Rules {
+        if old.is_null() {
+            return Rules::default();
+        }
+        let has_duplicates = |texts: Vec<&Value>| {
+            let all = texts.len();
+            texts.into_iter().map(Value::to_string).collect::<BTreeSet<_>>().len() < all
+        };
+        let usages = at(old, &["spec", "usages"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let certificate = |object| at(object, &["status", "certificate"]).cloned();
+        let has = |kind| !conditions_of(old, kind).is_empty();
+        Rules {
+            has_both_decisions: has(APPROVED) && has(DENIED),
+            has_duplicate_types: has_duplicates(conditions(old).map(|condition| &condition["type"]).collect()),
+            has_duplicate_usages: has_duplicates(usages.iter().collect()),
+            has_empty_type: has(""),
+            has_legacy_signer: at(old, &["spec", "signerName"]).is_some_and(|signer| signer == LEGACY_SIGNER),
+            has_unknown_usages: usages.iter().any(|usage| !USAGES.contains(&usage.as_str().unwrap_or_default())),
+            is_certificate_unchanged: certificate(old) == certificate(new),
+        }
+    }
+}
+
+fn validate(object: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
+    let spec = object.field("spec");
+    let request = spec.field("request");
+    if let Err(error) = with_request(object.value, |_| ()) {
+        faults.push(request.invalid(error.to_string()));
+    }
+    validate_usages(&spec.field("usages"), rules, faults);
+    let signer = spec.field("signerName");
+    if signer.text() == LEGACY_SIGNER && !rules.has_legacy_signer {
+        faults.push(signer.invalid("the legacy signerName is not allowed via this API version"));
+    } else {
+        validate_signer(&signer, faults);
+    }
+    let seconds = spec.field("expirationSeconds");
+    if seconds.number().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
+        faults.push(seconds.invalid("may not specify a duration less than 600 seconds (10 minutes)"));
+    }
+    validate_conditions(&object.at(&["status", "conditions"]), rules, faults);
+    let certificate = object.at(&["status", "certificate"]);
+    if !rules.is_certificate_unchanged
+        && let Some(fault) = certificate_fault(certificate.text())
+    {
+        faults.push(Error::invalid(&certificate.path, "<certificate data>", fault));
+    }
+}
+
+fn validate_usages(usages: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
+    if usages.is_empty() {
+        faults.push(usages.required(""));
+    }
+    let mut seen = BTreeSet::new();
+    for usage in usages.items() {
+        if !rules.has_unknown_usages && !USAGES.contains(&usage.text()) {
+            faults.push(usage.not_supported(&USAGES));
+        }
+        if !seen.insert(usage.text()) && !rules.has_duplicate_usages {
+            faults.push(usage.duplicate());
+        }
+    }
+}
+
+/// The string must be a domain and a path below it.
+pub fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
+    if signer.is_empty() {
+        return faults.push(signer.required(""));
+    }
+    let Some((domain, path)) = signer.text().split_once('/').filter(|(_, path)| !path.contains('/')) else {
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return faults.push(signer.invalid(why));
+    };
+    if domain.len() > DOMAIN_LENGTH_MAX {
+        faults.push(Error::too_long(&signer.path, DOMAIN_LENGTH_MAX));
+    }
+    validate_labels(signer, domain, name::dns1123_label, faults);
+    if !domain.contains('.') {
+        let why = "should be a domain with at least two segments separated by dots";
+        faults.push(Error::invalid(&signer.path, domain, why));
+    }
+    validate_labels(signer, path, name::dns1123_subdomain, faults);
+    if signer.text().len() > SIGNER_LENGTH_MAX {
+        faults.push(Error::too_long(&signer.path, SIGNER_LENGTH_MAX));
+    }
+}
+
+/// Validates a part of a signer's name, and reports its first invalid label.
+fn validate_labels(signer: &Place<'_>, part: &str, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+    let wrong = part.split('.').map(|label| (label, check(label))).find(|(_, found)| !found.is_empty());
+    for fault in wrong.iter().flat_map(|(_, found)| found) {
+        let label = wrong.as_ref().map_or("", |(label, _)| label);
+        faults.push(Error::invalid(&signer.path, part, format!("validating label {label:?}: {fault}")));
+    }
+}
+
+fn validate_conditions(conditions: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
+    let mut seen = BTreeSet::new();
+    for condition in conditions.items() {
+        let (kind, status) = (condition.field("type"), condition.field("status"));
+        if kind.is_empty() && !rules.has_empty_type {
+            faults.push(kind.required(""));
+        }
+        let allowed: &[&str] = match kind.text() {
+            APPROVED | DENIED | FAILED => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        if status.is_empty() {
+            faults.push(status.required(""));
+        } else if !allowed.contains(&status.text()) {
+            faults.push(status.not_supported(allowed));
+        }
+        let opposite = if kind.text() == APPROVED { DENIED } else { APPROVED };
+        if matches!(kind.text(), APPROVED | DENIED) && seen.contains(opposite) && !rules.has_both_decisions {
+            let why = "Approved and Denied conditions are mutually exclusive";
+            faults.push(Error::invalid(&conditions.path, kind.text(), why));
+        }
+        if !seen.insert(kind.text()) && !rules.has_duplicate_types {
+            faults.push(kind.duplicate());
+        }
+    }
+}
+
+fn validate_update(request: &Request<'_>, endpoint: Endpoint, faults: &mut Vec<Error>) {
+    let object = Place::root(request.new);
+    validate(&object, Rules::of(request.old, request.new), faults);
+    let conditions = object.at(&["status", "conditions"]);
+    for kind in [APPROVED, DENIED, FAILED] {
+        let (before, after) = (conditions_of(request.old, kind), conditions_of(request.new, kind));
+        let is_decision = kind != FAILED && endpoint != Endpoint::Approval;
+        if after.len() < before.len() {
+            faults.push(conditions.forbidden(format!("updates may not remove a condition of type {kind:?}")));
+        } else if is_decision && after.len() > before.len() {
+            faults.push(conditions.forbidden(format!("updates may not add a condition of type {kind:?}")));
+        } else if is_decision && after != before {
+            faults.push(conditions.forbidden(format!("updates may not modify a condition of type {kind:?}")));
+        }
+    }
+    let certificate = object.at(&["status", "certificate"]);
+    let before = Place::root(request.old).at(&["status", "certificate"]);
+    if certificate.text() != before.text() {
+        if endpoint != Endpoint::Status {
+            faults.push(certificate.forbidden("updates may not set certificate content"));
+        } else if !before.is_empty() {
+            faults.push(certificate.forbidden("updates may not modify existing certificate content"));
+        }
+    }
+}
+
+// === printing ===
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let has = |kind| !conditions_of(object, kind).is_empty();
+    let mut condition = match (has(DENIED), has(APPROVED)) {
+        (true, _) => DENIED,
+        (false, true) => APPROVED,
+        (false, false) => "Pending",
+    }
+    .to_owned();
+    if has(FAILED) {
+        condition.push_str(",Failed");
+    }
+    let spec = Place::root(object).field("spec");
+    if !Place::root(object).at(&["status", "certificate"]).is_empty() {
+        condition.push_str(",Issued");
+    }
+    let signer = spec.field("signerName").text();
+    let duration = spec.field("expirationSeconds").number().map(age::human);
+    vec![
+        cells::name(object),
+        cells::age(object, now),
+        Value::from(if signer.is_empty() { NONE } else { signer }),
+        cells::text(object, &["spec", "username"]),
+        Value::from(duration.unwrap_or_else(|| NONE.to_owned())),
+        Value::from(condition),
+    ]
+}

@@ -1,0 +1,229 @@
+//! Roles, ClusterRoles and their bindings: stored and validated here. Evaluating them is the authorizer's job.
+
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
+use crate::builtin::rules::selector;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{Map, at, object_at, str_at};
+use steersman_machinery::{Value, name};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+pub const ROLE: Kind = Kind {
+    kind: "Role",
+    plural: "roles",
+    singular: "role",
+    versions: &[Version { definition: "io.k8s.api.rbac.v1.Role", ..ROLE_VERSION }],
+    validate_create: |request, faults| rules_of(&Place::root(request.new), Reach::Namespace, faults),
+    validate_update: |request, faults| rules_of(&Place::root(request.new), Reach::Namespace, faults),
+    ..NAMESPACED
+};
+
+pub const CLUSTER_ROLE: Kind = Kind {
+    kind: "ClusterRole",
+    plural: "clusterroles",
+    singular: "clusterrole",
+    versions: &[Version { definition: "io.k8s.api.rbac.v1.ClusterRole", ..ROLE_VERSION }],
+    validate_create: cluster_role,
+    validate_update: cluster_role,
+    ..CLUSTER
+};
+
+pub const ROLE_BINDING: Kind = Kind {
+    kind: "RoleBinding",
+    plural: "rolebindings",
+    singular: "rolebinding",
+    versions: &[Version { definition: "io.k8s.api.rbac.v1.RoleBinding", ..BINDING_VERSION }],
+    validate_create: |request, faults| binding(&Place::root(request.new), Reach::Namespace, faults),
+    validate_update: |request, faults| binding_update(request, Reach::Namespace, faults),
+    ..NAMESPACED
+};
+
+pub const CLUSTER_ROLE_BINDING: Kind = Kind {
+    kind: "ClusterRoleBinding",
+    plural: "clusterrolebindings",
+    singular: "clusterrolebinding",
+    versions: &[Version { definition: "io.k8s.api.rbac.v1.ClusterRoleBinding", ..BINDING_VERSION }],
+    validate_create: |request, faults| binding(&Place::root(request.new), Reach::Cluster, faults),
+    validate_update: |request, faults| binding_update(request, Reach::Cluster, faults),
+    ..CLUSTER
+};
+
+const NAMESPACED: Kind = Kind {
+    group: GROUP,
+    rules: Rules { creates_on_update: true, validates_generate_name_on_update: false, ..RULES },
+    name_faults: name::path_segment,
+    ..Kind::NAMESPACED
+};
+const CLUSTER: Kind = Kind {
+    group: GROUP,
+    rules: Rules { creates_on_update: true, validates_generate_name_on_update: false, ..RULES },
+    name_faults: name::path_segment,
+    ..Kind::CLUSTER
+};
+
+const ROLE_VERSION: Version = Version {
+    columns: &[Column::NAME, Column::date("Created At", "When it was created.")],
+    cells: |role, _| vec![cells::name(role), cells::text(role, &["metadata", "creationTimestamp"])],
+    default: default_role,
+    ..Version::V1
+};
+
+const BINDING_VERSION: Version = Version {
+    columns: &[
+        Column::NAME,
+        Column::text("Role", "What is granted."),
+        Column::AGE,
+        Column::text("Users", "The users it is granted to.").wide(),
+        Column::text("Groups", "The groups it is granted to.").wide(),
+        Column::text("ServiceAccounts", "The service accounts it is granted to.").wide(),
+    ],
+    cells: binding_cells,
+    default: default_binding,
+    ..Version::V1
+};
+
+/// The scope of the granted permissions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reach {
+    Cluster,
+    Namespace,
+}
+
+/// A role without rules has null, as upstream returns it.
+fn default_role(role: &mut Value) {
+    let is_empty = |rules: Option<&Value>| rules.and_then(Value::as_array).is_none_or(Vec::is_empty);
+    if let Some(role) = role.as_object_mut()
+        && is_empty(role.get("rules"))
+    {
+        role.insert("rules".to_owned(), Value::Null);
+    }
+}
+
+fn default_binding(binding: &mut Value) {
+    let set_group = |reference: &mut Map| unless_set(reference, "apiGroup", GROUP);
+    if let Some(reference) = object_at(binding, &["roleRef"]) {
+        if reference.get("apiGroup") == Some(&json!("")) {
+            reference.remove("apiGroup");
+        }
+        set_group(reference);
+    }
+    let subjects = binding.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten();
+    for subject in subjects.filter_map(Value::as_object_mut) {
+        if matches!(subject.get("kind").and_then(Value::as_str), Some("Group" | "User")) {
+            set_group(subject);
+        }
+    }
+}
+
+fn cluster_role(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let role = Place::root(request.new);
+    rules_of(&role, Reach::Cluster, faults);
+    let aggregation = role.field("aggregationRule");
+    if aggregation.is_absent() {
+        return;
+    }
+    let selectors = aggregation.field("clusterRoleSelectors");
+    if selectors.is_empty() {
+        faults.push(selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil"));
+    }
+    for one in selectors.items() {
+        selector::validate(&one, faults);
+        if !selector::is_valid(&one) {
+            faults.push(one.invalid("invalid label selector."));
+        }
+    }
+}
+
+fn rules_of(role: &Place<'_>, reach: Reach, faults: &mut Vec<Error>) {
+    for rule in role.field("rules").items() {
+        let (verbs, urls) = (rule.field("verbs"), rule.field("nonResourceURLs"));
+        let (groups, resources) = (rule.field("apiGroups"), rule.field("resources"));
+        if verbs.is_empty() {
+            faults.push(verbs.required("verbs must contain at least one value"));
+        }
+        if !urls.is_empty() {
+            if reach == Reach::Namespace {
+                faults.push(urls.invalid("namespaced rules cannot apply to non-resource URLs"));
+            }
+            if !groups.is_empty() || !resources.is_empty() || !rule.field("resourceNames").is_empty() {
+                faults.push(urls.invalid("rules cannot apply to both regular resources and non-resource URLs"));
+            }
+            continue;
+        }
+        if groups.is_empty() {
+            faults.push(groups.required("resource rules must supply at least one api group"));
+        }
+        if resources.is_empty() {
+            faults.push(resources.required("resource rules must supply at least one resource"));
+        }
+    }
+}
+
+fn binding(binding: &Place<'_>, reach: Reach, faults: &mut Vec<Error>) {
+    let role = binding.field("roleRef");
+    rules::one_of(&role.field("apiGroup"), &[GROUP], faults);
+    match reach {
+        Reach::Cluster => rules::one_of(&role.field("kind"), &["ClusterRole"], faults),
+        Reach::Namespace => rules::one_of(&role.field("kind"), &["Role", "ClusterRole"], faults),
+    }
+    rules::required_name(&role.field("name"), name::path_segment, faults);
+    for subject in binding.field("subjects").items() {
+        let (kind, group) = (subject.field("kind"), subject.field("apiGroup"));
+        rules::required(&subject.field("name"), faults);
+        match kind.text() {
+            "ServiceAccount" => {
+                if !subject.field("name").is_empty() {
+                    rules::named(&subject.field("name"), name::dns1123_subdomain, faults);
+                }
+                if !group.is_empty() {
+                    faults.push(group.not_supported(&[""]));
+                }
+                if reach == Reach::Cluster {
+                    rules::required(&subject.field("namespace"), faults);
+                }
+            }
+            "Group" | "User" => rules::one_of(&group, &[GROUP], faults),
+            _ => rules::one_of(&kind, &["ServiceAccount", "User", "Group"], faults),
+        }
+    }
+}
+
+fn binding_update(request: &Request<'_>, reach: Reach, faults: &mut Vec<Error>) {
+    let (new, old) = (Place::root(request.new), Place::root(request.old));
+    binding(&new, reach, faults);
+    let role = new.field("roleRef");
+    if role.value != old.field("roleRef").value {
+        let text = |field: &str| role.field(field).text();
+        // The value as upstream prints it.
+        let value = json!({"APIGroup": text("apiGroup"), "Kind": text("kind"), "Name": text("name")});
+        faults.push(Error::invalid(&role.path, value, "cannot change roleRef"));
+    }
+}
+
+fn binding_cells(binding: &Value, now: Timestamp) -> Vec<Value> {
+    let text = |subject: &Value, field: &str| str_at(subject, &[field]).unwrap_or_default().to_owned();
+    let subjects = || at(binding, &["subjects"]).and_then(Value::as_array).into_iter().flatten();
+    let of = |kind: &str| {
+        let names = subjects().filter(|subject| text(subject, "kind") == kind).map(|subject| match kind {
+            "ServiceAccount" => format!("{}/{}", text(subject, "namespace"), text(subject, "name")),
+            _ => text(subject, "name"),
+        });
+        Value::from(names.collect::<Vec<String>>().join(", "))
+    };
+    let role = |field: &str| str_at(binding, &["roleRef", field]).unwrap_or_default();
+    vec![
+        cells::name(binding),
+        Value::from(format!("{}/{}", role("kind"), role("name"))),
+        cells::age(binding, now),
+        of("User"),
+        of("Group"),
+        of("ServiceAccount"),
+    ]
+}

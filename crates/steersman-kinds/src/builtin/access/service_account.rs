@@ -1,0 +1,29 @@
+//! ServiceAccount: an identity for pods and other processes.
+
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Column, Kind, RULES, Subresource, Version};
+use crate::catalog::{Handling, Verb};
+use crate::strategy::Rules;
+
+pub const KIND: Kind = Kind {
+    kind: "ServiceAccount",
+    plural: "serviceaccounts",
+    singular: "serviceaccount",
+    short_names: &["sa"],
+    versions: &[Version {
+        definition: "io.k8s.api.core.v1.ServiceAccount",
+        subresources: &[Subresource {
+            name: "token",
+            group: "authentication.k8s.io",
+            version: "v1",
+            kind: "TokenRequest",
+            verbs: &[Verb::Create],
+            handling: Handling::Connect,
+        }],
+        columns: &[Column::NAME, Column::AGE],
+        cells: |object, now| vec![cells::name(object), cells::age(object, now)],
+        ..Version::V1
+    }],
+    rules: Rules { returns_deleted: true, ..RULES },
+    ..Kind::NAMESPACED
+};

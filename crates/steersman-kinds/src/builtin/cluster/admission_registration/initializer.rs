@@ -1,0 +1,127 @@
+//! InitializerConfiguration: selects the initializers of new objects. Only served by servers with initializers.
+//!
+//! The form of Kubernetes 1.7 to 1.13, where an initializer had no timeout and, since 1.8, no failure policy; with an
+//! additional status that lists the awaited initializers.
+
+use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP};
+use crate::builtin::rules::age;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::rules;
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+use steersman_machinery::{Value, name};
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, str_at};
+
+/// The longest timeout of an initializer.
+pub const TIMEOUT_SECONDS_MAX: i64 = 3600;
+
+/// The maximum number of names in a cell.
+const NAMES_SHOWN: usize = 3;
+
+pub const KIND: Kind = Kind {
+    group: GROUP,
+    kind: "InitializerConfiguration",
+    plural: "initializerconfigurations",
+    singular: "initializerconfiguration",
+    categories: CATEGORIES,
+    versions: &[Version {
+        name: "v1alpha1",
+        definition: "io.k8s.api.admissionregistration.v1alpha1.InitializerConfiguration",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::text("Initializers", "The initializers, in the order in which they run."),
+            Column::integer("Waiting", "How many objects wait for one of them now."),
+            Column::text("Blocked By", "The initializer that an object has waited longest for."),
+            Column::text("Longest", "The object that has waited longest, and since when."),
+            Column::AGE,
+        ],
+        cells,
+        ..Version::V1
+    }],
+    generation: &[&["initializers"]],
+    status_leaves: &[&["initializers"]],
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_update: |request: &Request<'_>, faults| validate(&Place::root(request.new), faults),
+    ..Kind::CLUSTER
+};
+
+fn validate(configuration: &Place<'_>, faults: &mut Vec<Error>) {
+    let mut names = BTreeSet::new();
+    for initializer in configuration.field("initializers").items() {
+        let name = initializer.field("name");
+        if name.is_empty() {
+            faults.push(name.required(""));
+        } else {
+            faults.extend(name_faults(name.text()).into_iter().map(|fault| name.invalid(fault)));
+            if !names.insert(name.text()) {
+                faults.push(name.duplicate());
+            }
+        }
+        initializer.field("rules").items().for_each(|rule| validate_rule(&rule, faults));
+        let timeout = initializer.field("timeoutSeconds");
+        if timeout.number().is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds)) {
+            faults.push(timeout.invalid(format!("must be between 1 and {TIMEOUT_SECONDS_MAX} seconds")));
+        }
+        rules::one_of_if_present(&initializer.field("failurePolicy"), &["Fail", "Ignore"], faults);
+    }
+}
+
+fn validate_rule(rule: &Place<'_>, faults: &mut Vec<Error>) {
+    for (field, may_be_empty) in [("apiGroups", true), ("apiVersions", false), ("resources", false)] {
+        let list = rule.field(field);
+        if list.is_empty() {
+            faults.push(list.required("must specify at least one"));
+        }
+        let n_items = list.items().count();
+        for item in list.items() {
+            match item.text() {
+                "*" if n_items > 1 => {
+                    faults.push(list.invalid("if '*' is present, must not specify others"));
+                }
+                "" if !may_be_empty => faults.push(item.required("")),
+                text if field == "resources" && text.contains('/') => {
+                    faults.push(item.invalid("must not specify subresources: they have no initializers"));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn cells(configuration: &Value, now: Timestamp) -> Vec<Value> {
+    let list = |path: &[&str]| at(configuration, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let names = list(&["initializers"]).iter().map(|one| str_at(one, &["name"]).unwrap_or_default().to_owned());
+    let names: Vec<String> = names.collect();
+    let waited_for = list(&["status", "initializers"]);
+    let n_waiting: i64 = waited_for.iter().map(|one| cells::number(one, &["waiting"])).sum();
+    let longest = waited_for.iter().min_by_key(|one| str_at(one, &["since"]).unwrap_or_default());
+    let (blocked_by, object) = match longest {
+        Some(one) => {
+            let waits = age::since(at(one, &["since"]).unwrap_or(&Value::Null), now);
+            let object = str_at(one, &["oldest"]).unwrap_or_default();
+            (str_at(one, &["name"]).unwrap_or_default().to_owned(), format!("{object} ({waits})"))
+        }
+        None => (NONE.to_owned(), NONE.to_owned()),
+    };
+    vec![
+        cells::name(configuration),
+        Value::from(if names.is_empty() { NONE.to_owned() } else { cells::some_of(&names, NAMES_SHOWN) }),
+        Value::from(n_waiting),
+        Value::from(blocked_by),
+        Value::from(object),
+        cells::age(configuration, now),
+    ]
+}
+
+/// What is wrong with the name of an initializer.
+pub fn name_faults(given: &str) -> Vec<String> {
+    let faults = name::dns1123_subdomain(given);
+    if faults.is_empty() && given.split('.').count() < 3 {
+        return vec!["should be a domain with at least three segments separated by dots".to_owned()];
+    }
+    faults
+}

@@ -1,0 +1,473 @@
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy with their bindings, which validate or change writes with CEL.
+//! Expressions must compile to the expected types.
+
+use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, rule};
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
+use crate::builtin::rules::selector;
+use crate::expressions::{Compiler, Names};
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+use steersman_cel::{DeclType, Type};
+use steersman_machinery::field::Error;
+use steersman_machinery::{Value, name};
+
+const ANNOTATIONS_MAX: usize = 20;
+const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
+const MUTABLE_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+/// Reserved words of CEL.
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+pub const VALIDATING: Kind = Kind {
+    kind: "ValidatingAdmissionPolicy",
+    plural: "validatingadmissionpolicies",
+    singular: "validatingadmissionpolicy",
+    versions: &[Version {
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::integer("Validations", "The number of validations."),
+            Column::text("ParamKind", "The kind of the policy's parameters."),
+            Column::AGE,
+        ],
+        cells: |policy, now| policy_cells(policy, "validations", now),
+        ..POLICY_VERSION
+    }],
+    validate_create: |request, faults| validate_validating(&Place::root(request.new), faults),
+    validate_update: |request, faults| validate_validating(&Place::root(request.new), faults),
+    validate_status: |request, faults| validate_status(&Place::root(request.new).field("status"), faults),
+    ..POLICY
+};
+
+pub const MUTATING: Kind = Kind {
+    kind: "MutatingAdmissionPolicy",
+    plural: "mutatingadmissionpolicies",
+    singular: "mutatingadmissionpolicy",
+    versions: &[Version {
+        definition: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicy",
+        columns: &[
+            Column::NAME,
+            Column::integer("Mutations", "The number of mutations."),
+            Column::text("ParamKind", "The kind of the policy's parameters."),
+            Column::AGE,
+        ],
+        cells: |policy, now| policy_cells(policy, "mutations", now),
+        ..POLICY_VERSION
+    }],
+    aliases: &[
+        Alias {
+            name: "v1beta1",
+            definition: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicy",
+            deprecation: "",
+        },
+        Alias {
+            name: "v1alpha1",
+            definition: "io.k8s.api.admissionregistration.v1alpha1.MutatingAdmissionPolicy",
+            deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+",
+        },
+    ],
+    validate_create: |request, faults| validate_mutating(&Place::root(request.new).field("spec"), faults),
+    validate_update: |request, faults| validate_mutating(&Place::root(request.new).field("spec"), faults),
+    ..POLICY
+};
+
+pub const VALIDATING_BINDING: Kind = Kind {
+    kind: "ValidatingAdmissionPolicyBinding",
+    plural: "validatingadmissionpolicybindings",
+    singular: "validatingadmissionpolicybinding",
+    versions: &[Version {
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
+        ..BINDING_VERSION
+    }],
+    validate_create: validate_validating_binding,
+    validate_update: validate_validating_binding,
+    ..POLICY
+};
+
+pub const MUTATING_BINDING: Kind = Kind {
+    kind: "MutatingAdmissionPolicyBinding",
+    plural: "mutatingadmissionpolicybindings",
+    singular: "mutatingadmissionpolicybinding",
+    versions: &[Version {
+        definition: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBinding",
+        ..BINDING_VERSION
+    }],
+    aliases: &[
+        Alias {
+            name: "v1beta1",
+            definition: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicyBinding",
+            deprecation: "",
+        },
+        Alias {
+            name: "v1alpha1",
+            definition: "io.k8s.api.admissionregistration.v1alpha1.MutatingAdmissionPolicyBinding",
+            deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding is deprecated in v1.35+, unavailable in v1.38+",
+        },
+    ],
+    validate_create: validate_mutating_binding,
+    validate_update: validate_mutating_binding,
+    ..POLICY
+};
+
+const POLICY: Kind = Kind {
+    group: GROUP,
+    categories: CATEGORIES,
+    generation: &[&["spec"]],
+    rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
+    ..Kind::CLUSTER
+};
+
+const POLICY_VERSION: Version = Version {
+    default: |policy| {
+        let Some(spec) = policy.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        unless_set(spec, "failurePolicy", "Fail");
+        default_resources(spec.get_mut("matchConstraints"));
+    },
+    ..Version::V1
+};
+
+const BINDING_VERSION: Version = Version {
+    columns: &[
+        Column::NAME,
+        Column::text("PolicyName", "The policy that is bound."),
+        Column::text("ParamRef", "The parameters it gets."),
+        Column::AGE,
+    ],
+    cells: binding_cells,
+    default: |binding| default_resources(binding.pointer_mut("/spec/matchResources")),
+    ..Version::V1
+};
+
+fn default_resources(resources: Option<&mut Value>) {
+    if let Some(resources) = resources.and_then(Value::as_object_mut) {
+        rule::default_match(resources);
+        rule::default(resources, "resourceRules");
+        rule::default(resources, "excludeResourceRules");
+    }
+}
+
+// === policies ===
+
+/// Validates the fields that policies of both kinds have, and adds the variables to the compiler.
+fn validate_policy(spec: &Place<'_>, compiler: &mut Compiler, faults: &mut Vec<Error>) {
+    rules::one_of(&spec.field("failurePolicy"), &["Fail", "Ignore"], faults);
+    param_kind(&spec.field("paramKind"), faults);
+    let constraints = spec.field("matchConstraints");
+    if constraints.is_absent() {
+        faults.push(constraints.required(""));
+    } else {
+        rule::validate_resources(&constraints, faults);
+        rules::required(&constraints.field("resourceRules"), faults);
+    }
+    let known = Names { params: spec.field("paramKind").is_present(), authorizer: true };
+    rule::validate_conditions(&spec.field("matchConditions"), known, faults);
+    for variable in spec.field("variables").items() {
+        let (variable_name, expression) = (variable.field("name"), variable.field("expression"));
+        if variable_name.text().trim().is_empty() {
+            faults.push(variable_name.required("name is not specified"));
+        } else if !is_identifier(variable_name.text()) {
+            faults.push(variable_name.invalid("must be a valid CEL identifier"));
+        }
+        if specified(&expression, faults) {
+            let fault = compiler.add(variable_name.text(), expression.text());
+            faults.extend(fault.map(|fault| expression.invalid(fault)));
+        }
+    }
+}
+
+/// The expression must not be empty. Returns whether it is not.
+fn specified(expression: &Place<'_>, faults: &mut Vec<Error>) -> bool {
+    let is_specified = !expression.text().trim().is_empty();
+    if !is_specified {
+        let field = expression.path.as_str().rsplit('.').next().unwrap_or_default();
+        faults.push(expression.required(&format!("{field} is not specified")));
+    }
+    is_specified
+}
+
+/// The expression must compile to one of these types.
+fn compiles(expression: &Place<'_>, compiler: &Compiler, wanted: &[Type], faults: &mut Vec<Error>) {
+    let fault = compiler.fault(expression.text(), true, wanted);
+    faults.extend(fault.map(|fault| expression.invalid(fault)));
+}
+
+fn is_identifier(text: &str) -> bool {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_word && !text.starts_with(|first: char| first.is_ascii_digit()) && !RESERVED.contains(&text)
+}
+
+fn param_kind(kind: &Place<'_>, faults: &mut Vec<Error>) {
+    if kind.is_absent() {
+        return;
+    }
+    let (api_version, kind) = (kind.field("apiVersion"), kind.field("kind"));
+    match api_version.text().split('/').collect::<Vec<&str>>().as_slice() {
+        [""] => faults.push(api_version.required("")),
+        ["", ""] => faults.push(api_version.invalid("version must be specified")),
+        [version] => param_version(&api_version, "", version, faults),
+        [group, version] => param_version(&api_version, group, version, faults),
+        _ => faults.push(api_version.invalid(format!("unexpected GroupVersion string: {}", api_version.text()))),
+    }
+    if kind.is_empty() {
+        return faults.push(kind.required(""));
+    }
+    let wrong = name::dns1035_label(&kind.text().to_lowercase());
+    if !wrong.is_empty() {
+        faults.push(kind.invalid(format!("may have mixed case, but should otherwise match: {}", wrong.join(","))));
+    }
+}
+
+fn param_version(place: &Place<'_>, group: &str, version: &str, faults: &mut Vec<Error>) {
+    let wrong = if group.is_empty() { Vec::new() } else { name::dns1123_subdomain(group) };
+    if !wrong.is_empty() {
+        faults.push(Error::invalid(&place.path, group, wrong.join(",")));
+    }
+    let wrong = name::dns1035_label(version);
+    if version.is_empty() {
+        faults.push(place.invalid("version must be specified"));
+    } else if !wrong.is_empty() {
+        faults.push(Error::invalid(&place.path, version, wrong.join(",")));
+    }
+}
+
+fn validate_validating(policy: &Place<'_>, faults: &mut Vec<Error>) {
+    let spec = policy.field("spec");
+    let mut compiler = Compiler::validating(spec.field("paramKind").is_present());
+    validate_policy(&spec, &mut compiler, faults);
+    let (validations, annotations) = (spec.field("validations"), spec.field("auditAnnotations"));
+    if validations.is_empty() && annotations.is_empty() {
+        let why = "validations or auditAnnotations must contain at least one item";
+        faults.extend([validations.required(why), annotations.required(why)]);
+        return;
+    }
+    validations.items().for_each(|validation| validate_validation(&validation, &compiler, faults));
+    let policy_name = policy.at(&["metadata", "name"]).text();
+    if annotations.items().count() > ANNOTATIONS_MAX {
+        faults.push(annotations.invalid(format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")));
+    }
+    let mut keys = BTreeSet::new();
+    for annotation in annotations.items() {
+        let (key, value) = (annotation.field("key"), annotation.field("valueExpression"));
+        let full = format!("{policy_name}/{}", key.text());
+        faults.extend(name::qualified(&full).into_iter().map(|fault| Error::invalid(&key.path, &*full, fault)));
+        if specified(&value, faults) {
+            compiles(&value, &compiler, &[Type::String, Type::Null], faults);
+        }
+        if value.text().trim().len() > ANNOTATION_BYTES_MAX {
+            faults.push(value.required(&format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length")));
+        }
+        if !keys.insert(key.text()) {
+            faults.push(key.duplicate());
+        }
+    }
+}
+
+fn validate_validation(validation: &Place<'_>, compiler: &Compiler, faults: &mut Vec<Error>) {
+    let expression = validation.field("expression");
+    if specified(&expression, faults) {
+        compiles(&expression, compiler, &[Type::Bool], faults);
+    }
+    for field in ["messageExpression", "message"] {
+        let text = validation.field(field);
+        if !text.is_empty() && text.text().trim().is_empty() {
+            faults.push(text.invalid("must be non-empty if specified"));
+        }
+    }
+    let said = validation.field("messageExpression");
+    if !said.text().trim().is_empty() {
+        let fault = compiler.fault(said.text(), false, &[Type::String]);
+        faults.extend(fault.map(|fault| said.invalid(fault)));
+    }
+    let message = validation.field("message");
+    if message.text().trim().contains(['\n', '\r']) {
+        faults.push(message.invalid("must not contain line breaks"));
+    }
+    let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+    rules::one_of_if_present(&validation.field("reason"), &reasons, faults);
+}
+
+fn validate_status(status: &Place<'_>, faults: &mut Vec<Error>) {
+    for warning in status.at(&["typeChecking", "expressionWarnings"]).items() {
+        rules::required(&warning.field("fieldRef"), faults);
+        rules::required(&warning.field("warning"), faults);
+    }
+    rules::conditions(&status.field("conditions"), faults);
+}
+
+fn validate_mutating(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    let mut compiler = Compiler::mutating(spec.field("paramKind").is_present());
+    validate_policy(spec, &mut compiler, faults);
+    mutable(&spec.field("matchConstraints"), faults);
+    let mutations = spec.field("mutations");
+    if mutations.is_empty() {
+        faults.push(mutations.required("mutations must contain at least one item"));
+    }
+    mutations.items().for_each(|mutation| validate_mutation(&mutation, &compiler, faults));
+    let policy = spec.field("reinvocationPolicy");
+    if policy.is_empty() {
+        faults.push(policy.required(""));
+    } else {
+        rules::one_of(&policy, &["IfNeeded", "Never"], faults);
+    }
+}
+
+/// The operations must have an object that can be changed.
+fn mutable(resources: &Place<'_>, faults: &mut Vec<Error>) {
+    let list = resources.field("resourceRules");
+    let path = list.path.child("operations");
+    for operation in list.items().flat_map(|rule| rule.field("operations").items()) {
+        rules::one_of(&Place { path: path.clone(), ..operation }, &MUTABLE_OPERATIONS, faults);
+    }
+}
+
+fn validate_mutation(mutation: &Place<'_>, compiler: &Compiler, faults: &mut Vec<Error>) {
+    const TYPES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
+    let kind = mutation.field("patchType");
+    if kind.is_empty() {
+        return faults.push(kind.required(""));
+    }
+    if !TYPES.iter().any(|(name, _)| *name == kind.text()) {
+        return faults.push(kind.not_supported(&TYPES.map(|(name, _)| name)));
+    }
+    for (name, field) in TYPES {
+        let place = mutation.field(field);
+        match (name == kind.text(), place.is_present()) {
+            (true, true) => {
+                let expression = place.field("expression");
+                if specified(&expression, faults) {
+                    compiles(&expression, compiler, &[mutation_type(name)], faults);
+                }
+            }
+            (true, false) => faults.push(place.required(&format!("must be specified when patchType is {name}"))),
+            (false, true) => {
+                let why = format!("must not be specified when patchType is {}", kind.text());
+                faults.push(Error::invalid(&place.path, format!("{{{field}}}"), why));
+            }
+            (false, false) => {}
+        }
+    }
+}
+
+/// The type of the expression of a mutation.
+fn mutation_type(kind: &str) -> Type {
+    let object = |name| DeclType::object_of(name, []).type_of();
+    match kind {
+        "JSONPatch" => Type::list(object("JSONPatch")),
+        _ => object("Object"),
+    }
+}
+
+// === bindings ===
+
+fn validate_binding(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    rules::required_name(&spec.field("policyName"), name::dns1123_subdomain, faults);
+    param_ref(&spec.field("paramRef"), faults);
+    rule::validate_resources(&spec.field("matchResources"), faults);
+}
+
+fn param_ref(reference: &Place<'_>, faults: &mut Vec<Error>) {
+    const EITHER: &str = "name and selector are mutually exclusive";
+    if reference.is_absent() {
+        return;
+    }
+    let (param_name, labels) = (reference.field("name"), reference.field("selector"));
+    if !param_name.is_empty() {
+        rules::named(&param_name, name::path_segment, faults);
+    }
+    selector::validate(&labels, faults);
+    match (param_name.is_empty(), labels.is_absent()) {
+        (false, false) => faults.extend([param_name.forbidden(EITHER), labels.forbidden(EITHER)]),
+        (true, true) => faults.push(reference.required("one of name or selector must be specified")),
+        _ => {}
+    }
+    let action = reference.field("parameterNotFoundAction");
+    if action.is_empty() {
+        faults.push(action.required(""));
+    } else {
+        rules::one_of(&action, &["Deny", "Allow"], faults);
+    }
+}
+
+fn validate_validating_binding(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let spec = Place::root(request.new).field("spec");
+    validate_binding(&spec, faults);
+    let actions = spec.field("validationActions");
+    let mut seen = BTreeSet::new();
+    for action in actions.items() {
+        rules::one_of(&action, &["Audit", "Deny", "Warn"], faults);
+        if !seen.insert(action.text()) {
+            faults.push(action.duplicate());
+        }
+    }
+    if seen.contains("Deny") && seen.contains("Warn") {
+        let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+        faults.push(actions.invalid(why));
+    }
+    if seen.is_empty() {
+        faults.push(actions.required("at least one validation action is required"));
+    }
+}
+
+fn validate_mutating_binding(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let spec = Place::root(request.new).field("spec");
+    validate_binding(&spec, faults);
+    mutable(&spec.field("matchResources"), faults);
+}
+
+// === printing ===
+
+const UNSET: &str = "<unset>";
+
+fn policy_cells(policy: &Value, list: &str, now: Timestamp) -> Vec<Value> {
+    let kind = Place::root(policy).at(&["spec", "paramKind"]);
+    let params = match kind.is_present() {
+        true => format!("{}/{}", kind.field("apiVersion").text(), kind.field("kind").text()),
+        false => UNSET.to_owned(),
+    };
+    let count = cells::count(policy, &[&["spec", list]]);
+    vec![cells::name(policy), count, Value::from(params), cells::age(policy, now)]
+}
+
+fn binding_cells(binding: &Value, now: Timestamp) -> Vec<Value> {
+    let reference = Place::root(binding).at(&["spec", "paramRef"]);
+    let (param_name, namespace) = (reference.field("name").text(), reference.field("namespace").text());
+    let params = match (param_name, namespace) {
+        ("", _) if reference.field("selector").is_present() => selector::text(reference.field("selector").value),
+        ("", _) => UNSET.to_owned(),
+        (name, "") => format!("*/{name}"),
+        (name, namespace) => format!("{namespace}/{name}"),
+    };
+    vec![
+        cells::name(binding),
+        cells::text(binding, &["spec", "policyName"]),
+        Value::from(params),
+        cells::age(binding, now),
+    ]
+}

@@ -1,0 +1,137 @@
+//! The rules that select the requests of a webhook or a policy: operations, resources, conditions.
+
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
+use crate::builtin::rules::selector;
+use crate::expressions::{self, Names};
+use serde_json::json;
+use std::collections::BTreeSet;
+use steersman_cel::Type;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::Map;
+use steersman_machinery::{Value, name};
+
+const CONDITIONS_MAX: usize = 64;
+const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
+
+/// Sets the default scope of the rules in a list.
+pub fn default(object: &mut Map, list: &str) {
+    let all = object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+    for rule in all.filter_map(Value::as_object_mut) {
+        unless_set(rule, "scope", "*");
+    }
+}
+
+/// Sets the default match policy and selectors of a webhook, or of the `MatchResources` of a policy.
+pub fn default_match(object: &mut Map) {
+    unless_set(object, "matchPolicy", "Equivalent");
+    unless_set(object, "namespaceSelector", json!({}));
+    unless_set(object, "objectSelector", json!({}));
+}
+
+/// Validates the fields that [`default_match`] sets.
+pub fn validate_match(place: &Place<'_>, faults: &mut Vec<Error>) {
+    rules::one_of(&place.field("matchPolicy"), &MATCH_POLICIES, faults);
+    selector::validate(&place.field("namespaceSelector"), faults);
+    selector::validate(&place.field("objectSelector"), faults);
+}
+
+/// Validates the `MatchResources` of a policy or a binding.
+pub fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
+    if resources.is_absent() {
+        return;
+    }
+    validate_match(resources, faults);
+    for rule in resources.field("resourceRules").items().chain(resources.field("excludeResourceRules").items()) {
+        let mut names = BTreeSet::new();
+        for resource_name in rule.field("resourceNames").items() {
+            rules::named(&resource_name, name::path_segment, faults);
+            if !names.insert(resource_name.text()) {
+                faults.push(resource_name.duplicate());
+            }
+        }
+        validate(&rule, faults);
+    }
+}
+
+pub fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
+    const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    let (operations, versions) = (rule.field("operations"), rule.field("apiVersions"));
+    let groups = rule.field("apiGroups");
+    for (list, what) in [(&operations, "operations"), (&groups, "API groups"), (&versions, "API versions")] {
+        if list.is_empty() {
+            faults.push(list.required(""));
+        }
+        if list.items().count() > 1 && list.items().any(|item| item.text() == "*") {
+            faults.push(list.invalid(format!("if '*' is present, must not specify other {what}")));
+        }
+    }
+    operations.items().for_each(|operation| rules::one_of(&operation, &OPERATIONS, faults));
+    versions.items().for_each(|version| rules::required(&version, faults));
+    validate_names(&rule.field("resources"), faults);
+    rules::one_of_if_present(&rule.field("scope"), &["*", "Cluster", "Namespaced"], faults);
+}
+
+/// Validates a list of `resource` and `resource/subresource`, either of which may be `*`.
+fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
+    if resources.is_empty() {
+        faults.push(resources.required(""));
+    }
+    let (mut with_all_subresources, mut of_all_resources) = (BTreeSet::new(), BTreeSet::new());
+    // As upstream, the last entry without a subresource decides.
+    let mut has_plain = false;
+    for item in resources.items() {
+        let text = item.text();
+        if text.is_empty() {
+            faults.push(item.required(""));
+            continue;
+        }
+        let Some((resource, subresource)) = text.split_once('/') else {
+            has_plain = text != "*";
+            continue;
+        };
+        if with_all_subresources.contains(resource) {
+            faults.push(item.invalid(format!("if '{resource}/*' is present, must not specify {text}")));
+        }
+        if of_all_resources.contains(subresource) {
+            faults.push(item.invalid(format!("if '*/{subresource}' is present, must not specify {text}")));
+        }
+        if subresource == "*" {
+            with_all_subresources.insert(resource);
+        }
+        if resource == "*" {
+            of_all_resources.insert(subresource);
+        }
+    }
+    let has = |text: &str| resources.items().any(|item| item.text() == text);
+    if resources.items().count() > 1 && has("*/*") {
+        faults.push(resources.invalid("if '*/*' is present, must not specify other resources"));
+    }
+    if has("*") && has_plain {
+        let why = "if '*' is present, must not specify other resources without subresources";
+        faults.push(resources.invalid(why));
+    }
+}
+
+/// Validates a list of `matchConditions`.
+pub fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
+    let count = conditions.items().count();
+    if count > CONDITIONS_MAX {
+        faults.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));
+    }
+    let mut names = BTreeSet::new();
+    for condition in conditions.items() {
+        let (expression, condition_name) = (condition.field("expression"), condition.field("name"));
+        if expression.text().trim().is_empty() {
+            faults.push(expression.required(""));
+        } else if count <= CONDITIONS_MAX {
+            let fault = expressions::fault(known.environment(), expression.text(), &[Type::Bool]);
+            faults.extend(fault.map(|fault| expression.invalid(fault)));
+        }
+        rules::required_name(&condition_name, name::qualified, faults);
+        if !condition_name.is_empty() && !names.insert(condition_name.text()) {
+            faults.push(condition_name.duplicate());
+        }
+    }
+}

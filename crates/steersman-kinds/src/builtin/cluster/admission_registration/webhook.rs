@@ -1,0 +1,156 @@
+//! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: the webhooks that are called for writes.
+
+use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, client, rule};
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
+use crate::expressions::Names;
+use crate::strategy::Rules;
+use std::collections::BTreeSet;
+use steersman_machinery::field::Error;
+use steersman_machinery::{Value, name};
+
+const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+const ALL_SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
+
+pub const VALIDATING: Kind = Kind {
+    kind: "ValidatingWebhookConfiguration",
+    plural: "validatingwebhookconfigurations",
+    singular: "validatingwebhookconfiguration",
+    versions: &[Version {
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
+        ..VERSION
+    }],
+    ..KIND
+};
+
+pub const MUTATING: Kind = Kind {
+    kind: "MutatingWebhookConfiguration",
+    plural: "mutatingwebhookconfigurations",
+    singular: "mutatingwebhookconfiguration",
+    versions: &[Version {
+        definition: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
+        default: |configuration| {
+            default(configuration);
+            for webhook in webhooks(configuration).filter_map(Value::as_object_mut) {
+                unless_set(webhook, "reinvocationPolicy", "Never");
+            }
+        },
+        ..VERSION
+    }],
+    ..KIND
+};
+
+const KIND: Kind = Kind {
+    group: GROUP,
+    categories: CATEGORIES,
+    generation: &[&["webhooks"]],
+    rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
+    validate_create: validate,
+    validate_update: validate,
+    ..Kind::CLUSTER
+};
+
+const VERSION: Version = Version {
+    columns: &[Column::NAME, Column::integer("Webhooks", "The number of webhooks."), Column::AGE],
+    cells: |configuration, now| {
+        let count = cells::count(configuration, &[&["webhooks"]]);
+        vec![cells::name(configuration), count, cells::age(configuration, now)]
+    },
+    default,
+    ..Version::V1
+};
+
+fn webhooks(configuration: &mut Value) -> impl Iterator<Item = &mut Value> {
+    configuration.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn default(configuration: &mut Value) {
+    for webhook in webhooks(configuration).filter_map(Value::as_object_mut) {
+        unless_set(webhook, "failurePolicy", "Fail");
+        unless_set(webhook, "timeoutSeconds", 10);
+        rule::default_match(webhook);
+        rule::default(webhook, "rules");
+        let service = webhook.get_mut("clientConfig").and_then(|config| config.get_mut("service"));
+        if let Some(service) = service.and_then(Value::as_object_mut) {
+            unless_set(service, "port", 443);
+        }
+    }
+}
+
+fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (configuration, old) = (Place::root(request.new), Place::root(request.old));
+    let before: Vec<Place<'_>> = old.field("webhooks").items().collect();
+    // Violations that the stored object already has are accepted.
+    let has_no_side_effects = before.iter().all(|one| NO_SIDE_EFFECTS.contains(&one.field("sideEffects").text()));
+    let has_known_review = |one: &Place<'_>| {
+        let versions = one.field("admissionReviewVersions");
+        versions.is_empty() || versions.items().any(|version| REVIEWS.contains(&version.text()))
+    };
+    let have_known_reviews = before.iter().all(has_known_review);
+    let names_before: BTreeSet<&str> = before.iter().map(|one| one.field("name").text()).collect();
+    let had_unique_names = names_before.len() == before.len();
+    let mut names = BTreeSet::new();
+    for webhook in configuration.field("webhooks").items() {
+        let webhook_name = webhook.field("name");
+        validate_webhook(&webhook, has_no_side_effects, faults);
+        validate_reviews(&webhook.field("admissionReviewVersions"), have_known_reviews, faults);
+        if had_unique_names && !webhook_name.is_empty() && !names.insert(webhook_name.text()) {
+            faults.push(webhook_name.duplicate());
+        }
+    }
+}
+
+fn validate_webhook(webhook: &Place<'_>, needs_no_side_effects: bool, faults: &mut Vec<Error>) {
+    validate_name(&webhook.field("name"), faults);
+    webhook.field("rules").items().for_each(|one| rule::validate(&one, faults));
+    rules::one_of(&webhook.field("failurePolicy"), &["Fail", "Ignore"], faults);
+    rule::validate_match(webhook, faults);
+    let effects = webhook.field("sideEffects");
+    let allowed: &[&str] = if needs_no_side_effects { &NO_SIDE_EFFECTS } else { &ALL_SIDE_EFFECTS };
+    if effects.is_absent() {
+        faults.push(effects.required(&format!("must specify one of {}", allowed.join(", "))));
+    }
+    rules::one_of_if_present(&effects, allowed, faults);
+    let timeout = webhook.field("timeoutSeconds");
+    if timeout.number().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
+        faults.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
+    }
+    rules::one_of_if_present(&webhook.field("reinvocationPolicy"), &["IfNeeded", "Never"], faults);
+    client::validate(&webhook.field("clientConfig"), faults);
+    rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, faults);
+}
+
+/// The string must be a domain of at least three parts.
+fn validate_name(webhook_name: &Place<'_>, faults: &mut Vec<Error>) {
+    if webhook_name.is_empty() {
+        return rules::required(webhook_name, faults);
+    }
+    let wrong = name::dns1123_subdomain(webhook_name.text());
+    if !wrong.is_empty() {
+        faults.push(webhook_name.invalid(wrong.join(",")));
+    } else if webhook_name.text().split('.').count() < 3 {
+        faults.push(webhook_name.invalid("should be a domain with at least three segments separated by dots"));
+    }
+}
+
+fn validate_reviews(versions: &Place<'_>, needs_known: bool, faults: &mut Vec<Error>) {
+    let known = REVIEWS.join(", ");
+    if versions.is_empty() {
+        return faults.push(versions.required(&format!("must specify one of {known}")));
+    }
+    let mut seen = BTreeSet::new();
+    for version in versions.items() {
+        if seen.insert(version.text()) {
+            rules::named(&version, name::dns1035_label, faults);
+        } else {
+            faults.push(version.invalid("duplicate version"));
+        }
+    }
+    if needs_known && !REVIEWS.iter().any(|known| seen.contains(known)) {
+        faults.push(versions.invalid(format!("must include at least one of {known}")));
+    }
+}

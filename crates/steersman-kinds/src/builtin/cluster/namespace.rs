@@ -1,0 +1,106 @@
+//! Namespace: a scope for names. It is deleted when the finalizers of its spec are gone, which only `/finalize`
+//! removes.
+
+use crate::builtin::built_in::carry;
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
+use crate::builtin::rules::place::Place;
+use crate::catalog::{Handling, Verb};
+use crate::strategy::{Grace, Rules};
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{object_at, set_at, str_at};
+use steersman_machinery::{Value, name};
+
+/// The finalizer for all content of the namespace.
+const FINALIZER: &str = "kubernetes";
+/// The label with the name of the namespace, for selectors.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+pub const KIND: Kind = Kind {
+    kind: "Namespace",
+    plural: "namespaces",
+    singular: "namespace",
+    short_names: &["ns"],
+    verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],
+    versions: &[Version {
+        definition: "io.k8s.api.core.v1.Namespace",
+        has_status: true,
+        subresources: &[Subresource {
+            name: "finalize",
+            group: "",
+            version: "v1",
+            kind: "Namespace",
+            verbs: &[Verb::Update],
+            handling: Handling::Stored,
+        }],
+        columns: &[Column::NAME, Column::text("Status", "Whether it is in use or on its way out."), Column::AGE],
+        cells,
+        fields: &[Field::new("status.phase", ".status.phase")],
+        default: label,
+        ..Version::V1
+    }],
+    rules: Rules { grace: Grace::SpecFinalizers, ..RULES },
+    name_faults: name::dns1123_label,
+    prepare_create,
+    prepare_update: |new, old| carry(new, old, &["spec", "finalizers"]),
+    // `/finalize` does not change the status: kube-controller-manager sends none.
+    other_leaves: &[&["status"]],
+    prepare_delete: |object| {
+        set_at(object, &["status", "phase"], json!("Terminating"));
+    },
+    validate_create: validate_finalizers,
+    validate_update: validate_finalizers,
+    validate_status,
+    ..Kind::CLUSTER
+};
+
+/// Sets the label with the namespace's name, whatever the client sends. Without a name yet, the label is set later.
+fn label(object: &mut Value) {
+    let Some(name) = str_at(object, &["metadata", "name"]).filter(|name| !name.is_empty()).map(Value::from) else {
+        return;
+    };
+    if let Some(labels) = object_at(object, &["metadata", "labels"]) {
+        labels.insert(NAME_LABEL.to_owned(), name);
+    }
+}
+
+fn prepare_create(object: &mut Value) {
+    label(object);
+    set_at(object, &["status", "phase"], json!("Active"));
+    if let Some(spec) = object_at(object, &["spec"]) {
+        let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(finalizers) = finalizers.as_array_mut()
+            && !finalizers.iter().any(|one| one == FINALIZER)
+        {
+            finalizers.push(json!(FINALIZER));
+        }
+    }
+}
+
+fn validate_finalizers(request: &Request<'_>, faults: &mut Vec<Error>) {
+    for finalizer in Place::root(request.new).at(&["spec", "finalizers"]).items() {
+        let text = finalizer.text();
+        faults.extend(name::qualified(text).into_iter().map(|fault| finalizer.invalid(fault)));
+        if !text.contains('/') && text != FINALIZER && name::qualified(text).is_empty() {
+            faults.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
+        }
+    }
+}
+
+fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let object = Place::root(request.new);
+    let phase = object.at(&["status", "phase"]);
+    let is_deleting = object.at(&["metadata", "deletionTimestamp"]).is_present();
+    if is_deleting && phase.text() != "Terminating" {
+        faults.push(phase.invalid("may only be 'Terminating' if `deletionTimestamp` is not empty"));
+    }
+    if !is_deleting && phase.text() != "Active" {
+        faults.push(phase.invalid("may only be 'Active' if `deletionTimestamp` is empty"));
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![cells::name(object), cells::text(object, &["status", "phase"]), cells::age(object, now)]
+}

@@ -1,0 +1,65 @@
+//! RuntimeClass: the runtime of the containers of pods that name the class. Admission adds its settings to pods.
+
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::{resources, scheduling};
+use crate::builtin::rules;
+use crate::strategy::Rules;
+use serde_json::json;
+use std::collections::BTreeSet;
+use steersman_machinery::field::{Error, Path};
+use steersman_machinery::name;
+
+pub const KIND: Kind = Kind {
+    group: "node.k8s.io",
+    kind: "RuntimeClass",
+    plural: "runtimeclasses",
+    singular: "runtimeclass",
+    versions: &[Version {
+        definition: "io.k8s.api.node.v1.RuntimeClass",
+        columns: &[
+            Column::NAME,
+            Column::text("Handler", "The configuration on nodes that runs the pods."),
+            Column::AGE,
+        ],
+        cells: |class, now| vec![cells::name(class), cells::text(class, &["handler"]), cells::age(class, now)],
+        ..Version::V1
+    }],
+    rules: Rules {
+        creates_on_update: true,
+        updates_unconditionally: false,
+        requires_qualified_finalizers: false,
+        ..RULES
+    },
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_update,
+    ..Kind::CLUSTER
+};
+
+fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
+    rules::required_name(&class.field("handler"), name::dns1123_label, faults);
+    let overhead = class.at(&["overhead", "podFixed"]);
+    if overhead.is_present() {
+        // Validated like the limits of a container, including the path.
+        let limits = json!({ "limits": overhead.value });
+        resources::validate(&Place { path: Path::new("overhead"), value: &limits }, faults);
+    }
+    let placement = class.field("scheduling");
+    rules::labels(&placement.field("nodeSelector"), faults);
+    let tolerations = placement.field("tolerations");
+    scheduling::tolerations(&tolerations, faults);
+    let mut seen = BTreeSet::new();
+    for toleration in tolerations.items() {
+        let key = ["key", "operator", "value", "effect"].map(|field| toleration.field(field).text());
+        if !seen.insert(key) {
+            faults.push(toleration.duplicate());
+        }
+    }
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (class, old) = (Place::root(request.new), Place::root(request.old));
+    validate(&class, faults);
+    rules::immutable(&class.field("handler"), &old.field("handler"), faults);
+}

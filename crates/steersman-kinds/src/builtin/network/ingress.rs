@@ -1,0 +1,166 @@
+//! Ingress: the services for hosts and paths.
+
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::rules;
+use jiff::Timestamp;
+use std::net::IpAddr;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, str_at};
+use steersman_machinery::{Value, name};
+
+pub const KIND: Kind = Kind {
+    group: "networking.k8s.io",
+    kind: "Ingress",
+    plural: "ingresses",
+    singular: "ingress",
+    short_names: &["ing"],
+    versions: &[Version {
+        definition: "io.k8s.api.networking.v1.Ingress",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::text("Class", "Who carries it out."),
+            Column::text("Hosts", "The hosts it answers for."),
+            Column::text("Address", "Where it is reached."),
+            Column::text("Ports", "The ports it is reached at."),
+            Column::AGE,
+        ],
+        cells,
+        ..Version::V1
+    }],
+    generation: &[&["spec"]],
+    validate_create: validate,
+    validate_update: validate,
+    warnings: |ingress| {
+        let class = at(ingress, &["metadata", "annotations", CLASS_ANNOTATION]);
+        let why =
+            || format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead");
+        class.map(|_| why()).into_iter().collect()
+    },
+    ..Kind::NAMESPACED
+};
+
+/// The annotation that named the class of an ingress before the field existed.
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
+fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let spec = Place::root(request.new).field("spec");
+    let (rules_place, default) = (spec.field("rules"), spec.field("defaultBackend"));
+    if rules_place.is_empty() && default.is_absent() {
+        faults.push(spec.invalid("either `defaultBackend` or `rules` must be specified"));
+    }
+    if default.is_present() {
+        backend(&default, faults);
+    }
+    for rule in rules_place.items() {
+        host(&rule.field("host"), faults);
+        let http = rule.field("http");
+        let paths = http.field("paths");
+        if http.is_present() && paths.is_empty() {
+            faults.push(paths.required(""));
+        }
+        paths.items().for_each(|one| path(&one, faults));
+    }
+    for host_place in spec.field("tls").items().flat_map(|tls| tls.field("hosts").items()) {
+        host(&host_place, faults);
+    }
+    let class = spec.field("ingressClassName");
+    if class.is_present() {
+        rules::named(&class, name::dns1123_subdomain, faults);
+    }
+}
+
+/// A host name, whose first label may be a star.
+fn host(host: &Place<'_>, faults: &mut Vec<Error>) {
+    if host.is_empty() {
+        return;
+    }
+    if host.text().parse::<IpAddr>().is_ok() {
+        faults.push(host.invalid("must be a DNS name, not an IP address"));
+        return;
+    }
+    let text = host.text().strip_prefix("*.").unwrap_or(host.text());
+    faults.extend(name::dns1123_subdomain(text).into_iter().map(|fault| host.invalid(fault)));
+}
+
+fn path(path: &Place<'_>, faults: &mut Vec<Error>) {
+    let (kind, text) = (path.field("pathType"), path.field("path"));
+    match kind.text() {
+        "" => faults.push(kind.required("pathType must be specified")),
+        "Exact" | "Prefix" => {
+            if !text.text().starts_with('/') {
+                faults.push(Error::invalid(&text.path, text.text(), "must be an absolute path"));
+            }
+            for sequence in ["//", "/./", "/../", "%2f", "%2F"].iter().filter(|one| text.text().contains(**one)) {
+                faults.push(text.invalid(format!("must not contain '{sequence}'")));
+            }
+            for end in ["/..", "/."].iter().filter(|end| text.text().ends_with(**end)) {
+                faults.push(text.invalid(format!("cannot end with '{end}'")));
+            }
+        }
+        "ImplementationSpecific" => {
+            if !text.is_empty() && !text.text().starts_with('/') {
+                faults.push(text.invalid("must be an absolute path"));
+            }
+        }
+        _ => faults.push(kind.not_supported(&["Exact", "ImplementationSpecific", "Prefix"])),
+    }
+    backend(&path.field("backend"), faults);
+}
+
+fn backend(backend: &Place<'_>, faults: &mut Vec<Error>) {
+    let (service, resource) = (backend.field("service"), backend.field("resource"));
+    match (service.is_present(), resource.is_present()) {
+        (true, true) => {
+            let why = "cannot set both resource and service backends";
+            faults.push(Error::invalid(&backend.path, "", why));
+        }
+        (false, true) => {
+            rules::required(&resource.field("kind"), faults);
+            rules::required(&resource.field("name"), faults);
+        }
+        (true, false) => {
+            rules::required_name(&service.field("name"), name::dns1035_label, faults);
+            let port = service.field("port");
+            let (port_name, number) = (port.field("name"), port.field("number"));
+            let has_number = number.number().is_some_and(|number| number != 0);
+            if !port_name.is_empty() && has_number {
+                faults.push(Error::invalid(&backend.path, "", "cannot set both port name & port number"));
+            } else if !port_name.is_empty() {
+                rules::named(&port_name, rules::port_name, faults);
+            } else if has_number {
+                rules::port(&number, faults);
+            } else {
+                faults.push(backend.required("port name or number is required"));
+            }
+        }
+        (false, false) => faults.push(backend.required("resource or service backend is required")),
+    }
+}
+
+fn cells(ingress: &Value, now: Timestamp) -> Vec<Value> {
+    const HOSTS_MAX: usize = 3;
+    let list = |path: &[&str]| at(ingress, path).and_then(Value::as_array).into_iter().flatten();
+    let hosts: Vec<&str> =
+        list(&["spec", "rules"]).filter_map(|rule| str_at(rule, &["host"])).filter(|host| !host.is_empty()).collect();
+    let shown = hosts[..hosts.len().min(HOSTS_MAX)].join(",");
+    let hosts = match hosts.len() {
+        0 => "*".to_owned(),
+        count if count > HOSTS_MAX => format!("{shown} + {} more...", count - HOSTS_MAX),
+        _ => shown,
+    };
+    let addresses = list(&["status", "loadBalancer", "ingress"]);
+    let addresses: Vec<&str> =
+        addresses.filter_map(|one| str_at(one, &["ip"]).or(str_at(one, &["hostname"]))).collect();
+    let has_tls = list(&["spec", "tls"]).next().is_some();
+    vec![
+        cells::name(ingress),
+        Value::from(str_at(ingress, &["spec", "ingressClassName"]).unwrap_or(NONE)),
+        Value::from(hosts),
+        Value::from(addresses.join(",")),
+        Value::from(if has_tls { "80, 443" } else { "80" }),
+        cells::age(ingress, now),
+    ]
+}

@@ -1,0 +1,126 @@
+//! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
+
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules::cells;
+use crate::builtin::rules;
+use crate::builtin::rules::selector;
+use crate::strategy::Rules;
+use ipnet::IpNet;
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::Value;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, object_at};
+
+pub const KIND: Kind = Kind {
+    group: "networking.k8s.io",
+    kind: "NetworkPolicy",
+    plural: "networkpolicies",
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
+    singular: "networkpolicy",
+    short_names: &["netpol"],
+    versions: &[Version {
+        definition: "io.k8s.api.networking.v1.NetworkPolicy",
+        columns: &[Column::NAME, Column::text("Pod-Selector", "Which pods it is about."), Column::AGE],
+        cells,
+        default,
+        ..Version::V1
+    }],
+    generation: &[&["spec"]],
+    validate_create: validate,
+    validate_update: validate,
+    ..Kind::NAMESPACED
+};
+
+fn default(policy: &mut Value) {
+    let Some(spec) = object_at(policy, &["spec"]) else { return };
+    for direction in ["ingress", "egress"] {
+        for rule in spec.get_mut(direction).and_then(Value::as_array_mut).into_iter().flatten() {
+            let ports = rule.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+            ports.filter_map(Value::as_object_mut).for_each(|port| unless_set(port, "protocol", "TCP"));
+        }
+    }
+    let has_egress = spec.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+    unless_set(spec, "policyTypes", if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+}
+
+fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let spec = Place::root(request.new).field("spec");
+    selector::validate(&spec.field("podSelector"), faults);
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for rule in spec.field(direction).items() {
+            rule.field("ports").items().for_each(|place| port(&place, faults));
+            rule.field(peers).items().for_each(|place| peer(&place, faults));
+        }
+    }
+    let types = spec.field("policyTypes");
+    if types.items().count() > 2 {
+        faults.push(types.invalid("may not specify more than two policyTypes"));
+        return;
+    }
+    types.items().for_each(|kind| rules::one_of(&kind, &["Egress", "Ingress"], faults));
+}
+
+fn port(port: &Place<'_>, faults: &mut Vec<Error>) {
+    rules::one_of_if_present(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
+    let (first, last) = (port.field("port"), port.field("endPort"));
+    if first.is_present() {
+        rules::port_or_name(&first, faults);
+    }
+    if last.is_absent() {
+        return;
+    }
+    match (first.number(), last.number()) {
+        (Some(first), Some(end)) if end < first => {
+            faults.push(last.invalid("must be greater than or equal to `port`"));
+        }
+        (Some(_), _) => rules::port(&last, faults),
+        (None, _) if first.is_present() => {
+            faults.push(last.invalid("may not be specified when `port` is non-numeric"));
+        }
+        (None, _) => faults.push(last.invalid("may not be specified when `port` is not specified")),
+    }
+}
+
+fn peer(peer: &Place<'_>, faults: &mut Vec<Error>) {
+    let (pods, namespaces, block) = (peer.field("podSelector"), peer.field("namespaceSelector"), peer.field("ipBlock"));
+    selector::validate(&pods, faults);
+    selector::validate(&namespaces, faults);
+    let selects = pods.is_present() || namespaces.is_present();
+    if !selects && block.is_absent() {
+        faults.push(peer.required("must specify a peer"));
+    }
+    if block.is_absent() {
+        return;
+    }
+    if selects {
+        faults.push(peer.forbidden("may not specify both ipBlock and another peer"));
+    }
+    let cidr = block.field("cidr");
+    if cidr.is_empty() {
+        faults.push(cidr.required(""));
+        return;
+    }
+    let Ok(range) = cidr.text().parse::<IpNet>() else {
+        faults.push(cidr.invalid(NO_CIDR));
+        return;
+    };
+    for except in block.field("except").items() {
+        match except.text().parse::<IpNet>() {
+            Err(_) => faults.push(except.invalid(NO_CIDR)),
+            Ok(part) if !range.contains(&part) || part.prefix_len() <= range.prefix_len() => {
+                faults.push(except.invalid(format!("must be a strict subset of `cidr`: {}", cidr.text())));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+const NO_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+fn cells(policy: &Value, now: Timestamp) -> Vec<Value> {
+    let pods = at(policy, &["spec", "podSelector"]).unwrap_or(&Value::Null);
+    vec![cells::name(policy), Value::from(selector::text(pods)), cells::age(policy, now)]
+}

@@ -1,0 +1,266 @@
+//! ResourceSlice: devices that a driver offers, on one node or for several.
+
+use crate::builtin::pods::device::request::validate_taint;
+use crate::builtin::pods::device::{
+    GROUP, binding_conditions, capacity, each, each_once, label, name_of, pool_name, qualified,
+};
+use crate::builtin::kind::{Alias, Column, Field, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::scheduling;
+use crate::builtin::rules::cells;
+use crate::builtin::storage::csi;
+use crate::builtin::rules;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use regex::Regex;
+use serde_json::json;
+use std::sync::LazyLock;
+use steersman_machinery::field::Error;
+use steersman_machinery::{Value, name};
+
+const DEVICES_MAX: usize = 128;
+/// The maximum number of devices in a slice with taints or counters.
+const COMPLEX_DEVICES_MAX: usize = 64;
+const COUNTER_SETS_MAX: usize = 8;
+const COUNTERS_MAX: usize = 32;
+const CONSUMPTIONS_MAX: usize = 2;
+const ATTRIBUTES_MAX: usize = 32;
+const ATTRIBUTE_LENGTH_MAX: usize = 64;
+const TAINTS_MAX: usize = 16;
+/// Attributes with several values need a feature gate that is off.
+const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
+
+static VERSION: LazyLock<Regex> = LazyLock::new(|| {
+    let number = r"(0|[1-9][0-9]*)";
+    let pre = r"(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)";
+    let build = "[0-9a-zA-Z-]+";
+    let form = format!(r"^{number}\.{number}\.{number}(-{pre}(\.{pre})*)?(\+{build}(\.{build})*)?$");
+    Regex::new(&form).expect("invariant: a constant that the tests compile")
+});
+
+pub const KIND: Kind = Kind {
+    group: GROUP,
+    kind: "ResourceSlice",
+    plural: "resourceslices",
+    rules: Rules { validates_generate_name_on_update: false, returns_deleted: true, ..RULES },
+    singular: "resourceslice",
+    versions: &[Version {
+        definition: "io.k8s.api.resource.v1.ResourceSlice",
+        columns: &[
+            Column::NAME,
+            Column::text("Node", "The node that has the devices."),
+            Column::text("Driver", "The driver that offers them."),
+            Column::text("Pool", "The pool that they are part of."),
+            Column::AGE,
+        ],
+        cells,
+        fields: &[Field::new("spec.driver", ".spec.driver"), Field::new("spec.nodeName", ".spec.nodeName")],
+        ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta2",
+        definition: "io.k8s.api.resource.v1beta2.ResourceSlice",
+        deprecation: "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+",
+    }],
+    generation: &[&["spec"]],
+    prepare_create: drop_disabled,
+    prepare_update: |new, _| drop_disabled(new),
+    set_times,
+    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_update,
+    ..Kind::CLUSTER
+};
+
+fn devices(slice: &mut Value) -> impl Iterator<Item = &mut Value> {
+    slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Drops fields of feature gates that are off.
+fn drop_disabled(slice: &mut Value) {
+    for device in devices(slice).filter_map(Value::as_object_mut) {
+        device.remove("nodeAllocatableResourceMappings");
+        let attributes = device.get_mut("attributes").and_then(Value::as_object_mut);
+        for attribute in attributes.into_iter().flat_map(|all| all.values_mut()).filter_map(Value::as_object_mut) {
+            LISTS.iter().for_each(|list| drop(attribute.remove(*list)));
+        }
+    }
+}
+
+/// Sets the time at which a taint was added.
+fn set_times(slice: &mut Value, _old: &Value, now: &str) {
+    for device in devices(slice) {
+        let taints = device.get_mut("taints").and_then(Value::as_array_mut).into_iter().flatten();
+        for taint in taints.filter(|taint| taint["timeAdded"].is_null()) {
+            taint["timeAdded"] = json!(now);
+        }
+    }
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
+    validate(&spec, faults);
+    for path in [&["pool", "name"][..], &["driver"], &["nodeName"]] {
+        rules::immutable(&spec.at(path), &old.at(path), faults);
+    }
+}
+
+fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    csi::driver_name(&spec.field("driver"), faults);
+    let pool = spec.field("pool");
+    pool_name(&pool.field("name"), faults);
+    let (count, generation) = (pool.field("resourceSliceCount"), pool.field("generation"));
+    if count.number().unwrap_or(0) <= 0 {
+        faults.push(Error::invalid(&count.path, count.number().unwrap_or(0), "must be greater than zero"));
+    }
+    if generation.number().is_some_and(|number| number < 0) {
+        faults.push(generation.invalid("must be greater than or equal to zero"));
+    }
+    validate_nodes(spec, faults);
+    let (devices, counters) = (spec.field("devices"), spec.field("sharedCounters"));
+    if devices.is_present() && counters.is_present() {
+        let why = "only one of `sharedCounters` or `devices` is allowed";
+        faults.push(Error::invalid(&spec.path, "", why));
+    }
+    let is_complex =
+        |device: Place<'_>| !device.field("taints").is_empty() || !device.field("consumesCounters").is_empty();
+    let most = if devices.items().any(is_complex) { COMPLEX_DEVICES_MAX } else { DEVICES_MAX };
+    let is_per_device = spec.field("perDeviceNodeSelection").flag();
+    each_once(&devices, most, name_of, faults, |device, faults| validate_device(device, is_per_device, faults));
+    each_once(&counters, COUNTER_SETS_MAX, name_of, faults, |set, faults| {
+        validate_counters(set, "name", faults);
+    });
+}
+
+/// The field that locates devices, as errors name it; `None` if it is not set.
+fn place_of(place: &Place<'_>, field: &'static str, faults: &mut Vec<Error>) -> Option<&'static str> {
+    let place = place.field(field);
+    match (field, place.value) {
+        (_, Value::Null) => None,
+        ("nodeName", Value::String(node)) if !node.is_empty() => {
+            rules::named(&place, name::dns1123_subdomain, faults);
+            Some("`nodeName`")
+        }
+        ("nodeSelector", _) => {
+            scheduling::node_selector(&place, faults);
+            Some("`nodeSelector`")
+        }
+        ("allNodes", Value::Bool(true)) => Some("`allNodes`"),
+        ("perDeviceNodeSelection", Value::Bool(true)) => Some("`perDeviceNodeSelection`"),
+        ("nodeName", _) => {
+            faults.push(place.invalid("must be either unset or set to a non-empty string"));
+            None
+        }
+        _ => {
+            faults.push(place.invalid("must be either unset or set to true"));
+            None
+        }
+    }
+}
+
+fn validate_nodes(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    const FIELDS: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    let set: Vec<&str> = FIELDS.iter().filter_map(|field| place_of(spec, field, faults)).collect();
+    let terms = spec.at(&["nodeSelector", "nodeSelectorTerms"]);
+    if spec.field("nodeSelector").is_present() && terms.items().count() != 1 {
+        faults.push(terms.invalid("must have exactly one node selector term"));
+    }
+    match set.len() {
+        0 => faults.push(spec.required(ONE)),
+        1 => {}
+        _ => {
+            let why = format!("{ONE}, but multiple fields are set");
+            faults.push(Error::invalid(&spec.path, format!("{{{}}}", set.join(", ")), why));
+        }
+    }
+}
+
+fn validate_device(device: &Place<'_>, is_per_device: bool, faults: &mut Vec<Error>) {
+    label(&device.field("name"), faults);
+    let (attributes, capacities) = (device.field("attributes"), device.field("capacity"));
+    let count = attributes.entries().count() + capacities.entries().count();
+    if count > ATTRIBUTES_MAX {
+        let why = format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}");
+        faults.push(Error::invalid(&device.path, count, why));
+    }
+    for (key, attribute) in attributes.entries() {
+        qualified(key, &attributes, faults);
+        validate_attribute(&attribute, faults);
+    }
+    let is_shared = device.field("allowMultipleAllocations").flag();
+    for (key, one) in capacities.entries() {
+        qualified(key, &capacities, faults);
+        capacity::validate(&one, is_shared, faults);
+    }
+    each(&device.field("taints"), TAINTS_MAX, faults, validate_taint);
+    let consumptions = device.field("consumesCounters");
+    let set_of = |consumption: &Place<'_>| Value::from(consumption.field("counterSet").text());
+    each_once(&consumptions, CONSUMPTIONS_MAX, set_of, faults, |consumption, faults| {
+        validate_counters(consumption, "counterSet", faults);
+    });
+    validate_device_nodes(device, is_per_device, faults);
+    binding_conditions(device, faults);
+}
+
+/// Validates a counter set, or the counters that a device consumes.
+fn validate_counters(set: &Place<'_>, name_field: &str, faults: &mut Vec<Error>) {
+    rules::required_name(&set.field(name_field), name::dns1123_label, faults);
+    let counters = set.field("counters");
+    let count = counters.entries().count();
+    if count == 0 {
+        faults.push(counters.required(""));
+    } else if count > COUNTERS_MAX {
+        faults.push(Error::too_many(&counters.path, count, COUNTERS_MAX));
+    } else {
+        for (key, _) in counters.entries() {
+            let wrong = name::dns1123_label(key).into_iter();
+            faults.extend(wrong.map(|fault| Error::invalid(&counters.path, key, fault)));
+        }
+    }
+}
+
+fn validate_device_nodes(device: &Place<'_>, is_per_device: bool, faults: &mut Vec<Error>) {
+    const FIELDS: [&str; 3] = ["nodeName", "nodeSelector", "allNodes"];
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+    if !is_per_device {
+        if FIELDS.iter().any(|field| device.field(field).is_present()) {
+            let why = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+            faults.push(Error::invalid_without_value(&device.path, why));
+        }
+        return;
+    }
+    let set: Vec<&str> = FIELDS.iter().filter_map(|field| place_of(device, field, faults)).collect();
+    match set.len() {
+        0 => faults.push(device.required(ONE)),
+        1 => {}
+        _ => faults.push(Error::invalid(&device.path, format!("{{{}}}", set.join(", ")), ONE)),
+    }
+}
+
+fn validate_attribute(attribute: &Place<'_>, faults: &mut Vec<Error>) {
+    let (text, version) = (attribute.field("string"), attribute.field("version"));
+    if version.is_present() && !VERSION.is_match(version.text()) {
+        faults.push(version.invalid("must be a string compatible with semver.org spec 2.0.0"));
+    }
+    for place in [&text, &version] {
+        if place.text().len() > ATTRIBUTE_LENGTH_MAX {
+            faults.push(Error::too_long(&place.path, ATTRIBUTE_LENGTH_MAX));
+        }
+    }
+    let set = ["bool", "int", "string", "version"].iter().filter(|field| attribute.field(field).is_present()).count();
+    match set {
+        0 => faults.push(Error::invalid(&attribute.path, "", "exactly one value must be specified")),
+        1 => {}
+        _ => faults.push(attribute.invalid("exactly one value must be specified")),
+    }
+}
+
+fn cells(slice: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        cells::name(slice),
+        cells::text(slice, &["spec", "nodeName"]),
+        cells::text(slice, &["spec", "driver"]),
+        cells::text(slice, &["spec", "pool", "name"]),
+        cells::age(slice, now),
+    ]
+}

@@ -1,0 +1,116 @@
+//! Validation of the ResourceClaims of a pod, and of their use by containers.
+
+use crate::builtin::rules::place::Place;
+use crate::builtin::rules;
+use std::collections::BTreeSet;
+use steersman_machinery::field::Error;
+use steersman_machinery::name;
+
+/// Validates the claims of a pod spec.
+pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    let mut names = BTreeSet::new();
+    for claim in spec.field("resourceClaims").items() {
+        let claim_name = claim.field("name");
+        if claim_name.is_empty() {
+            faults.push(claim_name.required(""));
+        } else if names.insert(claim_name.text()) {
+            rules::named(&claim_name, name::dns1123_label, faults);
+        } else {
+            faults.push(claim_name.duplicate());
+        }
+        let (direct, template) = (claim.field("resourceClaimName"), claim.field("resourceClaimTemplateName"));
+        match (direct.is_present(), template.is_present()) {
+            (true, true) => faults.push(
+                claim.invalid("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
+            ),
+            (false, false) => {
+                faults.push(claim.invalid("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"));
+            }
+            _ => {}
+        }
+        for reference in [&direct, &template].into_iter().filter(|reference| reference.is_present()) {
+            rules::named(reference, name::dns1123_subdomain, faults);
+        }
+    }
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for container in spec.field(list).items() {
+            of_container(&container.at(&["resources", "claims"]), &names, faults);
+        }
+    }
+}
+
+/// Validates the claims that a container uses, as a whole or one of their requests. `names` are the claims of the pod.
+fn of_container(claims: &Place<'_>, names: &BTreeSet<&str>, faults: &mut Vec<Error>) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for claim in claims.items() {
+        let (claim_name, request) = (claim.field("name").text(), claim.field("request"));
+        if claim_name.is_empty() {
+            faults.push(claim.required(""));
+            continue;
+        }
+        // Using the whole claim includes each of its requests.
+        let overlaps = |(name, part): &&(&str, &str)| {
+            *name == claim_name && (part.is_empty() || request.is_empty() || *part == request.text())
+        };
+        if let Some((_, part)) = seen.iter().find(overlaps) {
+            let is_request = !part.is_empty() && !request.is_empty();
+            let key = if is_request { format!("{claim_name}/{part}") } else { claim_name.to_owned() };
+            faults.push(Error::duplicate(&claim.path, key.into()));
+        }
+        if !request.is_empty() {
+            rules::named(&request, name::dns1123_label, faults);
+        }
+        seen.push((claim_name, request.text()));
+        if !names.contains(claim_name) {
+            let mut fault = Error::not_found(&claim.path, claim_name);
+            let known = names.iter().copied().collect::<Vec<&str>>().join(", ");
+            let end = if known.is_empty() { " which is empty".to_owned() } else { format!(": {known}") };
+            fault.detail = format!("must be one of the names in pod.spec.resourceClaims{end}");
+            faults.push(fault);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[track_caller]
+    fn check(used: Value, want: &[&str]) {
+        let spec = json!({
+            "resourceClaims": [{"name": "a", "resourceClaimName": "x"}],
+            "containers": [{"resources": {"claims": used}}],
+        });
+        let mut faults = Vec::new();
+        validate(&Place::root(&spec), &mut faults);
+        let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, want);
+    }
+
+    #[test]
+    fn a_container_uses_claims_of_its_pod_each_once() {
+        check(json!([{"name": "a", "request": "r"}, {"name": "a", "request": "s"}]), &[]);
+        check(
+            json!([{"name": "a"}, {"name": "a", "request": "r"}]),
+            &[r#"containers[0].resources.claims[1]: Duplicate value: "a""#],
+        );
+        check(
+            json!([{"name": "b"}]),
+            &[
+                r#"containers[0].resources.claims[0]: Not found: "b": must be one of the names in pod.spec.resourceClaims: a"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn a_claim_of_a_pod_is_a_claim_or_a_template() {
+        let spec = json!({"resourceClaims": [
+            {"name": "a"}, {"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"},
+        ]});
+        let mut faults = Vec::new();
+        validate(&Place::root(&spec), &mut faults);
+        let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+        assert_eq!(fields, ["resourceClaims[0]", "resourceClaims[1].name", "resourceClaims[1]"]);
+    }
+}

@@ -1,0 +1,93 @@
+//! Ephemeral containers: added to a running pod through `/ephemeralcontainers` only, to inspect it. They cannot be
+//! changed or removed.
+
+use crate::builtin::built_in::carry;
+use crate::builtin::kind::Request;
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::spec;
+use std::collections::{BTreeMap, BTreeSet};
+use steersman_machinery::Value;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, remove_at, set_at, str_at};
+
+const LIST: &str = "ephemeralContainers";
+/// The fields that ephemeral containers must not set.
+const NOT_THEIRS: [&str; 9] = [
+    "lifecycle",
+    "livenessProbe",
+    "ports",
+    "readinessProbe",
+    "resizePolicy",
+    "resources",
+    "restartPolicy",
+    "restartPolicyRules",
+    "startupProbe",
+];
+
+/// The metadata that a write through a subresource of a pod does not change.
+pub const METADATA: [&[&str]; 4] = [
+    &["metadata", "annotations"],
+    &["metadata", "finalizers"],
+    &["metadata", "labels"],
+    &["metadata", "ownerReferences"],
+];
+
+/// Resets every change except to the ephemeral containers.
+pub fn prepare(new: &mut Value, old: &Value) {
+    let added = at(new, &["spec", LIST]).cloned();
+    carry(new, old, &["spec"]);
+    carry(new, old, &["status"]);
+    METADATA.iter().for_each(|path| carry(new, old, path));
+    match added {
+        Some(added) => set_at(new, &["spec", LIST], added),
+        None => remove_at(new, &["spec", LIST]).is_some(),
+    };
+}
+
+/// Validates a change through `/ephemeralcontainers`.
+pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+    if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
+        faults.push(Place::root(request.old).forbidden("static pods do not support ephemeral containers"));
+        return;
+    }
+    let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
+    spec::validate(&new, faults);
+    let list = new.field(LIST);
+    let mut after: BTreeMap<&str, &Value> = BTreeMap::new();
+    for container in list.items() {
+        after.entry(container.field("name").text()).or_insert(container.value);
+    }
+    for before in old.field(LIST).items() {
+        let name = before.field("name");
+        let why = match after.get(name.text()) {
+            Some(after) if *after == before.value => continue,
+            Some(_) => "may not be changed",
+            None => "may not be removed",
+        };
+        faults.push(list.forbidden(format!("existing ephemeral containers {:?} {why}\n", name.text())));
+    }
+}
+
+/// Validates the ephemeral containers of a pod spec, besides the rules of all containers.
+pub fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    let names =
+        |list: &str| spec.field(list).items().filter_map(|one| str_at(one.value, &["name"])).collect::<Vec<&str>>();
+    let others: BTreeSet<&str> = names("containers").into_iter().chain(names("initContainers")).collect();
+    let mut taken = others.clone();
+    for container in spec.field(LIST).items() {
+        let (name, target) = (container.field("name"), container.field("targetContainerName"));
+        if !name.is_empty() && !taken.insert(name.text()) {
+            faults.push(name.duplicate());
+        }
+        if !target.is_empty() && !others.contains(target.text()) {
+            faults.push(Error::not_found(&target.path, target.text()));
+        }
+        const WHY: &str = "cannot be set for an Ephemeral Container";
+        let unfit = NOT_THEIRS.iter().map(|field| container.field(field)).filter(|place| !place.is_empty());
+        faults.extend(unfit.map(|place| place.forbidden(WHY)));
+        for mount in container.field("volumeMounts").items() {
+            let unfit = ["subPath", "subPathExpr"].map(|field| mount.field(field));
+            faults.extend(unfit.iter().filter(|place| !place.is_empty()).map(|place| place.forbidden(WHY)));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Validation of volume sources.
+
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::environment::{FILE_FIELDS, field_reference, resource_reference};
+use crate::builtin::rules;
+use steersman_machinery::Value;
+use steersman_machinery::field::Error;
+use steersman_machinery::name;
+use steersman_machinery::quantity::Quantity;
+
+/// The required fields of each kind of source; sources with more rules are below.
+const REQUIRED: [(&str, &[&str]); 19] = [
+    ("awsElasticBlockStore", &["volumeID"]),
+    ("azureDisk", &["diskName", "diskURI"]),
+    ("azureFile", &["secretName", "shareName"]),
+    ("cephfs", &["monitors"]),
+    ("cinder", &["volumeID"]),
+    ("configMap", &["name"]),
+    ("csi", &["driver"]),
+    ("ephemeral", &["volumeClaimTemplate"]),
+    ("flexVolume", &["driver"]),
+    ("gcePersistentDisk", &["pdName"]),
+    ("gitRepo", &["repository"]),
+    ("glusterfs", &["endpoints", "path"]),
+    ("hostPath", &["path"]),
+    ("nfs", &["server", "path"]),
+    ("persistentVolumeClaim", &["claimName"]),
+    ("portworxVolume", &["volumeID"]),
+    ("rbd", &["monitors", "image"]),
+    ("secret", &["secretName"]),
+    ("vsphereVolume", &["volumePath"]),
+];
+
+/// The kinds of sources in order of precedence: the first one is used.
+const SOURCES: [&str; 30] = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+];
+/// The sources of a projected volume, in order of precedence.
+const PROJECTED: [&str; 6] =
+    ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
+
+/// The names of the fields, the known ones first and in order.
+fn in_order<'a>(place: &Place<'a>, order: &[&str]) -> Vec<&'a str> {
+    let fields = place.value.as_object().into_iter().flatten();
+    let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
+    names.sort_by_key(|name| order.iter().position(|known| known == name).unwrap_or(order.len()));
+    names
+}
+
+/// Validates the source of a volume, and returns its name.
+pub fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
+    let mut sources = in_order(volume, &SOURCES).into_iter().filter(|name| *name != "name");
+    let Some(first) = sources.next() else {
+        faults.push(volume.required("must specify a volume type"));
+        return None;
+    };
+    faults.extend(sources.map(|name| volume.field(name).forbidden("may not specify more than 1 volume type")));
+    let source = volume.field(first);
+    for (_, required) in REQUIRED.iter().filter(|(name, _)| *name == first) {
+        required.iter().for_each(|field| rules::required(&source.field(field), faults));
+    }
+    match first {
+        "configMap" | "secret" => {
+            mode(&source.field("defaultMode"), faults);
+            key_paths(&source.field("items"), faults);
+        }
+        "downwardAPI" => {
+            mode(&source.field("defaultMode"), faults);
+            downward_items(&source.field("items"), faults);
+        }
+        "emptyDir" => {
+            let limit = source.field("sizeLimit");
+            let zero = Quantity::parse("0").ok();
+            if Quantity::parse(limit.text()).is_ok_and(|amount| Some(amount) < zero) {
+                faults.push(Error::forbidden(&limit.path, "SizeLimit field must be a valid resource quantity"));
+            }
+        }
+        "hostPath" => {
+            rules::no_backsteps(&source.field("path"), faults);
+            rules::one_of_if_present(&source.field("type"), &HOST_PATH_TYPES, faults);
+        }
+        "nfs" if !source.field("path").text().starts_with('/') => {
+            faults.push(source.field("path").invalid("must be an absolute path"));
+        }
+        "projected" => projected(&source, faults),
+        _ => {}
+    }
+    Some(first)
+}
+
+const HOST_PATH_TYPES: [&str; 8] =
+    ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+
+fn mode(mode: &Place<'_>, faults: &mut Vec<Error>) {
+    if mode.number().is_some_and(|bits| !(0..=0o777).contains(&bits)) {
+        faults.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
+    }
+}
+
+fn key_paths(items: &Place<'_>, faults: &mut Vec<Error>) {
+    for item in items.items() {
+        rules::required(&item.field("key"), faults);
+        file_path(&item.field("path"), faults);
+        mode(&item.field("mode"), faults);
+    }
+}
+
+fn file_path(path: &Place<'_>, faults: &mut Vec<Error>) {
+    rules::required(path, faults);
+    rules::local_path(path, faults);
+}
+
+fn downward_items(items: &Place<'_>, faults: &mut Vec<Error>) {
+    for item in items.items() {
+        let (field, resource) = (item.field("fieldRef"), item.field("resourceFieldRef"));
+        file_path(&item.field("path"), faults);
+        mode(&item.field("mode"), faults);
+        match (field.is_present(), resource.is_present()) {
+            (true, true) => {
+                let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                faults.push(Error::invalid(&item.path, Value::from("resource"), why));
+            }
+            (false, false) => faults.push(item.required("one of fieldRef and resourceFieldRef is required")),
+            _ => {}
+        }
+        field_reference(&field, FILE_FIELDS, faults);
+        resource_reference(&resource, faults);
+    }
+}
+
+fn projected(source: &Place<'_>, faults: &mut Vec<Error>) {
+    mode(&source.field("defaultMode"), faults);
+    for part in source.field("sources").items() {
+        let mut kinds = in_order(&part, &PROJECTED).into_iter();
+        let Some(first) = kinds.next() else {
+            faults.push(part.required("must specify a source"));
+            continue;
+        };
+        faults.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
+        let inner = part.field(first);
+        match first {
+            "configMap" | "secret" => {
+                rules::required(&inner.field("name"), faults);
+                key_paths(&inner.field("items"), faults);
+            }
+            "downwardAPI" => downward_items(&inner.field("items"), faults),
+            "serviceAccountToken" => {
+                let expiration = inner.field("expirationSeconds");
+                if expiration.number().is_some_and(|seconds| seconds < 600) {
+                    faults.push(expiration.invalid("may not specify a duration less than 10 minutes"));
+                }
+                file_path(&inner.field("path"), faults);
+            }
+            "clusterTrustBundle" => {
+                let name = inner.field("name");
+                if name.is_present() {
+                    rules::named(&name, name::dns1123_subdomain, faults);
+                }
+                file_path(&inner.field("path"), faults);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! CSIDriver: the capabilities and requirements of a storage driver.
+
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use serde_json::json;
+use std::collections::BTreeSet;
+use steersman_machinery::Value;
+use steersman_machinery::field::{Error, Path};
+use steersman_machinery::value::{at, object_at, set_at};
+
+const EXPIRATION_SECONDS_MIN: i64 = 600;
+const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
+const UPDATE_PERIOD_SECONDS_MIN: i64 = 10;
+
+pub const KIND: Kind = Kind {
+    group: "storage.k8s.io",
+    kind: "CSIDriver",
+    plural: "csidrivers",
+    singular: "csidriver",
+    versions: &[Version {
+        definition: "io.k8s.api.storage.v1.CSIDriver",
+        columns: &[
+            Column::NAME,
+            Column::boolean("AttachRequired", "Whether volumes are attached to a node before they are mounted."),
+            Column::boolean("PodInfoOnMount", "Whether the driver is told about the pod when it mounts a volume."),
+            Column::boolean("StorageCapacity", "Whether the scheduler considers the capacity that the driver reports."),
+            Column::text("TokenRequests", "The audiences of the service account tokens that the driver gets."),
+            Column::boolean("RequiresRepublish", "Whether mounted volumes are published again from time to time."),
+            Column::text("Modes", "The lifecycles of volumes that the driver supports."),
+            Column::AGE,
+        ],
+        cells,
+        default,
+        ..Version::V1
+    }],
+    rules: Rules {
+        updates_unconditionally: false,
+        validates_generate_name_on_update: false,
+        returns_deleted: true,
+        warns_on_update: false,
+        ..RULES
+    },
+    prepare_update: count_generation,
+    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_update,
+    warnings,
+    ..Kind::CLUSTER
+};
+
+fn default(driver: &mut Value) {
+    let Some(spec) = object_at(driver, &["spec"]) else { return };
+    unless_set(spec, "attachRequired", true);
+    unless_set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    for field in ["podInfoOnMount", "requiresRepublish", "seLinuxMount", "storageCapacity"] {
+        unless_set(spec, field, false);
+    }
+    if spec.get("volumeLifecycleModes").is_none_or(|modes| modes.as_array().is_none_or(Vec::is_empty)) {
+        spec.insert("volumeLifecycleModes".to_owned(), json!(["Persistent"]));
+    }
+}
+
+/// A new driver has no generation, while other kinds begin with 1.
+fn count_generation(new: &mut Value, old: &Value) {
+    if at(new, &["spec"]) != at(old, &["spec"]) {
+        let before = cells::number(old, &["metadata", "generation"]);
+        set_at(new, &["metadata", "generation"], Value::from(before + 1));
+    }
+}
+
+fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    let policies = ["File", "None", "ReadWriteOnceWithFSType"];
+    rules::one_of_if_present(&spec.field("fsGroupPolicy"), &policies, faults);
+    token_requests(&spec.field("tokenRequests"), faults);
+    let modes = spec.field("volumeLifecycleModes");
+    for mode in modes.items() {
+        rules::one_of(&Place { path: modes.path.clone(), ..mode }, &["Persistent", "Ephemeral"], faults);
+    }
+    let period = spec.field("nodeAllocatableUpdatePeriodSeconds");
+    if period.number().is_some_and(|seconds| seconds < UPDATE_PERIOD_SECONDS_MIN) {
+        faults.push(period.invalid("must be greater than or equal to 10 seconds"));
+    }
+    let in_secrets = spec.field("serviceAccountTokenInSecrets");
+    if in_secrets.is_present() && spec.field("tokenRequests").is_empty() {
+        faults.push(in_secrets.invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified"));
+    }
+}
+
+fn token_requests(requests: &Place<'_>, faults: &mut Vec<Error>) {
+    let mut audiences = BTreeSet::new();
+    for request in requests.items() {
+        let (audience, seconds) = (request.field("audience"), request.field("expirationSeconds"));
+        if !audiences.insert(audience.text()) {
+            faults.push(Error::duplicate(&audience.path, audience.text().into()));
+            continue;
+        }
+        if seconds.number().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
+            faults.push(seconds.invalid("may not specify a duration less than 10 minutes"));
+        }
+        if seconds.number().is_some_and(|seconds| EXPIRATION_SECONDS_MAX < seconds) {
+            faults.push(seconds.invalid("may not specify a duration larger than 2^32 seconds"));
+        }
+    }
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
+    validate(&spec, faults);
+    // Upstream misspells the field in this path.
+    let attach = Place { path: Path::new("spec.attachedRequired"), ..spec.field("attachRequired") };
+    rules::immutable(&attach, &old.field("attachRequired"), faults);
+    rules::immutable(&spec.field("volumeLifecycleModes"), &old.field("volumeLifecycleModes"), faults);
+}
+
+fn warnings(driver: &Value) -> Vec<String> {
+    let spec = Place::root(driver).field("spec");
+    if spec.field("tokenRequests").is_empty() || spec.field("serviceAccountTokenInSecrets").is_present() {
+        return Vec::new();
+    }
+    vec![
+        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"
+            .to_owned(),
+    ]
+}
+
+fn cells(driver: &Value, now: Timestamp) -> Vec<Value> {
+    let spec = Place::root(driver).field("spec");
+    let flag = |field: &str| Value::from(spec.field(field).flag());
+    let requests = spec.field("tokenRequests");
+    let audiences: Vec<&str> = requests.items().map(|request| request.field("audience").text()).collect();
+    let modes: Vec<&str> = spec.field("volumeLifecycleModes").items().map(|mode| mode.text()).collect();
+    let attach = spec.field("attachRequired");
+    vec![
+        cells::name(driver),
+        Value::from(attach.is_absent() || attach.flag()),
+        flag("podInfoOnMount"),
+        flag("storageCapacity"),
+        Value::from(if requests.is_absent() { "<unset>".to_owned() } else { audiences.join(",") }),
+        flag("requiresRepublish"),
+        Value::from(if modes.is_empty() { cells::NONE.to_owned() } else { modes.join(",") }),
+        cells::age(driver, now),
+    ]
+}

@@ -1,0 +1,130 @@
+//! StorageClass: the provisioner of the volumes of a class, and its parameters.
+
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules::cells;
+use crate::builtin::rules;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, str_at};
+use steersman_machinery::{Value, name};
+
+const PARAMETERS_MAX: usize = 512;
+const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
+
+pub const KIND: Kind = Kind {
+    group: "storage.k8s.io",
+    kind: "StorageClass",
+    plural: "storageclasses",
+    rules: Rules { returns_deleted: true, ..RULES },
+    singular: "storageclass",
+    short_names: &["sc"],
+    versions: &[Version {
+        definition: "io.k8s.api.storage.v1.StorageClass",
+        columns: &[
+            Column::NAME,
+            Column::text("Provisioner", "Who makes the volumes."),
+            Column::text("ReclaimPolicy", "What becomes of a volume whose claim goes."),
+            Column::text("VolumeBindingMode", "When a volume is made for a claim."),
+            Column::text("AllowVolumeExpansion", "Whether volumes can grow."),
+            Column::AGE,
+        ],
+        cells,
+        default,
+        ..Version::V1
+    }],
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_update,
+    ..Kind::CLUSTER
+};
+
+fn default(class: &mut Value) {
+    let Some(fields) = class.as_object_mut() else { return };
+    unless_set(fields, "reclaimPolicy", "Delete");
+    unless_set(fields, "volumeBindingMode", "Immediate");
+}
+
+fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
+    topologies(&class.field("allowedTopologies"), faults);
+    provisioner(&class.field("provisioner"), faults);
+    parameters(&class.field("parameters"), faults);
+    rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], faults);
+    rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], faults);
+}
+
+/// Terms must differ, and each key of a term needs values.
+fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
+    // Upstream's set of seen terms begins with the empty one, so it reports a term without keys as a duplicate.
+    let mut seen = BTreeSet::from([BTreeMap::new()]);
+    for term in terms.items() {
+        let mut keys = BTreeMap::new();
+        let expressions = term.field("matchLabelExpressions");
+        for expression in expressions.items() {
+            let (key, values) = (expression.field("key"), expression.field("values"));
+            if values.is_empty() {
+                faults.push(values.required(""));
+            }
+            let mut unique = BTreeSet::new();
+            for value in values.items().filter(|value| !unique.insert(value.text())) {
+                faults.push(value.duplicate());
+            }
+            rules::named(&key, name::qualified, faults);
+            if keys.contains_key(key.text()) {
+                faults.push(key.duplicate());
+            }
+            keys.insert(key.text(), unique);
+        }
+        if !seen.insert(keys) {
+            faults.push(Error::duplicate(&expressions.path, Value::from("")));
+        }
+    }
+}
+
+/// The string must be the name of a provisioner.
+pub fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
+    if provisioner.is_empty() {
+        faults.push(provisioner.required(""));
+        return;
+    }
+    let lower = provisioner.text().to_lowercase();
+    faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&provisioner.path, &*lower, fault)));
+}
+
+/// The parameters must not be too large.
+pub fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
+    if parameters.entries().count() > PARAMETERS_MAX {
+        return faults.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
+    }
+    for (key, _) in parameters.entries().filter(|(key, _)| key.is_empty()) {
+        faults.push(Error::invalid(&parameters.path, key, "field can not be empty."));
+    }
+    let bytes: usize = parameters.entries().map(|(key, value)| key.len() + value.text().len()).sum();
+    if bytes > PARAMETERS_BYTES_MAX {
+        faults.push(Error::too_long(&parameters.path, PARAMETERS_BYTES_MAX));
+    }
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (class, old) = (Place::root(request.new), Place::root(request.old));
+    validate(&class, faults);
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        rules::immutable(&class.field(field), &old.field(field), faults);
+    }
+}
+
+fn cells(class: &Value, now: Timestamp) -> Vec<Value> {
+    let name = str_at(class, &["metadata", "name"]).unwrap_or_default();
+    let mark = ["metadata", "annotations", "storageclass.kubernetes.io/is-default-class"];
+    let is_default = str_at(class, &mark) == Some("true");
+    vec![
+        Value::from(if is_default { format!("{name} (default)") } else { name.to_owned() }),
+        cells::text(class, &["provisioner"]),
+        cells::text(class, &["reclaimPolicy"]),
+        cells::text(class, &["volumeBindingMode"]),
+        at(class, &["allowVolumeExpansion"]).cloned().unwrap_or(Value::Bool(false)),
+        cells::age(class, now),
+    ]
+}

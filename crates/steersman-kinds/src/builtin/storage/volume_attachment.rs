@@ -1,0 +1,108 @@
+//! VolumeAttachment: a volume to be attached to a node.
+
+use crate::builtin::storage::csi::driver_name;
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::rules::cells;
+use crate::builtin::storage::persistent_volume;
+use crate::builtin::rules;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use steersman_machinery::field::Error;
+use steersman_machinery::{Value, name};
+
+const METADATA_BYTES_MAX: usize = 256 * 1024;
+const MESSAGE_LENGTH_MAX: usize = 1024;
+
+pub const KIND: Kind = Kind {
+    group: "storage.k8s.io",
+    kind: "VolumeAttachment",
+    plural: "volumeattachments",
+    singular: "volumeattachment",
+    versions: &[Version {
+        definition: "io.k8s.api.storage.v1.VolumeAttachment",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::name("Attacher", "The driver that attaches it."),
+            Column::text("PV", "The volume."),
+            Column::text("Node", "The node it is to be attached to."),
+            Column::boolean("Attached", "Whether it is attached."),
+            Column::AGE,
+        ],
+        cells,
+        ..Version::V1
+    }],
+    status_leaves: &[
+        &["spec"],
+        &["metadata", "annotations"],
+        &["metadata", "finalizers"],
+        &["metadata", "labels"],
+        &["metadata", "ownerReferences"],
+    ],
+    rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_update,
+    validate_status: validate_update,
+    ..Kind::CLUSTER
+};
+
+fn validate(attachment: &Place<'_>, faults: &mut Vec<Error>) {
+    let spec = attachment.field("spec");
+    driver_name(&spec.field("attacher"), faults);
+    source(&spec.field("source"), faults);
+    let node = spec.field("nodeName");
+    let wrong = name::dns1123_subdomain(node.text()).into_iter();
+    faults.extend(wrong.map(|fault| Error::invalid(&node.path, node.text(), fault)));
+    status(&attachment.field("status"), faults);
+}
+
+fn source(source: &Place<'_>, faults: &mut Vec<Error>) {
+    const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    let (name, inline) = (source.field("persistentVolumeName"), source.field("inlineVolumeSpec"));
+    match (name.is_present(), inline.is_present()) {
+        (false, false) => faults.push(source.required(ONE)),
+        (true, true) => faults.push(source.forbidden(ONE)),
+        (true, false) if name.is_empty() => {
+            faults.push(name.required("must specify non empty persistentVolumeName"));
+        }
+        (true, false) => {}
+        (false, true) => persistent_volume::validate_inline(&inline, faults),
+    }
+    if name.is_present() {
+        rules::named(&name, name::dns1123_subdomain, faults);
+    }
+}
+
+fn status(status: &Place<'_>, faults: &mut Vec<Error>) {
+    let metadata = status.field("attachmentMetadata");
+    let bytes: usize = metadata.entries().map(|(key, value)| key.len() + value.text().len()).sum();
+    if bytes > METADATA_BYTES_MAX {
+        faults.push(Error::too_long(&metadata.path, METADATA_BYTES_MAX));
+    }
+    for error in [status.field("attachError"), status.field("detachError")] {
+        let (message, code) = (error.field("message"), error.field("errorCode"));
+        if message.text().len() > MESSAGE_LENGTH_MAX {
+            // Upstream names the limit of the metadata here.
+            faults.push(Error::too_long(&message.path, METADATA_BYTES_MAX));
+        }
+        rules::within(&code, 0, i64::from(i32::MAX), faults);
+    }
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (new, old) = (Place::root(request.new), Place::root(request.old));
+    validate(&new, faults);
+    rules::immutable(&new.field("spec"), &old.field("spec"), faults);
+}
+
+fn cells(attachment: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        cells::name(attachment),
+        cells::text(attachment, &["spec", "attacher"]),
+        cells::text(attachment, &["spec", "source", "persistentVolumeName"]),
+        cells::text(attachment, &["spec", "nodeName"]),
+        Value::from(Place::root(attachment).at(&["status", "attached"]).flag()),
+        cells::age(attachment, now),
+    ]
+}

@@ -1,0 +1,160 @@
+//! PersistentVolumeClaim: a user's request for storage.
+
+use crate::builtin::rules::cells;
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::storage::persistent_volume::access_modes;
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
+use crate::builtin::rules::selector;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::field::Error;
+use steersman_machinery::quantity::Quantity;
+use steersman_machinery::value::{at, object_at, set_at, str_at};
+use steersman_machinery::{Value, name};
+
+pub const KIND: Kind = Kind {
+    kind: "PersistentVolumeClaim",
+    plural: "persistentvolumeclaims",
+    singular: "persistentvolumeclaim",
+    short_names: &["pvc"],
+    versions: &[Version {
+        definition: "io.k8s.api.core.v1.PersistentVolumeClaim",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::text("Status", "Whether it has a volume."),
+            Column::text("Volume", "The volume it has."),
+            Column::text("Capacity", "How much room the volume has."),
+            Column::text("Access Modes", "How the volume can be used."),
+            Column::text("StorageClass", "The sort of volume it asks for."),
+            Column::text("VolumeAttributesClass", "The attributes it asks for."),
+            Column::AGE,
+            Column::text("VolumeMode", "Whether it is a file system or a bare device.").wide(),
+        ],
+        cells,
+        default: |claim| {
+            if let Some(spec) = object_at(claim, &["spec"]) {
+                unless_set(spec, "volumeMode", "Filesystem");
+            }
+            if let Some(status) = object_at(claim, &["status"]) {
+                unless_set(status, "phase", "Pending");
+            }
+        },
+        ..Version::V1
+    }],
+    prepare_create: |claim| {
+        set_at(claim, &["status", "phase"], json!("Pending"));
+    },
+    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_update,
+    rules: Rules { returns_deleted: true, ..RULES },
+    ..Kind::NAMESPACED
+};
+
+fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let modes = spec.field("accessModes");
+    if modes.is_empty() {
+        faults.push(modes.required("at least 1 access mode is required"));
+    }
+    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
+    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
+        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
+    selector::validate(&spec.field("selector"), faults);
+    let room = spec.at(&["resources", "requests"]).key("storage");
+    match Quantity::parse(room.text()) {
+        // Upstream omits `requests` from this path.
+        Err(_) if room.is_absent() => faults.push(Error::required(&spec.field("resources").path.key("storage"), "")),
+        Err(_) => {}
+        Ok(amount) if Quantity::parse("0").is_ok_and(|zero| amount <= zero) => {
+            faults.push(room.invalid(rules::POSITIVE));
+        }
+        Ok(_) => {}
+    }
+    for field in ["storageClassName", "volumeAttributesClassName"] {
+        let place = spec.field(field);
+        if !place.is_empty() {
+            rules::named(&place, name::dns1123_subdomain, faults);
+        }
+    }
+    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
+    validate(&spec, faults);
+    let is_bound = str_at(request.old, &["status", "phase"]) == Some("Bound");
+    let mut allowed = spec.value.clone();
+    // A claim that is bound may request more storage; an unbound one may be given a volume.
+    if is_bound {
+        restore(&mut allowed, old.value, &["resources", "requests"]);
+        restore(&mut allowed, old.value, &["volumeAttributesClassName"]);
+    }
+    if old.field("volumeName").is_empty() {
+        restore(&mut allowed, old.value, &["volumeName"]);
+    }
+    // A claim without a class may be given the default one later.
+    if old.value.get("storageClassName").is_none() {
+        restore(&mut allowed, old.value, &["storageClassName"]);
+    }
+    if &allowed != old.value {
+        faults.push(spec.forbidden(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+        ));
+    }
+    let path = ["resources", "requests"];
+    let (room, before) = (spec.at(&path).key("storage"), old.at(&path).key("storage"));
+    // The request may be smaller than before, but not smaller than the volume's capacity.
+    let floor = str_at(request.old, &["status", "capacity", "storage"]).unwrap_or("0");
+    // A removed request counts as zero.
+    let wanted = if room.is_absent() { "0" } else { room.text() };
+    let amounts = [wanted, before.text(), floor].map(Quantity::parse);
+    if let [Ok(room_now), Ok(room_before), Ok(floor)] = amounts
+        && room_now < room_before
+        && room_now <= floor
+    {
+        let storage = spec.at(&path).field("storage");
+        faults.push(storage.forbidden("field can not be less than status.capacity"));
+    }
+    // A class that is in effect can be changed, but not removed.
+    let (class, current) = (spec.field("volumeAttributesClassName"), "currentVolumeAttributesClassName");
+    if class.is_empty()
+        && class.value != old.field("volumeAttributesClassName").value
+        && at(request.old, &["status", current]).is_some_and(|name| !name.is_null())
+    {
+        let what = if class.is_absent() { "nil" } else { "empty string" };
+        faults.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
+    }
+}
+
+fn restore(spec: &mut Value, old: &Value, path: &[&str]) {
+    crate::builtin::built_in::carry(spec, old, path);
+}
+
+fn cells(claim: &Value, now: Timestamp) -> Vec<Value> {
+    let is_deleting = at(claim, &["metadata", "deletionTimestamp"]).is_some();
+    let phase = if is_deleting { Value::from("Terminating") } else { cells::text(claim, &["status", "phase"]) };
+    let has_volume = str_at(claim, &["spec", "volumeName"]).is_some_and(|name| !name.is_empty());
+    let (capacity, modes) = if has_volume {
+        (cells::text(claim, &["status", "capacity", "storage"]), access_modes(claim, "status"))
+    } else {
+        (Value::from(""), String::new())
+    };
+    let attributes = str_at(claim, &["spec", "volumeAttributesClassName"]);
+    vec![
+        cells::name(claim),
+        phase,
+        cells::text(claim, &["spec", "volumeName"]),
+        capacity,
+        Value::from(modes),
+        cells::text(claim, &["spec", "storageClassName"]),
+        Value::from(attributes.unwrap_or("<unset>")),
+        cells::age(claim, now),
+        Value::from(str_at(claim, &["spec", "volumeMode"]).unwrap_or("<unset>")),
+    ]
+}

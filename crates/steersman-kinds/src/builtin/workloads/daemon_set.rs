@@ -1,0 +1,164 @@
+//! DaemonSet: one pod on every node.
+
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::int_or_percent;
+use crate::builtin::pods::pod;
+use crate::builtin::rules;
+use crate::builtin::rules::selector;
+use crate::builtin::workloads::workload;
+use crate::strategy::Rules;
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::Value;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, object_at, str_at};
+
+/// The number of changes of the template, for very old controllers.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub const KIND: Kind = Kind {
+    group: "apps",
+    kind: "DaemonSet",
+    plural: "daemonsets",
+    rules: Rules { validates_generate_name_on_update: false, ..RULES },
+    singular: "daemonset",
+    short_names: &["ds"],
+    categories: &["all"],
+    versions: &[Version {
+        definition: "io.k8s.api.apps.v1.DaemonSet",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::integer("Desired", "How many nodes are to have a pod."),
+            Column::integer("Current", "How many of these nodes have one."),
+            Column::integer("Ready", "How many of these pods are ready."),
+            Column::integer("Up-to-date", "How many of these pods are of the present template."),
+            Column::integer("Available", "How many of these pods have been ready for long enough."),
+            Column::text("Node Selector", "Which nodes are meant."),
+            Column::AGE,
+            Column::text("Containers", "The names of the template's containers.").wide(),
+            Column::text("Images", "The images of the template's containers.").wide(),
+            Column::text("Selector", "Which pods are its own.").wide(),
+        ],
+        cells,
+        default,
+        ..Version::V1
+    }],
+    generation: &[&["spec"]],
+    completed_for_owners: |set| {
+        // Upstream's conversion adds the annotation where it is missing.
+        let is_there = str_at(set, &["metadata", "annotations", TEMPLATE_GENERATION]).is_some();
+        let mut completed = (!is_there).then(|| set.clone())?;
+        set_template_generation(&mut completed, 0);
+        Some(completed)
+    },
+    prepare_create: |object| set_template_generation(object, 1),
+    prepare_update,
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_update,
+    validate_status,
+    ..Kind::NAMESPACED
+};
+
+fn default(object: &mut Value) {
+    if let Some(spec) = object_at(object, &["spec"]) {
+        unless_set(spec, "revisionHistoryLimit", 10);
+        unless_set(spec, "updateStrategy", json!({}));
+        if let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) {
+            unless_set(strategy, "type", "RollingUpdate");
+            if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
+                unless_set(strategy, "rollingUpdate", json!({}));
+                if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
+                    unless_set(rolling, "maxUnavailable", 1);
+                    unless_set(rolling, "maxSurge", 0);
+                }
+            }
+        }
+    }
+    pod::defaults::spec(object, &["spec", "template", "spec"]);
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    if let Some(annotations) = object_at(object, &["metadata", "annotations"]) {
+        annotations.insert(TEMPLATE_GENERATION.to_owned(), Value::from(generation.to_string()));
+    }
+}
+
+fn prepare_update(new: &mut Value, old: &Value) {
+    let before = str_at(old, &["metadata", "annotations", TEMPLATE_GENERATION]);
+    let before: i64 = before.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let is_changed = at(new, &["spec", "template"]) != at(old, &["spec", "template"]);
+    set_template_generation(new, before + i64::from(is_changed));
+}
+
+fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+    let spec = object.field("spec");
+    rules::not_negative(&spec.field("minReadySeconds"), faults);
+    rules::not_negative(&spec.field("revisionHistoryLimit"), faults);
+    let strategy = spec.field("updateStrategy");
+    match strategy.field("type").text() {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let rolling = strategy.field("rollingUpdate");
+            let (surge, unavailable) = (rolling.field("maxSurge"), rolling.field("maxUnavailable"));
+            for amount in [&unavailable, &surge] {
+                int_or_percent::validate(amount, faults);
+                int_or_percent::at_most_all(amount, faults);
+            }
+            match (int_or_percent::is_zero(surge.value), int_or_percent::is_zero(unavailable.value)) {
+                (true, true) => faults.push(unavailable.invalid("cannot be 0 when `maxSurge` is 0")),
+                (false, false) => faults.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
+                _ => {}
+            }
+        }
+        _ => rules::one_of(&strategy.field("type"), &["RollingUpdate", "OnDelete"], faults),
+    }
+    workload::validate_selector(&spec, "daemonset", faults);
+    workload::validate_template(&spec, "DaemonSet", faults);
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (object, old) = (Place::root(request.new), Place::root(request.old));
+    validate(&object, faults);
+    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), faults);
+}
+
+fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let status = Place::root(request.new).field("status");
+    let counters = [
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ];
+    for field in counters {
+        rules::not_negative(&status.field(field), faults);
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let status = |field: &str| Value::from(cells::number(object, &["status", field]));
+    let [names, images] = workload::container_cells(object);
+    let nodes = at(object, &["spec", "template", "spec", "nodeSelector"]).unwrap_or(&Value::Null);
+    vec![
+        cells::name(object),
+        status("desiredNumberScheduled"),
+        status("currentNumberScheduled"),
+        status("numberReady"),
+        status("updatedNumberScheduled"),
+        status("numberAvailable"),
+        Value::from(selector::labels_text(nodes)),
+        cells::age(object, now),
+        names,
+        images,
+        workload::selector_cell(object),
+    ]
+}
