@@ -29,75 +29,104 @@ pub struct ControlLoop {
 impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
-        ControlLoop::new("bootstrapsigner", "bootstrap-signer", crate::bootstrap_tokens::signer::add)
+        ControlLoop::new("bootstrapsigner", "bootstrap-signer", crate::loops::access::bootstrap_tokens::signer::add)
             .off()
             .upstream("bootstrap-signer-controller"),
-        ControlLoop::new("certificates", "certificate-controller", crate::certificates::add)
+        ControlLoop::new("certificates", "certificate-controller", crate::loops::access::certificates::add)
             .upstream("certificatesigningrequest-signing-controller")
             .alias("csrsigning"),
-        ControlLoop::new("cronjob", "cronjob-controller", crate::cron_job::add),
-        ControlLoop::new("csrapproving", "certificate-controller", crate::certificates::approver::add)
+        ControlLoop::new("cronjob", "cronjob-controller", crate::loops::workloads::cron_job::add),
+        ControlLoop::new("csrapproving", "certificate-controller", crate::loops::access::certificates::approver::add)
             .upstream("certificatesigningrequest-approving-controller"),
-        ControlLoop::new("csrcleaner", "certificate-controller", crate::certificates::cleaner::add)
+        ControlLoop::new("csrcleaner", "certificate-controller", crate::loops::access::certificates::cleaner::add)
             .upstream("certificatesigningrequest-cleaner-controller"),
-        ControlLoop::new("daemonset", "daemon-set-controller", crate::daemonset::add),
-        ControlLoop::new("deployment", "deployment-controller", crate::deployment::add),
-        ControlLoop::new("disruption", "disruption-controller", crate::disruption::add),
-        ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add).upstream("endpoints-controller"),
-        ControlLoop::new("endpointslice", "endpointslice-controller", crate::endpoint_slices::add),
+        ControlLoop::new("daemonset", "daemon-set-controller", crate::loops::workloads::daemonset::add),
+        ControlLoop::new("deployment", "deployment-controller", crate::loops::workloads::deployment::add),
+        ControlLoop::new("disruption", "disruption-controller", crate::loops::scaling::disruption::add),
+        ControlLoop::new("endpoint", "endpoint-controller", crate::loops::network::endpoints::add)
+            .upstream("endpoints-controller"),
+        ControlLoop::new("endpointslice", "endpointslice-controller", crate::loops::network::endpoint_slices::add),
         ControlLoop::new(
             "endpointslicemirroring",
             "endpointslicemirroring-controller",
-            crate::endpoint_slice_mirroring::add,
+            crate::loops::network::endpoint_slice_mirroring::add,
         )
         .upstream("endpointslice-mirroring-controller"),
-        ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
-        ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add)
-            .upstream("garbage-collector-controller"),
+        ControlLoop::new(
+            "ephemeral-volume",
+            "ephemeral-volume-controller",
+            crate::loops::storage::volumes::ephemeral::add,
+        ),
+        ControlLoop::new(
+            "garbagecollector",
+            "generic-garbage-collector",
+            crate::loops::cleanup::garbage_collector::add,
+        )
+        .upstream("garbage-collector-controller"),
         ControlLoop::new(
             "horizontalpodautoscaling",
             "horizontal-pod-autoscaler",
-            crate::horizontal_pod_autoscaler::add,
+            crate::loops::scaling::horizontal_pod_autoscaler::add,
         )
         .upstream("horizontal-pod-autoscaler-controller"),
-        ControlLoop::new("job", "job-controller", crate::job::add),
+        ControlLoop::new("job", "job-controller", crate::loops::workloads::job::add),
         ControlLoop::new(
             "legacy-serviceaccount-token-cleaner",
             "legacy-service-account-token-cleaner",
-            crate::legacy_tokens::add,
+            crate::loops::access::legacy_tokens::add,
         )
         .alias("legacy-service-account-token-cleaner"),
-        ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
-        ControlLoop::new("nodelifecycle", "node-controller", crate::node_lifecycle::add)
+        ControlLoop::new("namespace", "namespace-controller", crate::loops::cleanup::namespace::add),
+        ControlLoop::new("nodelifecycle", "node-controller", crate::loops::nodes::node_lifecycle::add)
             .upstream("node-lifecycle-controller"),
-        ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
-        ControlLoop::new("podgc", "pod-garbage-collector", crate::pod_gc::add)
+        ControlLoop::new(
+            "persistentvolume-binder",
+            "persistent-volume-binder",
+            crate::loops::storage::volumes::binder::add,
+        ),
+        ControlLoop::new("podgc", "pod-garbage-collector", crate::loops::nodes::pod_gc::add)
             .upstream("pod-garbage-collector-controller"),
-        ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes)
-            .upstream("persistentvolume-protection-controller"),
-        ControlLoop::new("pvc-protection", "pvc-protection-controller", crate::volumes::protection::add_for_claims)
-            .upstream("persistentvolumeclaim-protection-controller"),
-        ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
-        ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
-        ControlLoop::new("resourceclaim", "resource-claim-controller", crate::resource_claims::add)
+        ControlLoop::new(
+            "pv-protection",
+            "pv-protection-controller",
+            crate::loops::storage::volumes::protection::add_for_volumes,
+        )
+        .upstream("persistentvolume-protection-controller"),
+        ControlLoop::new(
+            "pvc-protection",
+            "pvc-protection-controller",
+            crate::loops::storage::volumes::protection::add_for_claims,
+        )
+        .upstream("persistentvolumeclaim-protection-controller"),
+        ControlLoop::new("replicaset", "replicaset-controller", crate::loops::workloads::replicas::add_sets),
+        ControlLoop::new(
+            "replicationcontroller",
+            "replication-controller",
+            crate::loops::workloads::replicas::add_controllers,
+        ),
+        ControlLoop::new("resourceclaim", "resource-claim-controller", crate::loops::storage::resource_claims::add)
             .alias("resource-claim-controller"),
-        ControlLoop::new("resourcequota", "resourcequota-controller", crate::resource_quota::add),
-        ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::root_ca::add)
+        ControlLoop::new("resourcequota", "resourcequota-controller", crate::loops::cleanup::resource_quota::add),
+        ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::loops::access::root_ca::add)
             .alias("root-ca-cert-publisher"),
-        ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
-        ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
-        ControlLoop::new("statefulset", "statefulset-controller", crate::statefulset::add),
-        ControlLoop::new("taint-eviction-controller", "node-controller", crate::taint_eviction::add)
+        ControlLoop::new("service-cidr", "service-cidrs-controller", crate::loops::network::service_cidr::add),
+        ControlLoop::new("serviceaccount", "service-account-controller", crate::loops::access::service_account::add),
+        ControlLoop::new("statefulset", "statefulset-controller", crate::loops::workloads::statefulset::add),
+        ControlLoop::new("taint-eviction-controller", "node-controller", crate::loops::nodes::taint_eviction::add)
             .upstream("taint-eviction-controller"),
-        ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add)
+        ControlLoop::new("tokencleaner", "token-cleaner", crate::loops::access::bootstrap_tokens::cleaner::add)
             .off()
             .upstream("token-cleaner-controller"),
-        ControlLoop::new("ttl", "ttl-controller", crate::node_ttl::add),
-        ControlLoop::new("ttl-after-finished", "ttl-after-finished-controller", crate::ttl_after_finished::add),
+        ControlLoop::new("ttl", "ttl-controller", crate::loops::nodes::node_ttl::add),
+        ControlLoop::new(
+            "ttl-after-finished",
+            "ttl-after-finished-controller",
+            crate::loops::workloads::ttl_after_finished::add,
+        ),
         ControlLoop::new(
             "volumeattributesclass-protection",
             "volumeattributesclass-protection-controller",
-            crate::volumes::attributes::add,
+            crate::loops::storage::volumes::attributes::add,
         ),
     ];
 

@@ -34,8 +34,8 @@ mod written;
 
 pub use crate::kubelet::agent::Agent;
 
+use crate::loops::storage::volumes::provisioner;
 use crate::scheduler::Scheduler;
-use crate::volumes::provisioner;
 use jiff::Timestamp;
 use kube::Client;
 use std::convert::Infallible;

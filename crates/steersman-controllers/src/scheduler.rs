@@ -25,11 +25,11 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
-use crate::labels::Selector;
 use crate::scheduler::hints::Event;
 use crate::scheduler::pod::Owner;
 use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::{Effect, State};
+use crate::shared::labels::Selector;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;

@@ -1,6 +1,6 @@
 //! The input of loops: the [`Settings`] of their cluster, and a client of their own.
 
-use crate::certificates::Authority;
+use crate::loops::access::certificates::Authority;
 use jiff::Timestamp;
 use kube::Client;
 use std::fmt;

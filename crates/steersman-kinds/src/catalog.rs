@@ -8,6 +8,8 @@
 //! valid for as long as the pointer is the same.
 
 mod per_group;
+pub mod scale;
+pub mod version_order;
 
 pub use crate::catalog::per_group::PerGroup;
 
@@ -392,7 +394,7 @@ impl Group {
             }
         }
         self.served.retain(|version| !version.resources.is_empty());
-        self.served.sort_by(|a, b| crate::version_order::compare(&a.name, &b.name));
+        self.served.sort_by(|a, b| crate::catalog::version_order::compare(&a.name, &b.name));
         self.versions = self.served.iter().map(|version| version.name.clone()).collect();
     }
 }

@@ -9,6 +9,7 @@
 //! `definitions`.
 
 mod approval;
+pub mod ca_bundle;
 mod condition;
 mod custom;
 mod definition;

@@ -15,7 +15,6 @@
 
 pub mod at_rest;
 pub mod builtin;
-pub mod ca_bundle;
 pub mod catalog;
 pub mod converter;
 pub mod crd;
@@ -23,7 +22,5 @@ pub mod expressions;
 pub mod projection;
 pub mod protobuf;
 pub mod runtime_config;
-pub mod scale;
 pub mod strategy;
 pub mod user;
-pub mod version_order;

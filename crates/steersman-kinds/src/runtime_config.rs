@@ -72,10 +72,7 @@ impl RuntimeConfig {
     ///
     /// # Errors
     /// When an entry cannot be read, or names nothing that exists.
-    pub fn parse<'a>(
-        entries: impl IntoIterator<Item = &'a str>,
-        all: &[Subject<'_>],
-    ) -> Result<RuntimeConfig, Error> {
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, all: &[Subject<'_>]) -> Result<RuntimeConfig, Error> {
         let mut config = RuntimeConfig::default();
         for entry in entries.into_iter().map(str::trim).filter(|entry| !entry.is_empty()) {
             let (key, value) = entry.split_once('=').unwrap_or((entry, "true"));

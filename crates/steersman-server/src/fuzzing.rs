@@ -3,13 +3,18 @@
 //! Only with the feature `fuzzing`, and no part of the interface. Each function only calls the private one; the targets
 //! assert its properties.
 
-use crate::authn::PublicKey;
-use crate::authn::jws::Jws;
-use crate::negotiate::Encoding;
-use crate::query::Query;
-use crate::representation::encoding;
-use crate::{admission, codec, negotiate, options, webhook};
-use steersman_kinds::{protobuf, version_order};
+use crate::access::authn::PublicKey;
+use crate::access::authn::jws::Jws;
+use crate::http::representation::encoding;
+use crate::shared::request::codec;
+use crate::shared::request::negotiate;
+use crate::shared::request::negotiate::Encoding;
+use crate::shared::request::options;
+use crate::shared::request::query::Query;
+use crate::shared::webhook;
+use crate::write::admission;
+use steersman_kinds::catalog::version_order;
+use steersman_kinds::protobuf;
 
 use http::HeaderMap;
 use std::cmp::Ordering;

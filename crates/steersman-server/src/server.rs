@@ -1,33 +1,33 @@
 //! The server: builds its parts, owns its tasks, and stops them.
 
-use crate::admission::Plugins;
-use crate::agents::Agents;
-use crate::audit::Audit;
-use crate::authn::{self, Peer};
-use crate::authz::{Authorization, Authorizer};
-use crate::registry::allocator::Ranges;
-use crate::chain::Chain;
-use crate::compute::{Compute, Pool};
-use crate::flowcontrol;
-use crate::in_force::Work;
-use crate::limits::{Concurrency, Limits};
+use crate::access::audit::Audit;
+use crate::access::authn::{self, Peer};
+use crate::access::authz::{Authorization, Authorizer};
+use crate::http::chain::Chain;
+use crate::http::flowcontrol;
+use crate::http::limits::{Concurrency, Limits};
+use crate::http::route::Router;
+use crate::http::service::Service;
+use crate::http::timeouts::Timeouts;
+use crate::http::web::Web;
 use crate::metrics::ReadProcess;
-use crate::resource_metrics::{Offer, ResourceMetrics};
-use crate::route::Router;
-use steersman_kinds::runtime_config::RuntimeConfig;
-use crate::service::Service;
+use crate::nodes::agents::Agents;
+use crate::nodes::resource_metrics::{Offer, ResourceMetrics};
+use crate::shared::compute::{Compute, Pool};
+use crate::shared::follower::in_force::Work;
+use crate::shared::status::Failure;
+use crate::shared::webhook;
 use crate::state::State;
-use crate::status::Failure;
-use crate::timeouts::Timeouts;
-use steersman_kinds::user::User;
-use crate::web::Web;
-use crate::webhook;
+use crate::write::admission::Plugins;
+use crate::write::registry::allocator::Ranges;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_kinds::runtime_config::RuntimeConfig;
+use steersman_kinds::user::User;
 use steersman_storage::Store;
 use tokio::task::JoinHandle;
 
@@ -139,7 +139,7 @@ impl Server {
         let Options { resource_metrics, advertised, compute, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
-        let catalog = crate::definitions::configured(&runtime_config);
+        let catalog = crate::background::definitions::configured(&runtime_config);
         let has_initializers = runtime_config.has_initializers();
         let admission = if has_initializers { admission.with_initializers() } else { admission };
         let admission = if authorization.has_nodes() { admission.with_nodes() } else { admission };
@@ -159,45 +159,51 @@ impl Server {
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written before the server started, and its cache may lag behind.
         state.sync().await.map_err(fail)?;
-        crate::upkeep::api_services::offer_resource_metrics(&state);
-        crate::registry::observe(&state).await.map_err(fail)?;
+        crate::background::upkeep::api_services::offer_resource_metrics(&state);
+        crate::write::registry::observe(&state).await.map_err(fail)?;
         // These run before the first role is written, because its writer waits until the role is in force.
-        let followers = crate::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
+        let followers = crate::access::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
         let mut tasks = followers.map_err(|error| fail(Failure::of_read(&error)))?;
         if let Some(nodes) = &state.nodes {
-            let followers = crate::authz::node::follower::start(&state.store, nodes, state.stopping_token());
+            let followers = crate::access::authz::node::follower::start(&state.store, nodes, state.stopping_token());
             tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         }
         let followers =
-            crate::admission::policy::follower::start(&state.store, &state.policies, state.stopping_token());
+            crate::write::admission::policy::follower::start(&state.store, &state.policies, state.stopping_token());
         tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         let (store, webhooks) = (&state.store, &state.admission_webhooks);
-        let followers = crate::admission::webhooks::start(store, webhooks, state.stopping_token());
+        let followers = crate::write::admission::webhooks::start(store, webhooks, state.stopping_token());
         tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         if let Some(configured) = &state.initializers {
-            let follower = crate::initializers::follow(&state.store, configured, state.stopping_token());
+            let follower = crate::write::initializers::follow(&state.store, configured, state.stopping_token());
             tasks.push(follower.map_err(|error| fail(Failure::of_read(&error)))?);
         }
-        let found = crate::bootstrap::Found { address: &address, advertised, client_ca: client_ca.as_deref() };
-        crate::bootstrap::namespaces(&state).await.map_err(fail)?;
+        let found =
+            crate::background::bootstrap::Found { address: &address, advertised, client_ca: client_ca.as_deref() };
+        crate::background::bootstrap::namespaces(&state).await.map_err(fail)?;
         // Independent writes run concurrently, so that they share commits of the store.
         let (lease, definitions, kept) = future::try_join3(
-            Box::pin(crate::bootstrap::start(&state, &found)),
-            Box::pin(crate::definitions::start(&state)),
+            Box::pin(crate::background::bootstrap::start(&state, &found)),
+            Box::pin(crate::background::definitions::start(&state)),
             Box::pin(keep(&state, &limits)),
         )
         .await
         .map_err(fail)?;
-        tasks.extend([lease, definitions, crate::expiry::start(&state, event_ttl), crate::aggregation::start(&state)]);
+        tasks.extend([
+            lease,
+            definitions,
+            crate::background::expiry::start(&state, event_ttl),
+            crate::background::aggregation::start(&state),
+        ]);
         tasks.extend(kept);
         // These need the namespaces.
-        tasks.push(crate::upkeep::start_tracking(&state).await.map_err(fail)?);
-        tasks.push(crate::bootstrap::keep(&state, &found));
-        tasks.push(crate::key_rotation::start(&state));
-        tasks.extend(crate::upkeep::start_initialization(&state));
+        tasks.push(crate::background::upkeep::start_tracking(&state).await.map_err(fail)?);
+        tasks.push(crate::background::bootstrap::keep(&state, &found));
+        tasks.push(crate::background::key_rotation::start(&state));
+        tasks.extend(crate::background::upkeep::start_initialization(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
-        tasks.push(crate::legacy_uses::start(&state));
-        tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
+        tasks.push(crate::background::legacy_uses::start(&state));
+        tasks.extend(token_secrets.map(|options| crate::background::token_secrets::start(&state, options.ca)));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits, web));
         ends_if_dropped.disarm();
@@ -208,7 +214,7 @@ impl Server {
     /// the kinds that they match. Upstream this is a loop of kube-controller-manager, so a server beside which that
     /// loop runs does not start it.
     pub fn check_policies(&mut self) {
-        self.tasks.push(crate::policy_status::start(&self.state));
+        self.tasks.push(crate::background::policy_status::start(&self.state));
     }
 
     /// A `tower::Service` that authenticates callers by certificate or token.
@@ -263,7 +269,7 @@ impl Server {
 /// Creates the flow schemas, priority levels and APIServices, puts the first two in force, and starts the tasks that
 /// keep all of them.
 async fn keep(state: &Arc<State>, limits: &Limits) -> Result<Vec<JoinHandle<()>>, Failure> {
-    let mut tasks = Vec::from(crate::upkeep::start(state).await?);
+    let mut tasks = Vec::from(crate::background::upkeep::start(state).await?);
     if let Some(control) = limits.flow_control() {
         tasks.push(flowcontrol::start(state, control.clone()).await?);
     }

@@ -2,35 +2,38 @@
 //!
 //! Independent of requests, answers and the stages of a write.
 
-use crate::admission::plugin::Plugin;
-use crate::admission::policy::Policies;
-use crate::admission::webhooks::Webhooks;
-use crate::agents::Agents;
-use crate::authn::{self, Authenticator};
-use crate::authz::node::Nodes;
-use crate::authz::rbac::Rbac;
-use crate::authz::rbac::resource::Resource as RbacResource;
-use crate::authz::{Authorization, Authorizer};
-use crate::registry::allocator::{Allocator, Ranges};
-use steersman_kinds::catalog::{Catalog, Resource};
-use crate::compiled::{Compiled, Dependents};
-use crate::compute::{Compute, Pool};
-use crate::conversion_webhook::Caller;
-use steersman_kinds::crd;
-use crate::follower::Progress;
-use crate::in_force::InForce;
-use crate::initializers::{self, Configured};
+use crate::access::authn::{self, Authenticator};
+use crate::access::authz::node::Nodes;
+use crate::access::authz::rbac::Rbac;
+use crate::access::authz::rbac::resource::Resource as RbacResource;
+use crate::access::authz::{Authorization, Authorizer};
+use crate::http::timeouts::Timeouts;
 use crate::metrics::Metrics;
-use crate::resource_metrics::Offer;
-use crate::status::Failure;
-use crate::timeouts::Timeouts;
-use crate::webhook::{Clients, Services};
+use crate::nodes::agents::Agents;
+use crate::nodes::resource_metrics::Offer;
+use crate::shared::compute::{Compute, Pool};
+use crate::shared::conversion;
+use crate::shared::conversion::webhook::Caller;
+use crate::shared::follower::Progress;
+use crate::shared::follower::compiled::{Compiled, Dependents};
+use crate::shared::follower::in_force::InForce;
+use crate::shared::status::Failure;
+use crate::shared::webhook::{Clients, Services};
+use crate::write::admission::plugin::Plugin;
+use crate::write::admission::policy::Policies;
+use crate::write::admission::webhooks::Webhooks;
+use crate::write::initializers::{self, Configured};
+use crate::write::registry::allocator::{Allocator, Ranges};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use steersman_kinds::builtin::cluster::api_service;
+use steersman_kinds::catalog::{Catalog, Resource};
+use steersman_kinds::crd;
+use steersman_machinery::value::at;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_schema::Edition;
 use steersman_storage::{ReadError, Store, WaitError};
@@ -169,6 +172,14 @@ impl State {
         self.catalog.load_full()
     }
 
+    /// Whether an APIService says that another server serves a version of a group.
+    pub(crate) fn is_elsewhere(&self, group: &str, version: &str) -> bool {
+        let key = ObjectKey::cluster(format!("{version}.{group}"));
+        let found = self.store.get_cached(&GroupResource::new(api_service::GROUP, "apiservices"), &key);
+        let found = found.and_then(|service| conversion::parse(&service).ok());
+        found.is_some_and(|service| at(&service, &["spec", "service"]).is_some())
+    }
+
     /// Replaces the served catalog by its successor. `next` is called again if another catalog was served in the
     /// meantime.
     pub(crate) fn serve_next(&self, next: impl Fn(&Catalog) -> Catalog) {
@@ -301,9 +312,9 @@ fn is_definition(resource: &Resource) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::{Plugins, policy, webhooks};
-    use crate::authz::rbac;
-    use crate::definitions;
+    use crate::access::authz::rbac;
+    use crate::background::definitions;
+    use crate::write::admission::{Plugins, policy, webhooks};
     use steersman_kinds::runtime_config::RuntimeConfig;
     use steersman_storage::{Memory, Options};
 

@@ -5,7 +5,7 @@
 //! between. Follows metrics-server's `pkg/storage`, which measures every fifteen seconds and accepts ten for a
 //! container that has just started.
 
-use crate::pods;
+use crate::shared::pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use std::ops::Add;

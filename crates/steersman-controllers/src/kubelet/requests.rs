@@ -2,7 +2,7 @@
 
 use crate::kubelet::node;
 use crate::kubelet::pod::references::{Found, Kind};
-use crate::refusal;
+use crate::shared::refusal;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodStatus, Secret};

@@ -3,7 +3,7 @@
 //! Follows kubernetes' `pkg/kubelet/lifecycle/predicate.go` in the checks, their order and the messages.
 
 use crate::kubelet::container::{self, Role};
-use crate::labels::{Labels, RequiredNodes};
+use crate::shared::labels::{Labels, RequiredNodes};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource as k8s;
 use std::collections::BTreeMap;

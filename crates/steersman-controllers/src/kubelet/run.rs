@@ -22,7 +22,7 @@ use crate::kubelet::stage::{Observed, Stages};
 use crate::kubelet::unplayed::Unplayed;
 use crate::kubelet::written::Written;
 use crate::kubelet::{Agent, Identity, Simulation, node};
-use crate::refusal;
+use crate::shared::refusal;
 use futures::StreamExt;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::Pod;

@@ -2,10 +2,10 @@
 //!
 //! Follows the plugin InterPodAffinity.
 
-use crate::labels::Labels;
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Identity, Pending, Placed, PodAffinities, PodTerm};
+use crate::shared::labels::Labels;
 use hashbrown::HashMap;
 
 pub(super) const AFFINITY: &str = "node(s) didn't match pod affinity rules";

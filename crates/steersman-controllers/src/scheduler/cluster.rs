@@ -4,10 +4,10 @@
 //! there), until the informer shows it there or the binding has failed. Follows `pkg/scheduler/backend/cache`,
 //! including the order of nodes: one from each zone in turn.
 
-use crate::labels::{Labels, Selector};
 use crate::scheduler::node::{Node, NodeFacts};
 use crate::scheduler::pod::{Identity, Owner, Pending, Placed};
 use crate::scheduler::volumes::Volumes;
+use crate::shared::labels::{Labels, Selector};
 use hashbrown::HashMap;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

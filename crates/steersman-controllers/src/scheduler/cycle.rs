@@ -7,7 +7,6 @@ mod scores;
 
 pub(super) use crate::scheduler::cycle::diagnosis::{Diagnosis, Plugin, PluginSet, Refusal, Rejection, Remedy};
 
-use crate::labels::Selector;
 use crate::scheduler::affinity::{self, AffinityConflict, AffinityState};
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::node::Node;
@@ -15,6 +14,7 @@ use crate::scheduler::pod::{Pending, Placed};
 use crate::scheduler::spread::{self, SpreadConflict, SpreadState};
 use crate::scheduler::volumes;
 use crate::scheduler::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
+use crate::shared::labels::Selector;
 use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Nodes as the scheduler keeps them, with the resources of their Pods.
 
-use crate::labels::Labels;
 use crate::scheduler::pod::{HostPort, Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
-use crate::tolerations::NodeTaint;
+use crate::shared::labels::Labels;
+use crate::shared::tolerations::NodeTaint;
 use hashbrown::HashMap;
 use std::sync::Arc;
 

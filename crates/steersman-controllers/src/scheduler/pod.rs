@@ -1,9 +1,9 @@
 //! Pods as the scheduler keeps them: [`Placed`], which is small and kept for every Pod, and [`Pending`], which adds the
 //! Pod's constraints and is dropped with the binding.
 
-use crate::labels::{Labels, NodeTerm, RequiredNodes, Selector};
 use crate::scheduler::resources::{self, Requests};
 use crate::scheduler::taints::Tolerations;
+use crate::shared::labels::{Labels, NodeTerm, RequiredNodes, Selector};
 use k8s_openapi::api::core::v1::{
     Pod, PodAffinityTerm, PodCondition, PodSpec, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
 };

@@ -1,9 +1,9 @@
 //! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events.
 
-use crate::refusal;
 use crate::scheduler::pod::{NAME, PREEMPTED};
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
 use crate::scheduler::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
+use crate::shared::refusal;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};

@@ -2,10 +2,10 @@
 //!
 //! Follows the plugin PodTopologySpread with the system's default constraints.
 
-use crate::labels::Selector;
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed, Spread};
+use crate::shared::labels::Selector;
 use hashbrown::HashMap;
 use std::sync::Arc;
 

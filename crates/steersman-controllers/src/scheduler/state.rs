@@ -6,7 +6,6 @@
 mod answers;
 mod decisions;
 
-use crate::labels::{Labels, Selector};
 use crate::scheduler::cluster::{Budget, Cluster, OwnerSelectors};
 use crate::scheduler::cycle::Nominations;
 use crate::scheduler::hints::{self, Event};
@@ -15,6 +14,7 @@ use crate::scheduler::pod::{NAME, Pending, Placed};
 use crate::scheduler::queue::Queue;
 use crate::scheduler::resources::Requests;
 use crate::scheduler::volumes::VolumePlan;
+use crate::shared::labels::{Labels, Selector};
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

@@ -1,6 +1,6 @@
 //! The taints of nodes that a Pod does not tolerate, or prefers to avoid.
 
-use crate::tolerations::NodeTaint;
+use crate::shared::tolerations::NodeTaint;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use std::sync::LazyLock;
 

@@ -11,12 +11,12 @@ mod zones;
 pub(super) use crate::scheduler::volumes::binding::ClaimVersion;
 pub(super) use crate::scheduler::volumes::binding::{Provisioning, Reserved, VolumeBinding, VolumePlan};
 
-use crate::labels::Selector;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{ClaimUse, Placed};
 use crate::scheduler::resources;
 use crate::scheduler::volumes::binding::{AssumedClaim, AssumedNode};
 use crate::scheduler::volumes::objects::{Claim, Volume};
+use crate::shared::labels::Selector;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};

@@ -4,6 +4,7 @@ mod columns;
 mod objects;
 mod scale;
 
+use crate::catalog::version_order;
 use crate::catalog::{
     Origin, Resource, ResourceId, ResourceScope, Scale, ScaleSelector, SelectableField, Verb, Version,
 };
@@ -14,7 +15,6 @@ use crate::crd::names::Names;
 use crate::crd::rules::Rules;
 use crate::crd::validate::has_subresource;
 use crate::crd::{condition, flag, list, text, versions};
-use crate::version_order;
 use std::sync::Arc;
 use steersman_machinery::value::at;
 use steersman_machinery::{GroupResource, GroupVersionKind, Value};

@@ -1,11 +1,11 @@
 //! The status of a definition: its accepted names, whether it is established, and further conditions.
 
 use crate::crd::approval::{self, Approval};
+use crate::crd::ca_bundle;
 use crate::crd::condition::{self, Condition};
 use crate::crd::custom::InvalidDefinition;
 use crate::crd::names::{NameIndex, Names, Rivals};
 use crate::crd::{flag, text, versions};
-use crate::ca_bundle;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::{Value, field};

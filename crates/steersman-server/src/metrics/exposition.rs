@@ -19,10 +19,10 @@
 //! | `steersman_store_unreadable_entries` | gauge | stored entries that are damaged or no objects and are skipped |
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, ... | | what the process takes (`process`) |
 
-use crate::audit;
-use crate::conversion_webhook;
+use crate::access::audit;
 use crate::metrics::text::{Text, Type};
 use crate::metrics::{Labels, Metrics, OwnedLabels, Seen, Series, process};
+use crate::shared::conversion::webhook;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

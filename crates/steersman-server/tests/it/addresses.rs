@@ -4,8 +4,8 @@ use crate::support::{World, names, options, serve, text};
 use serde_json::json;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey};
-use steersman_server::authz::Authorization;
 use steersman_server::Ranges;
+use steersman_server::authz::Authorization;
 use steersman_server::{Options, Server};
 use steersman_storage::{Memory, Store};
 

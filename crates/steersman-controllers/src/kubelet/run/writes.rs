@@ -6,7 +6,7 @@ use crate::kubelet::pod::references::{self, Found};
 use crate::kubelet::pod::{self, Input, status};
 use crate::kubelet::requests::{self, Outcome};
 use crate::kubelet::run::state::{Answer, NodeWork, Run, Timer, Write, hash};
-use crate::refusal;
+use crate::shared::refusal;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 
 use crate::kubelet::stage::Stages;
 use crate::kubelet::stage::api::Stage;
-use crate::refusal;
+use crate::shared::refusal;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};

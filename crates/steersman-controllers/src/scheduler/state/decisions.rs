@@ -1,12 +1,12 @@
 //! Chooses the next Pod, and turns decisions into requests.
 
-use crate::labels::Selector;
 use crate::scheduler::cycle::{Around, Choice, Cycle, Decision, Diagnosis, Plugin, PluginSet};
 use crate::scheduler::hints::Event;
 use crate::scheduler::pod::{Pending, Scheduled};
 use crate::scheduler::preempt::{self, NoPreemption, Nomination, Preemption};
 use crate::scheduler::queue::Attempt;
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WaitingForVolumes, WasFalse};
+use crate::shared::labels::Selector;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use std::sync::Arc;

@@ -4,10 +4,10 @@
 //! Follows `volumebinding/binder.go`. A write is valid for the version that the decision was based on, and is assumed
 //! to succeed until it fails.
 
-use crate::labels;
 use crate::scheduler::node::Node;
 use crate::scheduler::volumes::objects::{Claim, Volume};
 use crate::scheduler::volumes::{Class, NodeError, Volumes, missing};
+use crate::shared::labels;
 use std::sync::Arc;
 use steersman::ObjectKey;
 

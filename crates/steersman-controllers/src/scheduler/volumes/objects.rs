@@ -1,10 +1,10 @@
 //! Claims and volumes as the scheduler keeps them.
 
-use crate::labels::{Labels, NodeTerms, Selector};
 use crate::scheduler::node::Node;
 use crate::scheduler::resources;
 use crate::scheduler::volumes::SELECTED_NODE;
 use crate::scheduler::volumes::binding::{ClaimVersion, Reserved};
+use crate::shared::labels::{Labels, NodeTerms, Selector};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use steersman::ObjectKey;
 

@@ -1,9 +1,9 @@
 //! CertificateSigningRequest: a user requests a certificate, another approves, and a signer issues it. The admission
 //! plugins decide who may approve and sign (`crate::admission::certificates`); signers are control loops.
 
+use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
 use crate::builtin::rules::place::Place;
 use crate::catalog::{Handling, Verb};
 use crate::strategy;

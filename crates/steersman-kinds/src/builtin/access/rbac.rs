@@ -1,10 +1,10 @@
 //! Roles, ClusterRoles and their bindings: stored and validated here. Evaluating them is the authorizer's job.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;

@@ -1,7 +1,7 @@
 //! ServiceAccount: an identity for pods and other processes.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Subresource, Version};
+use crate::builtin::rules::cells;
 use crate::catalog::{Handling, Verb};
 use crate::strategy::Rules;
 

@@ -1,7 +1,7 @@
 //! ComponentStatus: whether a part of the control plane is healthy. Deprecated, and never stored.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::rules::cells;
 use crate::catalog::{Handling, Verb};
 use jiff::Timestamp;
 use steersman_machinery::Value;

@@ -1,7 +1,7 @@
 //! The kinds of API priority and fairness: flow schemas and priority levels.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 

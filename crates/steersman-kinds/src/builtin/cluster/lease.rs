@@ -1,9 +1,9 @@
 //! Lease: a lock with a holder and a duration, for leader election and heartbeats.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;

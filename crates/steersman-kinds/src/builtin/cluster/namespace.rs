@@ -2,8 +2,8 @@
 //! removes.
 
 use crate::builtin::built_in::carry;
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
+use crate::builtin::rules::cells;
 use crate::builtin::rules::place::Place;
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};

@@ -1,7 +1,7 @@
 //! Node: a machine that runs pods, as its kubelet reports it.
 
-use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::kind::{Column, Field, Kind, NewStatus, Subresource, Version};
+use crate::builtin::rules::cells::{self, NONE};
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
 //! PriorityClass: a named priority of pods. The admission plugin `Priority` applies it to pods.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;

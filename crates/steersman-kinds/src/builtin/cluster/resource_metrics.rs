@@ -4,8 +4,8 @@
 //! Names, verbs and columns are those of metrics-server. Its resources have no singular name, so clients accept
 //! `podmetrics` and `nodemetrics` as other names.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::rules::cells;
 use crate::catalog::{Handling, Verb};
 use steersman_machinery::Value;
 use steersman_machinery::quantity::Quantity;

@@ -1,10 +1,10 @@
 //! RuntimeClass: the runtime of the containers of pods that name the class. Admission adds its settings to pods.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::{resources, scheduling};
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
 //! EndpointSlice: some of the addresses of a Service, all of one family.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
 //! Endpoints: the addresses of a Service, in the old form. EndpointSlices have replaced it, so every answer warns.
 
-use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;

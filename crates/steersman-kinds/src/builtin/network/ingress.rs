@@ -1,9 +1,9 @@
 //! Ingress: the services for hosts and paths.
 
-use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::place::Place;
 use jiff::Timestamp;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;

@@ -1,10 +1,10 @@
 //! IngressClass: the controller that implements the ingresses of a class.
 
-use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::place::Place;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};

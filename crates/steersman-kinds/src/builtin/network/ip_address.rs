@@ -1,10 +1,10 @@
 //! IPAddress: an allocated address of the service range, and its parent. The server keeps one for each address of a
 //! Service; an address of one created by hand is not allocated to any Service.
 
-use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::place::Place;
 use jiff::Timestamp;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;

@@ -1,10 +1,10 @@
 //! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules::cells;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use ipnet::IpNet;

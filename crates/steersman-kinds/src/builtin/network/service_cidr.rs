@@ -1,10 +1,10 @@
 //! ServiceCIDR: a range of addresses for Services. The server only makes its own one, `kubernetes`, ready; a control
 //! loop does so for others.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use ipnet::IpNet;
 use jiff::Timestamp;

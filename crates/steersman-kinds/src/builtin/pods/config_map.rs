@@ -1,7 +1,7 @@
 //! ConfigMap: data by key, at most one mebibyte, which may be declared immutable.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::rules::cells;
 use crate::builtin::rules::place::Place;
 use jiff::Timestamp;
 use steersman_machinery::field::{Error, Path};

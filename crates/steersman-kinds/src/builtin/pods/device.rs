@@ -9,9 +9,9 @@ pub mod slice;
 mod capacity;
 mod request;
 
-use crate::builtin::storage::csi::driver_name;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
+use crate::builtin::storage::csi::driver_name;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};

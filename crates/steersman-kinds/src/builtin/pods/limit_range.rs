@@ -1,8 +1,8 @@
 //! LimitRange: the minimum and maximum resources of containers, pods and claims of a namespace, and the defaults of
 //! containers.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::rules::cells;
 use crate::builtin::rules::place::Place;
 use crate::builtin::rules::resource_name;
 use std::collections::BTreeSet;

@@ -1,9 +1,9 @@
 //! PodTemplate: a pod template as an object of its own.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;

@@ -2,10 +2,10 @@
 //! recalculates it.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
-use crate::builtin::rules::cells;
-use crate::builtin::rules::resource_name;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
+use crate::builtin::rules::resource_name;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
 //! Secret: bytes by key, with types that require certain keys. `stringData` is write-only and becomes `data`.
 
-use crate::builtin::rules::cells;
-use crate::builtin::pods::config_map::{BYTES_MAX, decoded_len, frozen, key_faults};
 use crate::builtin::kind::{Column, Field, Kind, Request, Version};
-use crate::builtin::rules::place::Place;
+use crate::builtin::pods::config_map::{BYTES_MAX, decoded_len, frozen, key_faults};
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;

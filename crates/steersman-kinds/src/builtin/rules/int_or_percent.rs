@@ -1,7 +1,7 @@
 //! Values that are a number or a percentage: `3`, `25%`.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 

@@ -1,7 +1,7 @@
 //! Label selectors as objects (`matchLabels`, `matchExpressions`): validation, matching and text form.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;

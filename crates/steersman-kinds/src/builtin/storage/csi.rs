@@ -1,7 +1,7 @@
 //! The kinds that configure and locate drivers of the Container Storage Interface.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 

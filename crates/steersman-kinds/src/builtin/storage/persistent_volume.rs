@@ -1,12 +1,12 @@
 //! PersistentVolume: provisioned storage.
 
-use crate::builtin::storage::csi::driver_name;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::pods::pod::scheduling;
-use crate::builtin::rules::cells;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
+use crate::builtin::storage::csi::driver_name;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::{Error, Path};

@@ -1,10 +1,10 @@
 //! StorageClass: the provisioner of the volumes of a class, and its parameters.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules::cells;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,11 +1,11 @@
 //! VolumeAttachment: a volume to be attached to a node.
 
-use crate::builtin::storage::csi::driver_name;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
-use crate::builtin::rules::cells;
-use crate::builtin::storage::persistent_volume;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
+use crate::builtin::storage::csi::driver_name;
+use crate::builtin::storage::persistent_volume;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;

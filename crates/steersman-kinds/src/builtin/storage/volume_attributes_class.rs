@@ -1,7 +1,7 @@
 //! VolumeAttributesClass: properties of volumes that can be changed while the volumes are in use.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::rules::cells;
 use crate::builtin::rules::place::Place;
 use crate::builtin::storage::storage_class::{parameters, provisioner};
 use crate::strategy::Rules;

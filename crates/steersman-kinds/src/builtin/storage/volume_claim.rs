@@ -1,12 +1,12 @@
 //! PersistentVolumeClaim: a user's request for storage.
 
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::storage::persistent_volume::access_modes;
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
+use crate::builtin::storage::persistent_volume::access_modes;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! ControllerRevision: a former state of a controller's template, for rollbacks.
 
-use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::place::Place;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;

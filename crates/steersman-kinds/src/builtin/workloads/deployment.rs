@@ -1,12 +1,12 @@
 //! Deployment: a number of pods from a template, replaced step by step when the template changes.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
-use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::pods::pod;
-use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;

@@ -1,10 +1,10 @@
 //! PodDisruptionBudget: the number of pods that must stay available during evictions.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;

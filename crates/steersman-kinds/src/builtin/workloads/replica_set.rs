@@ -1,11 +1,11 @@
 //! ReplicaSet: a number of pods from one template.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
-use crate::builtin::rules::place::Place;
-use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules::cells;
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;

@@ -1,13 +1,13 @@
 //! ReplicationController: the predecessor of ReplicaSet, which keeps a number of pods of a template running.
 
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Scale, ScaleSelector, Version};
-use crate::builtin::rules::place::Place;
-use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules::cells;
 use crate::builtin::pods::pod;
-use crate::builtin::workloads::replica_set;
+use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
+use crate::builtin::workloads::replica_set;
 use crate::builtin::workloads::workload;
 use crate::strategy::{Propagation, Rules};
 use jiff::Timestamp;

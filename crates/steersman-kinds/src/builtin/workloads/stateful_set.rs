@@ -1,11 +1,11 @@
 //! StatefulSet: pods with stable names and volumes, created and deleted in order.
 
 use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
-use crate::builtin::rules::place::Place;
-use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules::cells;
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;

@@ -1,9 +1,9 @@
 //! The rules that kinds with a pod template share: their selector must match the template, and pods that are kept
 //! running must always restart.
 
-use crate::builtin::rules::place::Place;
-use crate::builtin::rules::cells;
 use crate::builtin::pods::pod;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;

@@ -1,7 +1,7 @@
 //! Validation of `spec.conversion`, with the field names of `v1beta1` in errors.
 
+use crate::crd::ca_bundle;
 use crate::crd::{text, texts};
-use crate::ca_bundle;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::value::at;

@@ -1,7 +1,7 @@
 //! The client configuration of a webhook: a URL, or a service.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 

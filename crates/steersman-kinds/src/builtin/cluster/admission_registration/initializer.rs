@@ -4,16 +4,16 @@
 //! additional status that lists the awaited initializers.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP};
+use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::rules::place::Place;
-use crate::builtin::rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
-use steersman_machinery::{Value, name};
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
+use steersman_machinery::{Value, name};
 
 /// The longest timeout of an initializer.
 pub const TIMEOUT_SECONDS_MAX: i64 = 3600;

@@ -2,11 +2,11 @@
 //! Expressions must compile to the expected types.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, rule};
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::expressions::{Compiler, Names};
 use crate::strategy::Rules;

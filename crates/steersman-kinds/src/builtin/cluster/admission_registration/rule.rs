@@ -1,8 +1,8 @@
 //! The rules that select the requests of a webhook or a policy: operations, resources, conditions.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::expressions::{self, Names};
 use serde_json::json;

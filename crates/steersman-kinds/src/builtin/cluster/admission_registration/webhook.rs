@@ -1,11 +1,11 @@
 //! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: the webhooks that are called for writes.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, client, rule};
-use crate::builtin::rules::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;

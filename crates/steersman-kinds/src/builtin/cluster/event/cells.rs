@@ -1,8 +1,8 @@
 //! The row of an Event in a table.
 
+use crate::builtin::cluster::event::convert;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells;
-use crate::builtin::cluster::event::convert;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};

@@ -1,8 +1,8 @@
 //! Validation of Events, in the core form. `events.k8s.io` is stricter than the core group.
 
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::name;

@@ -3,10 +3,10 @@
 use crate::builtin::cluster::flow::bootstrap::{self, EXEMPT};
 use crate::builtin::cluster::flow::{GROUP, STATUS_LEAVES, conditions};
 use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules::cells;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;

@@ -2,9 +2,9 @@
 
 use crate::builtin::cluster::flow::{GROUP, STATUS_LEAVES, bootstrap, conditions};
 use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules::place::Place;
-use crate::builtin::rules::cells;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{object_at, str_at};

@@ -2,9 +2,9 @@
 //! are the annotations that once held taints, and `spec.configSource`, which nothing uses any more.
 
 use crate::builtin::kind::Request;
+use crate::builtin::rules;
 use crate::builtin::rules::place::Place;
 use crate::builtin::rules::resource_name;
-use crate::builtin::rules;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use steersman_machinery::field::{Error, Path};

@@ -1,9 +1,9 @@
 //! Validation of Services.
 
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
-use crate::builtin::rules;
 use crate::builtin::network::service::{is_balanced, is_external, needs_health_port};
+use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use steersman_machinery::Value;

@@ -1,15 +1,15 @@
 //! ResourceClaim: requested devices, and those that were allocated.
 
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::device::request::{self, Names};
 use crate::builtin::pods::device::{
     CONFIG_MAX, GROUP, binding_conditions, configuration, each, each_once, json_object, label, pool_name,
 };
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::scheduling;
-use crate::builtin::rules::cells;
-use crate::builtin::storage::csi;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
+use crate::builtin::storage::csi;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;

@@ -1,10 +1,10 @@
 //! ResourceClaimTemplate: the template of claims that are created for pods.
 
-use crate::builtin::rules::cells;
-use crate::builtin::pods::device::{GROUP, request};
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
-use crate::builtin::rules::place::Place;
+use crate::builtin::pods::device::{GROUP, request};
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
 use crate::strategy::Rules;
 use steersman_machinery::field::Error;
 

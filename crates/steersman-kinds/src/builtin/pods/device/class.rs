@@ -1,8 +1,8 @@
 //! DeviceClass: a named class of devices that claims can request.
 
-use crate::builtin::rules::cells;
-use crate::builtin::pods::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::pods::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
+use crate::builtin::rules::cells;
 use crate::builtin::rules::place::Place;
 use crate::builtin::rules::resource_name;
 use crate::strategy::Rules;

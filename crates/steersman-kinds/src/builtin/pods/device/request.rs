@@ -3,9 +3,9 @@
 use crate::builtin::pods::device::{
     CONFIG_MAX, configuration, each, each_once, fully_qualified, itself, label, name_of, selectors,
 };
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::BTreeMap;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::Map;

@@ -1,15 +1,15 @@
 //! ResourceSlice: devices that a driver offers, on one node or for several.
 
+use crate::builtin::kind::{Alias, Column, Field, Kind, RULES, Request, Version};
 use crate::builtin::pods::device::request::validate_taint;
 use crate::builtin::pods::device::{
     GROUP, binding_conditions, capacity, each, each_once, label, name_of, pool_name, qualified,
 };
-use crate::builtin::kind::{Alias, Column, Field, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::scheduling;
-use crate::builtin::rules::cells;
-use crate::builtin::storage::csi;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
+use crate::builtin::storage::csi;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use regex::Regex;

@@ -1,7 +1,7 @@
 //! Validation of the ResourceClaims of a pod, and of their use by containers.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;

@@ -1,9 +1,9 @@
 //! Validation of containers, init containers and ephemeral containers.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::volume::Volumes;
 use crate::builtin::pods::pod::{environment, ephemeral, handler, resources, security};
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};

@@ -3,8 +3,8 @@
 
 use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::spec;
+use crate::builtin::rules::place::Place;
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;

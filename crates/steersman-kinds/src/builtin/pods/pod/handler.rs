@@ -1,8 +1,8 @@
 //! Validation of probes and lifecycle hooks.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::environment::given;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::field::Error;
 
 pub fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {

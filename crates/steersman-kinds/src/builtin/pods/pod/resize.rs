@@ -2,9 +2,9 @@
 
 use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::ephemeral::METADATA;
 use crate::builtin::pods::pod::spec;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::pod::qos;

@@ -1,8 +1,8 @@
 //! Validation of a container's resource requests and limits.
 
+use crate::builtin::rules;
 use crate::builtin::rules::place::Place;
 use crate::builtin::rules::resource_name;
-use crate::builtin::rules;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 

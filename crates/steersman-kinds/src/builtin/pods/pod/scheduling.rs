@@ -1,8 +1,8 @@
 //! Validation of the scheduling fields of a pod: node selectors, tolerations, affinity, topology spread and scheduling
 //! gates.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;

@@ -1,7 +1,7 @@
 //! Validation of the security contexts of a container and of a pod.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

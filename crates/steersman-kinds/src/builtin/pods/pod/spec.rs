@@ -1,9 +1,9 @@
 //! Validation of a pod spec, in a pod or in a template.
 
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::{claims, container, resources, scheduling, security, volume};
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::Map;

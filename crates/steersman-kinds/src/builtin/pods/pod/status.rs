@@ -1,8 +1,8 @@
 //! Validation of a pod's status.
 
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;

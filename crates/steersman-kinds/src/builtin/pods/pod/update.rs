@@ -1,9 +1,9 @@
 //! Validation of updates of a pod. Few fields may change, since the pod may be running already.
 
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::spec;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::HashSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};

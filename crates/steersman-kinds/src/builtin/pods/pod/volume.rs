@@ -1,8 +1,8 @@
 //! Validation of volumes and of their mounts in containers.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::volume_source;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::field::Error;
 use steersman_machinery::name;

@@ -1,8 +1,8 @@
 //! Validation of volume sources.
 
-use crate::builtin::rules::place::Place;
 use crate::builtin::pods::pod::environment::{FILE_FIELDS, field_reference, resource_reference};
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;

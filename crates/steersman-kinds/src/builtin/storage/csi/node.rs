@@ -1,10 +1,10 @@
 //! CSINode: the storage drivers that are installed on a node.
 
-use crate::builtin::rules::cells;
-use crate::builtin::storage::csi::driver_name;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::cells;
+use crate::builtin::rules::place::Place;
+use crate::builtin::storage::csi::driver_name;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;

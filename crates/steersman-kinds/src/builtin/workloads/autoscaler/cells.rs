@@ -1,7 +1,7 @@
 //! The row of an autoscaler in a table.
 
-use crate::builtin::workloads::autoscaler::convert::source_of;
 use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::workloads::autoscaler::convert::source_of;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};

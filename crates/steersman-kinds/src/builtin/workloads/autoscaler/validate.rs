@@ -1,10 +1,10 @@
 //! Validation of HorizontalPodAutoscalers, as in kubernetes' `pkg/apis/autoscaling/validation`.
 
-use crate::builtin::workloads::autoscaler::convert;
 use crate::builtin::kind::Request;
+use crate::builtin::rules;
 use crate::builtin::rules::place::Place;
 use crate::builtin::rules::resource_name;
-use crate::builtin::rules;
+use crate::builtin::workloads::autoscaler::convert;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::{GroupVersion, name};

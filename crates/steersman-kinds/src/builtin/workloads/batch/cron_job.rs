@@ -1,13 +1,13 @@
 //! CronJob: creates jobs on a schedule.
 
-use crate::builtin::workloads::batch::job;
-use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
-use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules::age;
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::builtin::rules::age;
+use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::place::Place;
+use crate::builtin::workloads::batch::job;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;

@@ -1,14 +1,14 @@
 //! Job: runs pods until a number of them have completed.
 
-use crate::builtin::workloads::batch::policy;
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Version};
-use crate::builtin::rules::place::Place;
+use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells;
-use crate::builtin::pods::pod;
-use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
+use crate::builtin::workloads::batch::policy;
 use crate::builtin::workloads::workload;
 use crate::strategy::{Propagation, Rules};
 use jiff::Timestamp;

@@ -1,8 +1,8 @@
 //! Validation of a job's policies: which pod failures count, and when it succeeds early.
 
-use crate::builtin::workloads::batch::job::INDEXED;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
+use crate::builtin::workloads::batch::job::INDEXED;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;

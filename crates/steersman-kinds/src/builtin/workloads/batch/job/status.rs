@@ -2,10 +2,10 @@
 //!
 //! Most rules apply only where their fields change, so that other fields of an invalid status can still be written.
 
-use crate::builtin::workloads::batch::job::INDEXED;
 use crate::builtin::kind::Request;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules;
+use crate::builtin::rules::place::Place;
+use crate::builtin::workloads::batch::job::INDEXED;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;

@@ -1,0 +1,196 @@
+//! The Service `kubernetes`, by which programs in a cluster find the server, with its endpoints and the range of its
+//! address. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
+
+use crate::background::bootstrap::{Found, Pass, assign, create};
+use crate::shared::operation::{Operation, seconds};
+use crate::shared::request::options::Delete;
+use crate::shared::status::Failure;
+use crate::state::State;
+use crate::write::registry::allocator::{DEFAULT_RANGES, Family};
+use crate::write::registry::{self, Change};
+use futures::future;
+use serde_json::json;
+use std::net::IpAddr;
+use steersman_kinds::catalog::Verb;
+use steersman_machinery::value::{at, set_at};
+use steersman_machinery::{GroupResource, ObjectKey, Value};
+
+const NAME: &str = "kubernetes";
+const PORT: u16 = 443;
+/// The server's port if its address has none.
+const PORT_USUAL: u16 = 6443;
+
+/// Creates the range, the Service and its endpoints, and updates them with the server's address.
+pub(super) async fn reconcile(state: &State, found: &Found<'_>, when: Pass) -> Result<(), Failure> {
+    let port = found.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
+    let ip = found.advertised.filter(is_reachable);
+    // The Service needs the range for its address. The others are independent, and so share commits of the store.
+    let addressed = async {
+        range(state, when).await?;
+        service(state, port).await
+    };
+    // A server without an advertised address has no endpoints of its own; endpoints that others write while it runs
+    // stay.
+    if when == Pass::Periodic && ip.is_none() {
+        return addressed.await;
+    }
+    let (endpoints, slice) = (Box::pin(endpoints(state, ip, port)), Box::pin(slice(state, ip, port)));
+    future::try_join3(Box::pin(addressed), endpoints, slice).await.map(|_| ())
+}
+
+/// Writes the server's address into its Endpoints; removes them if other machines cannot reach it.
+async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
+    let key = ObjectKey::namespaced("default", NAME);
+    let resource = GroupResource::new("", "endpoints");
+    let Some(ip) = ip else { return remove(state, &resource, &key).await };
+    let subsets = json!([{
+        "addresses": [{"ip": ip.to_string()}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    }]);
+    behind(state, &resource, &key, endpoints_of(&subsets), &["subsets"]).await
+}
+
+/// The same for the EndpointSlice.
+async fn slice(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
+    let key = ObjectKey::namespaced("default", NAME);
+    let resource = GroupResource::new("discovery.k8s.io", "endpointslices");
+    let Some(ip) = ip else { return remove(state, &resource, &key).await };
+    behind(state, &resource, &key, slice_of(ip, port), &["endpoints", "ports"]).await
+}
+
+/// Whether other machines can reach an address.
+fn is_reachable(address: &IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(is_link_local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
+}
+
+/// Creates the ranges of Service addresses that the server is started with; they are ready at once. Ranges of an
+/// earlier start stay, except that a second family may be added, as in upstream's
+/// `pkg/controlplane/controller/defaultservicecidr`.
+async fn range(state: &State, when: Pass) -> Result<(), Failure> {
+    let ranges = GroupResource::new("networking.k8s.io", "servicecidrs");
+    let key = ObjectKey::cluster(DEFAULT_RANGES);
+    let wanted: Vec<Value> = state.services.ranges().iter().map(|range| Value::from(range.to_string())).collect();
+    let range = json!({
+        "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": DEFAULT_RANGES},
+        "spec": {"cidrs": wanted},
+    });
+    create(state, &ranges, &key, range).await?;
+    let now = seconds(state.now());
+    assign(state, &ranges, &key, &|range| {
+        let present = at(range, &["spec", "cidrs"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let is_first_of_two = present.len() == 1 && wanted.len() == 2 && present[0] == wanted[0];
+        if !is_first_of_two && present != wanted {
+            if when == Pass::Periodic {
+                return;
+            }
+            tracing::warn!(
+                ?present,
+                ?wanted,
+                "the ServiceCIDR kubernetes has other ranges than this server is started with, and keeps them: addresses are \
+                 given out of those"
+            );
+            return;
+        }
+        if is_first_of_two {
+            set_at(range, &["spec", "cidrs"], Value::from(wanted.clone()));
+        }
+        let is_going = at(range, &["metadata", "deletionTimestamp"]).is_some();
+        if !is_going && at(range, &["status", "conditions"]).is_none() {
+            let ready = json!([{
+                "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
+                "lastTransitionTime": now,
+            }]);
+            set_at(range, &["status", "conditions"], ready);
+        }
+    })
+    .await
+}
+
+async fn service(state: &State, port: u16) -> Result<(), Failure> {
+    let services = GroupResource::new("", "services");
+    let key = ObjectKey::namespaced("default", NAME);
+    // The first address of the range, unless it is taken.
+    let first = state.services.first_address();
+    let family = first.map_or(Family::V4, Family::of).name();
+    let first = first.map(|address| address.to_string()).unwrap_or_default();
+    let service = json!({
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {
+            "name": NAME, "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": first, "clusterIPs": [first], "sessionAffinity": "None",
+            "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": PORT, "protocol": "TCP", "targetPort": port}],
+        },
+    });
+    match create(state, &services, &key, service.clone()).await {
+        Err(failure) if failure.code() == 422 => {
+            let mut service = service;
+            set_at(&mut service, &["spec", "clusterIP"], json!(""));
+            set_at(&mut service, &["spec", "clusterIPs"], json!([]));
+            create(state, &services, &key, service).await?;
+        }
+        created => created?,
+    }
+    assign(state, &services, &key, &|service| {
+        if let Some(target) = service.pointer_mut("/spec/ports/0/targetPort") {
+            *target = json!(port);
+        }
+    })
+    .await
+}
+
+/// Creates the endpoints of the Service, or updates some of their fields.
+async fn behind(
+    state: &State,
+    resource: &GroupResource,
+    key: &ObjectKey,
+    object: Value,
+    fields: &[&str],
+) -> Result<(), Failure> {
+    create(state, resource, key, object.clone()).await?;
+    assign(state, resource, key, &|stored| {
+        for field in fields {
+            set_at(stored, &[field], object[*field].clone());
+        }
+    })
+    .await
+}
+
+fn endpoints_of(subsets: &Value) -> Value {
+    json!({
+        "kind": "Endpoints", "apiVersion": "v1",
+        "metadata": {
+            "name": NAME, "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": subsets,
+    })
+}
+
+fn slice_of(ip: IpAddr, port: u16) -> Value {
+    json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
+        "metadata": {"name": NAME, "namespace": "default", "labels": {"kubernetes.io/service-name": NAME}},
+        "addressType": if ip.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [ip.to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    })
+}
+
+async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
+    let catalog = state.catalog();
+    let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
+    if state.get_own(resource, key).await?.is_none() {
+        return Ok(());
+    }
+    let system = Operation::of_system(served, Verb::Delete, state.now());
+    let options = Delete::default();
+    match registry::write(state, &mut system.on(Verb::Delete, key), &Change::Delete(&options)).await {
+        Err(failure) if failure.code() != 404 => Err(failure),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}

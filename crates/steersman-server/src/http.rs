@@ -1,0 +1,21 @@
+//! HTTP: the chain of a request, its endpoint, and the answer.
+
+pub(crate) mod answer;
+pub(crate) mod body_memory;
+pub(crate) mod chain;
+/// Documents about the server itself: discovery, OpenAPI, health, version.
+pub mod documents {
+    pub mod discovery;
+    pub(crate) mod health;
+    pub mod openapi;
+    pub(crate) mod published;
+    pub mod version;
+}
+pub(crate) mod endpoint;
+pub(crate) mod flowcontrol;
+pub(crate) mod limits;
+pub(crate) mod representation;
+pub(crate) mod route;
+pub(crate) mod service;
+pub(crate) mod timeouts;
+pub(crate) mod web;

@@ -1,0 +1,196 @@
+//! OpenAPI: the served API, in the form that kubectl and other clients read.
+//!
+//! Version 3 is a document for every group version and an index with their hashes; version 2 is one document of all. An
+//! [`OpenApi`] belongs to one [`Catalog`]. Documents are rendered at the first request: the index renders each once for
+//! its hash and drops it, a requested document is kept. Version 2 is composed of one part for each group version; the
+//! parts are kept too. [`OpenApi::after`] reuses the documents that a change of the catalog does not affect, so that
+//! the next document of version 2 renders only the changed parts.
+//!
+//! Deliberately not here: the content and the descriptions of schemas (`steersman_schema::openapi`).
+
+mod answers;
+mod operations;
+mod parameters;
+mod print;
+mod protobuf;
+mod schemas;
+
+pub(crate) use crate::http::documents::openapi::answers::{answer_v2, answer_v3};
+
+use crate::http::documents::discovery::upper_hex;
+use crate::http::documents::openapi::operations::Subject;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::{Map, json};
+use sha2::{Digest, Sha512};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use steersman_kinds::catalog::{Catalog, Group, PerGroup};
+
+/// The OpenAPI documents of one catalog.
+#[derive(Debug)]
+pub struct OpenApi {
+    /// The documents of `/version`, `/api` and `/apis`.
+    roots: Arc<[Entry; 3]>,
+    groups: PerGroup<Entries>,
+    index: OnceLock<Bytes>,
+    v2: OnceLock<Document>,
+    /// Built-in definitions in the form of version 2, rendered at the first reference. Bounded by the table of built-in
+    /// definitions.
+    built_in_v2: Arc<Mutex<BTreeMap<String, Bytes>>>,
+}
+
+/// The documents of one group.
+#[derive(Debug)]
+struct Entries {
+    /// The document of the group itself, if it has built-in resources.
+    group: Option<Entry>,
+    versions: Vec<Arc<Entry>>,
+}
+
+/// A rendered document.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// The JSON.
+    pub bytes: Bytes,
+    /// The SHA-512 of the bytes in upper-case hexadecimal digits.
+    pub hash: Box<str>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    subject: Subject,
+    hash: OnceLock<Box<str>>,
+    document: OnceLock<Document>,
+    part: OnceLock<print::Part>,
+}
+
+// === impl OpenApi ===
+
+impl OpenApi {
+    /// The documents of a catalog.
+    pub fn new(catalog: &Catalog) -> OpenApi {
+        OpenApi {
+            roots: Arc::new([Subject::Version, Subject::Core, Subject::Groups].map(Entry::new)),
+            groups: PerGroup::new(catalog, |group| Entries::new(group, None)),
+            index: OnceLock::new(),
+            v2: OnceLock::new(),
+            built_in_v2: Arc::default(),
+        }
+    }
+
+    /// The documents of the next catalog. Those of unchanged group versions are reused.
+    #[must_use]
+    pub fn after(&self, catalog: &Catalog) -> OpenApi {
+        OpenApi {
+            roots: self.roots.clone(),
+            groups: self.groups.after(catalog, Entries::new),
+            index: OnceLock::new(),
+            v2: OnceLock::new(),
+            built_in_v2: self.built_in_v2.clone(),
+        }
+    }
+
+    /// `GET /openapi/v3`: the path of each group version's document, with its hash.
+    pub fn index(&self) -> Bytes {
+        let render = || {
+            let path = |entry: &Entry| {
+                let key = entry.subject.key();
+                let url = format!("/openapi/v3/{key}?hash={}", entry.hash());
+                (key, json!({"serverRelativeURL": url}))
+            };
+            let paths: Map<String, serde_json::Value> = self.entries().map(path).collect();
+            json!({"paths": paths}).to_string().into()
+        };
+        self.index.get_or_init(render).clone()
+    }
+
+    /// `GET /openapi/v3/PATH`, where PATH is a path of the index, such as `api/v1` or `apis/apps/v1`.
+    pub fn document(&self, path: &str) -> Option<Document> {
+        let steps: Vec<&str> = path.split('/').collect();
+        let version = |group: &str, version: &str| {
+            let entries = &self.groups.get(group)?.versions;
+            entries.iter().find(|entry| entry.subject.version() == Some(version)).map(|entry| &**entry)
+        };
+        let entry = match *steps.as_slice() {
+            ["api", name] => version("", name),
+            ["apis", group] => self.groups.get(group)?.group.as_ref(),
+            ["apis", group, name] => version(group, name),
+            _ => self.roots.iter().find(|entry| entry.subject.key() == path),
+        }?;
+        Some(entry.document.get_or_init(|| Document::new(print::v3(&entry.subject))).clone())
+    }
+
+    /// `GET /openapi/v2`.
+    pub fn v2(&self) -> Document {
+        let built_in = |edition, name: &str| {
+            let mut rendered = self.built_in_v2.lock();
+            rendered.entry(name.to_owned()).or_insert_with(|| print::built_in_v2(edition, name)).clone()
+        };
+        let render = || {
+            let parts: Vec<&print::Part> = self.entries().map(Entry::part).collect();
+            Document::new(print::v2(&parts, built_in))
+        };
+        self.v2.get_or_init(render).clone()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let groups = self
+            .groups
+            .iter()
+            .flat_map(|(_, entries)| entries.group.iter().chain(entries.versions.iter().map(|entry| &**entry)));
+        self.roots.iter().chain(groups)
+    }
+}
+
+// === impl Entries ===
+
+impl Entries {
+    /// The documents of a group. Those of unchanged versions are taken from `before`.
+    fn new(group: &Group, before: Option<&Entries>) -> Entries {
+        let versions = group.served().iter().map(|version| {
+            let mut known = before.into_iter().flat_map(|before| &before.versions);
+            let same = known
+                .find(|entry| matches!(&entry.subject, Subject::GroupVersion(before) if Arc::ptr_eq(before, version)));
+            same.cloned().unwrap_or_else(|| Arc::new(Entry::new(Subject::GroupVersion(version.clone()))))
+        });
+        let has_document = group.has_built_in() && !group.name.is_empty();
+        Entries {
+            group: has_document.then(|| Entry::new(Subject::Group(group.name.clone()))),
+            versions: versions.collect(),
+        }
+    }
+}
+
+// === impl Entry, Document ===
+
+impl Entry {
+    fn new(subject: Subject) -> Entry {
+        Entry { subject, hash: OnceLock::new(), document: OnceLock::new(), part: OnceLock::new() }
+    }
+
+    fn part(&self) -> &print::Part {
+        self.part.get_or_init(|| print::part(&self.subject))
+    }
+
+    fn hash(&self) -> &str {
+        self.hash.get_or_init(|| match self.document.get() {
+            Some(document) => document.hash.clone(),
+            None => Document::new(print::v3(&self.subject)).hash,
+        })
+    }
+}
+
+impl Document {
+    fn new(bytes: Vec<u8>) -> Document {
+        Document { hash: upper_hex(&Sha512::digest(&bytes)).into(), bytes: bytes.into() }
+    }
+
+    /// The entity tag, quotes included.
+    pub fn etag(&self) -> String {
+        format!("\"{}\"", self.hash)
+    }
+}
+
+#[cfg(test)]
+mod tests;

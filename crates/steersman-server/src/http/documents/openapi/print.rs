@@ -1,0 +1,273 @@
+//! Prints documents as JSON, piece by piece: a tree of a whole document would take ten times its size.
+
+use crate::http::documents::openapi::operations::{Body, Operation, PathItem, Subject};
+use crate::http::documents::openapi::parameters::{Parameter, Place};
+use crate::http::documents::openapi::schemas;
+use crate::http::documents::version::KUBERNETES_VERSION;
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use steersman_schema::Edition;
+use steersman_schema::openapi::Version;
+
+/// A document of version 3.
+pub(super) fn v3(subject: &Subject) -> Vec<u8> {
+    let paths = subject.paths();
+    let wanted = referred(&paths);
+    let definitions = schemas::collect(wanted, subject.served(), Version::V3);
+    let mut out = br#"{"openapi":"3.0.0","info":"#.to_vec();
+    out.extend(info().to_string().bytes());
+    out.extend(br#","paths":"#);
+    write_object(&mut out, paths.iter().map(|item| (item.path.as_str(), path_item_v3(item))));
+    out.extend(br#","components":{"schemas":"#);
+    write_object(&mut out, definitions.iter().map(|(name, definition)| (name.as_str(), definition)));
+    out.extend(br#","securitySchemes":{"BearerToken":"#);
+    out.extend(bearer_token().to_string().bytes());
+    out.extend(br"}}}");
+    out
+}
+
+/// The rendered part of one subject in the document of version 2.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Paths with their operations.
+    paths: Vec<(String, Bytes)>,
+    /// The definitions of its own resources.
+    definitions: Vec<(String, Bytes)>,
+    /// The definitions that it refers to.
+    names: BTreeSet<String>,
+    /// The edition of the definitions.
+    edition: Edition,
+}
+
+/// The part of a subject.
+pub(super) fn part(subject: &Subject) -> Part {
+    let paths = subject.paths();
+    let (definitions, names) = schemas::own(referred(&paths), subject.served(), Version::V2);
+    Part {
+        paths: paths.iter().map(|item| (item.path.clone(), path_item_v2(item).to_string().into())).collect(),
+        definitions: definitions.into_iter().map(|(name, definition)| (name, definition.to_string().into())).collect(),
+        names,
+        edition: schemas::edition(subject.served()),
+    }
+}
+
+/// The document of version 2. `built_in` renders a definition of the table of built-in definitions.
+pub(super) fn v2(parts: &[&Part], built_in: impl Fn(Edition, &str) -> Bytes) -> Vec<u8> {
+    let edition = parts.iter().map(|part| part.edition).max().unwrap_or_default();
+    let mut paths: Vec<(&str, Bytes)> = parts.iter().flat_map(|part| shared(&part.paths)).collect();
+    paths.sort_by_key(|(path, _)| *path);
+    let mut definitions: BTreeMap<&str, Bytes> = parts.iter().flat_map(|part| shared(&part.definitions)).collect();
+    let mut names = BTreeSet::new();
+    parts.iter().for_each(|part| names.extend(part.names.iter().cloned()));
+    let missing = schemas::missing(edition, &names, |name| definitions.contains_key(name));
+    definitions.extend(missing.iter().map(|name| (name.as_str(), built_in(edition, name))));
+    let mut out = br#"{"swagger":"2.0","info":"#.to_vec();
+    out.extend(info().to_string().bytes());
+    out.extend(br#","paths":"#);
+    write_rendered(&mut out, paths.into_iter());
+    out.extend(br#","definitions":"#);
+    write_rendered(&mut out, definitions.into_iter());
+    out.extend(br#","securityDefinitions":{"BearerToken":"#);
+    out.extend(bearer_token().to_string().bytes());
+    out.extend(br#"},"security":[{"BearerToken":[]}]}"#);
+    out
+}
+
+/// A definition of the table of built-in definitions, rendered for version 2.
+pub(super) fn built_in_v2(edition: Edition, name: &str) -> Bytes {
+    schemas::built_in(edition, name, Version::V2).to_string().into()
+}
+
+fn shared(rendered: &[(String, Bytes)]) -> impl Iterator<Item = (&str, Bytes)> {
+    rendered.iter().map(|(name, bytes)| (name.as_str(), bytes.clone()))
+}
+
+fn write_rendered<'a>(out: &mut Vec<u8>, entries: impl Iterator<Item = (&'a str, Bytes)>) {
+    out.push(b'{');
+    for (index, (key, value)) in entries.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend(Value::from(key).to_string().bytes());
+        out.push(b':');
+        out.extend_from_slice(&value);
+    }
+    out.push(b'}');
+}
+
+fn write_object(out: &mut Vec<u8>, entries: impl Iterator<Item = (impl AsRef<str>, impl std::borrow::Borrow<Value>)>) {
+    out.push(b'{');
+    for (index, (key, value)) in entries.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend(Value::from(key.as_ref()).to_string().bytes());
+        out.push(b':');
+        out.extend(value.borrow().to_string().bytes());
+    }
+    out.push(b'}');
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": KUBERNETES_VERSION})
+}
+
+fn bearer_token() -> Value {
+    json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "A bearer token."})
+}
+
+/// The definitions that operations refer to.
+fn referred(paths: &[PathItem]) -> BTreeSet<String> {
+    let operations = paths.iter().flat_map(|item| &item.operations);
+    let names = operations.flat_map(|operation| {
+        let body = operation.body.as_ref().map(|body| body.definition.clone());
+        body.into_iter().chain(operation.answers.iter().filter_map(|(_, definition)| definition.clone()))
+    });
+    names.collect()
+}
+
+fn reference(definition: &str, version: Version) -> Value {
+    json!({"$ref": format!("{}{definition}", schemas::prefix(version))})
+}
+
+fn described(code: u16) -> &'static str {
+    match code {
+        201 => "Created",
+        202 => "Accepted",
+        401 => "Unauthorized",
+        _ => "OK",
+    }
+}
+
+fn place(parameter: Parameter) -> &'static str {
+    match parameter.place {
+        Place::Path => "path",
+        Place::Query => "query",
+    }
+}
+
+/// The fields of an operation that are the same in both versions.
+fn common(operation: &Operation) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("operationId".to_owned(), json!(operation.id));
+    fields.insert("tags".to_owned(), json!([operation.tag]));
+    if let Some(action) = operation.action {
+        fields.insert("x-kubernetes-action".to_owned(), json!(action));
+    }
+    if let Some(kind) = &operation.kind {
+        fields.insert("x-kubernetes-group-version-kind".to_owned(), schemas::kind_json(kind));
+    }
+    fields
+}
+
+// === version 3 ===
+
+fn path_item_v3(item: &PathItem) -> Value {
+    let mut fields = Map::new();
+    if !item.parameters.is_empty() {
+        let parameters: Vec<Value> = item.parameters.iter().map(|parameter| parameter_v3(*parameter)).collect();
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    for operation in &item.operations {
+        fields.insert(operation.method.to_owned(), operation_v3(operation));
+    }
+    Value::Object(fields)
+}
+
+fn operation_v3(operation: &Operation) -> Value {
+    let mut fields = common(operation);
+    if !operation.parameters.is_empty() {
+        let parameters: Vec<Value> = operation.parameters.iter().map(|parameter| parameter_v3(*parameter)).collect();
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    let content = |media_types: &[&str], definition: &str| {
+        let schema = json!({"schema": reference(definition, Version::V3)});
+        media_types.iter().map(|media_type| ((*media_type).to_owned(), schema.clone())).collect::<Map<_, _>>()
+    };
+    if let Some(body) = &operation.body {
+        let mut request = json!({"content": content(&body.media_types, &body.definition)});
+        if body.is_required {
+            request["required"] = json!(true);
+        }
+        fields.insert("requestBody".to_owned(), request);
+    }
+    let answer = |(code, definition): &(u16, Option<String>)| {
+        let mut answer = json!({"description": described(*code)});
+        if let Some(definition) = definition {
+            answer["content"] = Value::Object(content(&operation.produces, definition));
+        } else if *code == 200 {
+            let text = |media_type: &&str| ((*media_type).to_owned(), json!({"schema": {"type": "string"}}));
+            answer["content"] = Value::Object(operation.produces.iter().map(text).collect());
+        }
+        (code.to_string(), answer)
+    };
+    fields.insert("responses".to_owned(), Value::Object(operation.answers.iter().map(answer).collect()));
+    Value::Object(fields)
+}
+
+fn parameter_v3(parameter: Parameter) -> Value {
+    let mut fields = json!({
+        "name": parameter.name, "in": place(parameter), "schema": {"type": parameter.kind, "uniqueItems": true},
+    });
+    if parameter.place == Place::Path {
+        fields["required"] = json!(true);
+    }
+    fields
+}
+
+// === version 2 ===
+
+fn path_item_v2(item: &PathItem) -> Value {
+    let mut fields = Map::new();
+    if !item.parameters.is_empty() {
+        let parameters: Vec<Value> = item.parameters.iter().map(|parameter| parameter_v2(*parameter)).collect();
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    for operation in &item.operations {
+        fields.insert(operation.method.to_owned(), operation_v2(operation));
+    }
+    Value::Object(fields)
+}
+
+fn operation_v2(operation: &Operation) -> Value {
+    let mut fields = common(operation);
+    fields.insert("schemes".to_owned(), json!(["https"]));
+    fields.insert("produces".to_owned(), json!(operation.produces));
+    let consumes = operation.body.as_ref().map_or(vec!["*/*"], |body| body.media_types.clone());
+    fields.insert("consumes".to_owned(), json!(consumes));
+    let body = operation.body.as_ref().map(body_v2);
+    let parameters: Vec<Value> =
+        body.into_iter().chain(operation.parameters.iter().map(|parameter| parameter_v2(*parameter))).collect();
+    if !parameters.is_empty() {
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    let answer = |(code, definition): &(u16, Option<String>)| {
+        let mut answer = json!({"description": described(*code)});
+        if let Some(definition) = definition {
+            answer["schema"] = reference(definition, Version::V2);
+        } else if *code == 200 {
+            answer["schema"] = json!({"type": "string"});
+        }
+        (code.to_string(), answer)
+    };
+    fields.insert("responses".to_owned(), Value::Object(operation.answers.iter().map(answer).collect()));
+    Value::Object(fields)
+}
+
+fn body_v2(body: &Body) -> Value {
+    let mut fields = json!({"name": "body", "in": "body", "schema": reference(&body.definition, Version::V2)});
+    if body.is_required {
+        fields["required"] = json!(true);
+    }
+    fields
+}
+
+fn parameter_v2(parameter: Parameter) -> Value {
+    let mut fields =
+        json!({"name": parameter.name, "in": place(parameter), "type": parameter.kind, "uniqueItems": true});
+    if parameter.place == Place::Path {
+        fields["required"] = json!(true);
+    }
+    fields
+}

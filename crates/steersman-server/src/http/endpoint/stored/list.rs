@@ -1,0 +1,114 @@
+//! LIST: selects objects at a resourceVersion, page by page.
+
+use crate::http::answer::Answer;
+use crate::http::endpoint::context::Context;
+use crate::http::endpoint::stored::select::Selection;
+use crate::http::representation::{ListHead, Reload};
+use crate::shared::request::negotiate::Shape;
+use crate::shared::request::options::{self, Match, Token};
+use crate::shared::status::Failure;
+use std::sync::Arc;
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use steersman_storage::{At, List, Page, ReadError, Scope, Store};
+
+/// The cost of checking whether an object is selected, in bytes of objects that can be read in the same time.
+const SELECTING_BYTES: usize = 16;
+/// The same for a field that is not in the object's header.
+const READING_BYTES: usize = 1024;
+
+pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
+    let representation = cx.representation(cx.negotiate(Shape::List)?)?;
+    let options = options::List::parse(cx.query, false)?;
+    let selection = Selection::new(cx, &options)?;
+    let at = version(cx, &options).await?;
+    let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));
+    let page = Page { start_after: start.as_ref(), limit: options.limit };
+    let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
+    if !selection.is_everything_visible() {
+        let bytes = if selection.reads_objects() { READING_BYTES } else { SELECTING_BYTES };
+        cx.operation.load.expect(store.count(resource).saturating_mul(bytes)).await;
+    }
+    let found =
+        select(store, resource, &scope, at, page, &selection).await.map_err(|error| expired(&error, &options))?;
+    let token = match (found.more, found.objects.last()) {
+        (true, Some(last)) => Some(Token::after(&last.key.to_string(), found.revision).encode()),
+        _ => None,
+    };
+    let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything_visible());
+    let head = ListHead { revision: Some(found.revision), token, remaining };
+    let reload = reload(cx, found.revision, selection);
+    Answer::list(found.objects, &head, Some(reload), representation).await
+}
+
+/// A page of the selected objects: current ones from the cache, older ones from as far back as history is kept.
+pub(super) async fn select(
+    store: &Store,
+    resource: &GroupResource,
+    scope: &Scope,
+    at: At,
+    page: Page<'_>,
+    selection: &Selection,
+) -> Result<List, ReadError> {
+    let keep = |object: &Object| selection.selects(object);
+    match (at, selection.is_everything_visible()) {
+        (At::Exact(revision), true) => {
+            store.list_visible_at(resource, scope, revision, page, selection.visibility).await
+        }
+        (At::Exact(revision), false) => store.list_where_at(resource, scope, revision, page, keep).await,
+        (At::Latest, true) => store.list_visible(resource, scope, at, page, selection.visibility),
+        (At::Latest, false) => store.list_where(resource, scope, at, page, keep),
+    }
+}
+
+/// Reads the rest of a list again, for a slow client whose objects were released.
+fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload {
+    let (store, resource, scope) = (cx.state.store.clone(), cx.operation.storage().clone(), cx.operation.list_scope());
+    let rest = Arc::new((store, resource, scope, selection));
+    Box::new(move |after: ObjectKey, objects_max| {
+        let rest = rest.clone();
+        Box::pin(async move {
+            let (store, resource, scope, selection) = &*rest;
+            let page = Page { start_after: Some(&after), limit: Some(objects_max) };
+            let found = select(store, resource, scope, At::Exact(revision), page, selection).await;
+            found.map(|found| found.objects).map_err(|error| Failure::of_read(&error))
+        })
+    })
+}
+
+/// The version of the list. Waits until the cache has reached it.
+pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result<At, Failure> {
+    if let Some(token) = &options.token {
+        return match u64::try_from(token.version) {
+            Ok(version) => Ok(At::Exact(Revision(version))),
+            Err(_) => Ok(At::Latest),
+        };
+    }
+    let wanted =
+        options.revision().map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
+    let Some(wanted) = wanted else {
+        if !options.takes_any() {
+            cx.state.sync().await?;
+        }
+        return Ok(At::Latest);
+    };
+    cx.state.wait_for(wanted).await?;
+    let is_exact =
+        options.version_match == Some(Match::Exact) || options.version_match.is_none() && options.limit.is_some();
+    Ok(if is_exact { At::Exact(wanted) } else { At::Latest })
+}
+
+/// The failure of a list whose version is compacted. A client that was reading pages gets a token with which it can
+/// continue.
+fn expired(error: &ReadError, options: &options::List) -> Failure {
+    let (ReadError::Compacted { .. }, Some(token)) = (error, &options.token) else {
+        return Failure::of_read(error);
+    };
+    let mut failure = Failure::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
+         the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
+         Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
+         deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    failure.status.metadata.insert("continue".to_owned(), token.at_any_version().encode().into());
+    failure
+}

@@ -1,0 +1,150 @@
+//! `/scale`: the desired and the current number of replicas of an object, as an `autoscaling/v1 Scale`.
+
+use crate::http::answer::Answer;
+use crate::http::endpoint::context::Context;
+use crate::shared::conversion;
+use crate::shared::operation::Operation;
+use crate::shared::request::negotiate::{Form, Negotiated, Shape};
+use crate::shared::request::payload::Payload;
+use crate::shared::status::Failure;
+use crate::write::registry::{self, Body, Change, Current, Format, Outcome, Patch};
+use bytes::Bytes;
+use http::Method;
+use serde_json::json;
+use steersman_kinds::catalog::Scale;
+use steersman_kinds::catalog::scale::read;
+use steersman_machinery::field::{Error, Path};
+use steersman_machinery::{GroupKind, Object, Value, value};
+use steersman_schema::{Definitions, strategic};
+
+/// The body of a write of a Scale.
+enum Sent {
+    Patch(Patch),
+    Scale(Value),
+}
+
+pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) -> Result<Answer, Failure> {
+    let negotiated = cx.negotiate(Shape::One)?;
+    let Some(scale) = &cx.operation.version().scale else { return Err(Failure::unknown_resource()) };
+    match *method {
+        Method::GET => {
+            let object = cx.current().await?;
+            let read = read(scale, &requested(cx, &object).await?);
+            Ok(Answer::value(200, &shown(&read, negotiated), negotiated.encoding, false))
+        }
+        Method::PUT | Method::PATCH => {
+            let written = write(cx, scale, method, &bytes).await?;
+            Ok(Answer::value(200, &shown(&written, negotiated), negotiated.encoding, false))
+        }
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+/// A stored object in the version of the request.
+async fn requested(cx: &Context<'_>, object: &Object) -> Result<Value, Failure> {
+    let objects = vec![conversion::parse(object)?];
+    let mut converted = conversion::to_requested(cx.operation.served, objects).await?;
+    converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))
+}
+
+/// The answer for a Scale. It has no table; a client that requests one gets the object.
+fn shown(scale: &Value, negotiated: Negotiated) -> Value {
+    match negotiated.form {
+        Form::PartialMetadata => json!({
+            "kind": "PartialObjectMetadata", "apiVersion": negotiated.meta_version.api_version(),
+            "metadata": scale["metadata"],
+        }),
+        Form::Object | Form::Table => scale.clone(),
+    }
+}
+
+async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Bytes) -> Result<Value, Failure> {
+    let is_patch = *method == Method::PATCH;
+    if is_patch {
+        Patch::check_type(&cx.operation, cx.media_type())?;
+    }
+    cx.read_options(if is_patch { "PatchOptions" } else { "UpdateOptions" })?;
+    let body = Body { media_type: cx.media_type(), bytes };
+    let sent = match is_patch {
+        true => Sent::Patch(Patch::parse(body, &cx.operation.budget)?),
+        false => Sent::Scale(registry::parse(&cx.operation, body, "Scale")?.value),
+    };
+    // The closures use a second operation, since the write borrows the first one mutably.
+    let mut operation =
+        Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
+    operation.manager = cx.operation.manager.clone();
+    operation.options = cx.operation.options;
+    operation.load = cx.operation.load.clone();
+    operation.conversions = cx.operation.conversions.clone();
+    operation.budget = cx.operation.budget.renewed();
+    let set = |current: &Current| {
+        let mut object = current.requested().clone();
+        let live = read(scale, &object);
+        let wanted = match &sent {
+            Sent::Patch(patch) => patched(&operation, patch, live)?,
+            Sent::Scale(sent) if registry::text(sent, "name").is_empty() => {
+                return Err(Failure::bad_request("metadata.name of the Scale must be the name of the object"));
+            }
+            Sent::Scale(sent) => sent.clone(),
+        };
+        let replicas = check(&operation, &wanted)?;
+        for key in ["resourceVersion", "uid"] {
+            let given = registry::text(&wanted, key);
+            if !given.is_empty() {
+                value::set_at(&mut object, &["metadata", key], given.into());
+            }
+        }
+        if !scale.spec.set(&mut object, replicas.into()) {
+            let path = scale.spec.as_str();
+            return Err(Failure::unprocessable(format!("the path {path} of the object cannot hold a number")));
+        }
+        Ok(object)
+    };
+    let apply = |current: &Current| {
+        let Sent::Patch(Patch { format: Format::Apply(applied), .. }) = &sent else { return set(current) };
+        registry::check_given_name(&operation, applied)?;
+        let object = registry::apply_scale(&operation, current.requested(), applied)?;
+        check(&operation, &read(scale, &object))?;
+        Ok(object)
+    };
+    let change = match &sent {
+        Sent::Patch(Patch { format: Format::Apply(_), .. }) => Change::EditRecorded(&apply),
+        Sent::Patch(_) | Sent::Scale(_) => Change::Edit(&set),
+    };
+    match registry::write(cx.state, &mut cx.operation, &change).await? {
+        Outcome::Deleted(stored)
+        | Outcome::Updated(Payload::Stored(stored))
+        | Outcome::Created(Payload::Stored(stored)) => Ok(read(scale, &requested(cx, &stored).await?)),
+        Outcome::Updated(Payload::Tree(tree)) | Outcome::Created(Payload::Tree(tree)) => Ok(read(scale, &tree)),
+    }
+}
+
+/// Applies a patch other than an apply to a Scale. A strategic one follows the schema of the Scale, not that of its
+/// object.
+fn patched(operation: &Operation<'_>, patch: &Patch, live: Value) -> Result<Value, Failure> {
+    let Format::Strategic(sent) = &patch.format else { return patch.apply_to(operation, live) };
+    let schema = Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale");
+    let schema = schema.ok_or_else(|| Failure::internal("there is no schema of a Scale"))?;
+    strategic::apply(schema, live, sent.clone()).map_err(|error| Failure::bad_request(error.to_string()))
+}
+
+/// The desired number of replicas of a Scale.
+fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
+    registry::check_given_name(operation, scale)?;
+    if let Some(spec) = scale.get("spec").filter(|spec| !spec.is_object() && !spec.is_null()) {
+        let found = value::type_name(spec);
+        let why = format!("Scale in version \"v1\" cannot be handled as a Scale: spec must be an object, not {found}");
+        return Err(Failure::bad_request(why));
+    }
+    let replicas = match value::at(scale, &["spec", "replicas"]) {
+        None | Some(Value::Null) => 0,
+        Some(number) => number.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
+            Failure::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: spec.replicas: {number} is no 32-bit whole number"))
+        })?,
+    };
+    if replicas < 0 {
+        let error = Error::invalid(&Path::new("spec.replicas"), replicas, "must be greater than or equal to 0");
+        return Err(Failure::invalid(&GroupKind::new("autoscaling", "Scale"), operation.name(), &[error]));
+    }
+    Ok(replicas)
+}

@@ -1,0 +1,176 @@
+//! The label and field selectors of a list or watch, checked against the kind and applied to objects.
+
+use crate::http::endpoint::context::Context;
+use crate::shared::conversion;
+use crate::shared::operation::Operation;
+use crate::shared::request::options::List;
+use crate::shared::status::Failure;
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use steersman_kinds::catalog::Served;
+use steersman_kinds::projection::Projection;
+use steersman_machinery::selector::{Fields, Labels, Operator};
+use steersman_machinery::{Object, Value};
+use steersman_schema::json_path::Step;
+use steersman_storage::{Interest, Visibility};
+
+/// The selectors of a list or watch.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    served: Served,
+    labels: Labels,
+    fields: Fields,
+    /// Whether objects that wait for initializers are included.
+    pub(crate) visibility: Visibility,
+    /// Whether the stored bytes are in the requested version.
+    is_stored_form: bool,
+    /// The fields that are read from objects whose header does not have them.
+    read: Option<Box<Projection>>,
+}
+
+const NAME: &str = "metadata.name";
+const NAMESPACE: &str = "metadata.namespace";
+
+impl Selection {
+    /// The selection of a request.
+    ///
+    /// # Errors
+    /// 400 if a field is not selectable.
+    pub(crate) fn new(cx: &Context<'_>, options: &List) -> Result<Selection, Failure> {
+        let own = &cx.operation.version().selectable_fields;
+        let mut read = Projection::nothing();
+        for requirement in &options.fields.requirements {
+            let field = requirement.field.as_str();
+            if field == NAME || field == NAMESPACE {
+                continue;
+            }
+            if let Some(selectable) = own.iter().find(|one| &*one.name == field) {
+                check_version(&cx.operation, field)?;
+                for path in selectable.paths() {
+                    let names = path.steps().iter().map_while(|step| match step {
+                        Step::Field(name) => Some(&**name),
+                        _ => None,
+                    });
+                    read.add(names, Projection::All);
+                }
+                continue;
+            }
+            return Err(Failure::bad_request(if own.is_empty() && !cx.operation.resource().is_custom() {
+                format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            } else {
+                format!("field label not supported: {field}")
+            }));
+        }
+        let mut fields = options.fields.clone();
+        let by_old_path = cx.target.name.as_deref().filter(|_| cx.target.has_name_in_path);
+        if let Some(name) = by_old_path {
+            fields.requirements.push(steersman_machinery::selector::FieldRequirement {
+                field: NAME.to_owned(),
+                value: name.to_owned(),
+                equal: true,
+            });
+        }
+        let is_stored_form = cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
+        Ok(Selection {
+            served: cx.operation.served.clone(),
+            labels: options.labels.clone(),
+            fields,
+            visibility: match cx.state.initializers.is_some() && !options.includes_uninitialized {
+                true => Visibility::Initialized,
+                false => Visibility::All,
+            },
+            is_stored_form,
+            read: (read != Projection::nothing()).then(|| Box::new(read)),
+        })
+    }
+
+    /// Whether it selects all visible objects.
+    pub(crate) fn is_everything_visible(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything()
+    }
+
+    /// Whether objects must be converted to check whether they are selected.
+    pub(crate) fn reads_objects(&self) -> bool {
+        self.read.is_some() && !self.is_stored_form
+    }
+
+    /// Whether it selects all objects.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.visibility == Visibility::All && self.is_everything_visible()
+    }
+
+    /// The interest of a watch: the one requirement that probably matches the fewest objects. It matches at least the
+    /// selected ones.
+    pub(crate) fn interest(&self) -> Interest {
+        if let Some(name) = self.fields.exact(NAME) {
+            return Interest { name: Some(name.into()), ..Interest::ALL };
+        }
+        // The header has the fields of the storage version.
+        let own = self.served.version().selectable_fields.iter().filter(|_| self.is_stored_form);
+        let field = own.filter_map(|one| Some((one.name.clone(), self.fields.exact(&one.name)?.into()))).next();
+        let label = self.labels.requirements.iter().find_map(|requirement| match &requirement.operator {
+            Operator::In(values) => match &values[..] {
+                [value] => Some((requirement.key.as_str().into(), value.as_str().into())),
+                _ => None,
+            },
+            _ => None,
+        });
+        Interest { name: None, field, label }
+    }
+
+    /// Whether an object is selected. Its JSON is read only for fields that its header does not have.
+    pub(crate) fn selects(&self, object: &Object) -> bool {
+        if self.visibility == Visibility::Initialized && object.meta().is_uninitialized() {
+            return false;
+        }
+        if !self.labels.matches(|key| object.label(key)) {
+            return false;
+        }
+        if self.fields.is_everything() {
+            return true;
+        }
+        let read = OnceCell::new();
+        self.fields.matches(|field| match field {
+            NAME => Cow::Borrowed(&*object.key.name),
+            NAMESPACE => Cow::Borrowed(object.key.namespace.as_deref().unwrap_or("")),
+            _ => match object.meta().field(field).filter(|_| self.is_stored_form) {
+                Some(text) => Cow::Borrowed(text),
+                None => self.text_of(field, read.get_or_init(|| self.requested(object)).as_ref()),
+            },
+        })
+    }
+
+    /// The needed fields of the object, in the requested form. An object that cannot be read has none. One that a
+    /// webhook would have to convert, until it is rewritten in the storage version, is read as if only the name of its
+    /// version differed.
+    fn requested(&self, object: &Object) -> Option<Value> {
+        let read = self.read.as_ref()?;
+        if self.is_stored_form {
+            return read.read(object.json()).ok();
+        }
+        let (resource, version) = (&self.served.resource, self.served.version());
+        let stored = conversion::parse(object).ok()?;
+        Some(resource.strategy.present(version, resource.strategy.load(resource, version, stored).ok()?))
+    }
+
+    /// The value of a selectable field as a text.
+    fn text_of(&self, field: &str, object: Option<&Value>) -> Cow<'static, str> {
+        let selectable = self.served.version().selectable_fields.iter().find(|one| &*one.name == field);
+        let Some(selectable) = selectable else { return Cow::Borrowed("") };
+        Cow::Owned(selectable.text(object.unwrap_or(&Value::Null)).into_owned())
+    }
+}
+
+/// Refuses fields in versions that a webhook converts to, because objects are selected without IO.
+fn check_version(operation: &Operation<'_>, field: &str) -> Result<(), Failure> {
+    let (resource, version) = (operation.resource(), operation.version());
+    let storage = resource.storage_version();
+    if resource.strategy.converter().is_none() || storage.name == version.name {
+        return Ok(());
+    }
+    let (group, plural) = (&resource.group, &resource.plural);
+    Err(Failure::bad_request(format!(
+        "the field {field} cannot be selected by in {group}/{}, to which a webhook converts {plural}: use {group}/{}, in which they are stored",
+        version.name, storage.name
+    )))
+}

@@ -1,0 +1,324 @@
+//! Lists, written item by item as their clients read them.
+//!
+//! The first chunk is made before the head of the answer is sent, so that an early failure gets a proper error answer,
+//! and a short list has a length. A later failure breaks the body off, so that no client takes a part for the whole.
+//! Other tasks get a turn between two chunks.
+
+mod supply;
+
+use self::supply::{Next, Supply};
+use crate::http::representation::encoding::Envelope;
+use crate::http::representation::{Representation, text};
+use crate::shared::request::body::{Body, CHUNK_BYTES, COMPRESS_BYTES_MIN, Chunks, Error};
+use crate::shared::request::negotiate::Form;
+use crate::shared::request::payload::Payload;
+use crate::shared::status::Failure;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use steersman_kinds::protobuf::NotJson;
+use steersman_machinery::value::Map;
+use steersman_machinery::{Object, Revision, Value};
+
+pub(crate) use self::supply::Reload;
+
+/// The most objects that are converted at a time, and the most bytes of them, although a single one may be larger.
+const BATCH_OBJECTS: usize = 64;
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Other tasks get a turn when this many bytes of objects have been read, even if little is written of them.
+const READ_BYTES_MAX: usize = 256 * 1024;
+/// If the length of a list must be known first, one with up to this many bytes of JSON is made as a whole.
+const WHOLE_BYTES_MAX: usize = 1024 * 1024;
+
+/// The metadata of a list.
+#[derive(Debug)]
+pub(crate) struct ListHead {
+    /// `None` for objects that were made for the list.
+    pub(crate) revision: Option<Revision>,
+    pub(crate) token: Option<String>,
+    pub(crate) remaining: Option<usize>,
+}
+
+/// The items of a list in written form.
+struct Items {
+    /// Their total size.
+    bytes: usize,
+    /// The items themselves; empty unless they are kept.
+    kept: Vec<u8>,
+}
+
+type Converting = Pin<Box<dyn Future<Output = Result<Vec<Payload>, Failure>> + Send>>;
+
+/// A list that is being sent.
+struct ListChunks {
+    representation: Representation,
+    envelope: Envelope,
+    supply: Arc<Supply>,
+    /// A read of released objects in progress.
+    reading: Option<supply::Page>,
+    /// Objects that are being converted to the requested version.
+    converting: Option<Converting>,
+    /// Objects that can be written.
+    ready: VecDeque<Payload>,
+    /// Bytes that are written but not sent yet.
+    out: Vec<u8>,
+    scratch: Vec<u8>,
+    n_written: usize,
+    /// Bytes of objects that were read since other tasks last had a turn.
+    n_read: usize,
+    is_done: bool,
+    /// Whether to yield before the next chunk.
+    gives_way: bool,
+    /// Releases the objects of a client that does not read. `None` for a list that is complete before it is sent.
+    guard: Option<supply::Guard>,
+}
+
+/// The body of a list.
+///
+/// # Errors
+/// When one of the first objects cannot be read or converted to the requested version.
+pub(crate) async fn list(
+    representation: Representation,
+    objects: Vec<Arc<Object>>,
+    head: &ListHead,
+    reload: Option<Reload>,
+) -> Result<Body, Failure> {
+    let mut items_bytes = 0;
+    if representation.encoder().is_prefixed() {
+        let json_bytes: usize = objects.iter().map(|object| object.json().len()).sum();
+        let is_kept = json_bytes <= WHOLE_BYTES_MAX;
+        let items = representation.measure(&objects, is_kept).await?;
+        if is_kept {
+            return representation.whole_list(head, objects.len(), &items.kept).map(Body::full);
+        }
+        items_bytes = items.bytes;
+    }
+    let mut chunks = ListChunks::new(representation, objects, head, items_bytes, reload)?;
+    poll_fn(|cx| chunks.poll_make(cx, COMPRESS_BYTES_MIN)).await?;
+    if chunks.is_done {
+        return Ok(Body::full(std::mem::take(&mut chunks.out)));
+    }
+    chunks.guard = Some(supply::Guard::new(&chunks.supply));
+    Ok(Body::chunks(chunks))
+}
+
+impl ListChunks {
+    fn new(
+        representation: Representation,
+        objects: Vec<Arc<Object>>,
+        head: &ListHead,
+        items_bytes: usize,
+        reload: Option<Reload>,
+    ) -> Result<ListChunks, Failure> {
+        let envelope = representation.envelope(head);
+        let mut out = Vec::with_capacity(CHUNK_BYTES);
+        representation.encoder().open(&envelope, items_bytes, &mut out).map_err(not_json)?;
+        Ok(ListChunks {
+            representation,
+            envelope,
+            supply: Arc::new(Supply::new(objects, reload)),
+            reading: None,
+            converting: None,
+            ready: VecDeque::new(),
+            out,
+            scratch: Vec::new(),
+            n_written: 0,
+            n_read: 0,
+            is_done: false,
+            gives_way: false,
+            guard: None,
+        })
+    }
+
+    /// Writes items until `out` has this many bytes, or the list ends.
+    fn poll_make(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Result<(), Failure>> {
+        while !self.is_done && self.out.len() < bytes {
+            if READ_BYTES_MAX <= self.n_read {
+                self.n_read = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if let Some(payload) = self.ready.pop_front() {
+                let item = self.representation.item(&payload, &mut self.scratch)?;
+                self.n_read += payload.stored_bytes().max(item.len());
+                self.representation.encoder().item(item, self.n_written, &mut self.out).map_err(not_json)?;
+                self.n_written += 1;
+                continue;
+            }
+            if let Some(converting) = &mut self.converting {
+                let converted = ready!(converting.as_mut().poll(cx));
+                self.converting = None;
+                self.ready.extend(converted?);
+                continue;
+            }
+            if let Some(reading) = &mut self.reading {
+                let page = ready!(reading.as_mut().poll(cx));
+                self.reading = None;
+                self.supply.resume(page?)?;
+            }
+            match self.supply.next(BATCH_OBJECTS, BATCH_BYTES)? {
+                Next::End => {
+                    let encoder = self.representation.encoder();
+                    encoder.close(&self.envelope, self.n_written, &mut self.out).map_err(not_json)?;
+                    self.is_done = true;
+                    self.supply.end();
+                }
+                Next::Page(page) => self.reading = Some(page),
+                Next::Objects(objects) if self.representation.converts() => {
+                    let representation = self.representation.clone();
+                    self.converting = Some(Box::pin(async move { representation.convert(objects).await }));
+                }
+                Next::Objects(objects) => self.ready.extend(objects.into_iter().map(Payload::Stored)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Chunks for ListChunks {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        if self.is_done && self.out.is_empty() {
+            return Poll::Ready(None);
+        }
+        if self.supply.is_cut() {
+            return Poll::Ready(Some(Err(Error::TooSlow)));
+        }
+        self.supply.asked();
+        if std::mem::take(&mut self.gives_way) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match ready!(self.poll_make(cx, CHUNK_BYTES)) {
+            Ok(()) => {
+                self.supply.taken(self.out.len());
+                self.gives_way = true;
+                let capacity = if self.is_done { 0 } else { CHUNK_BYTES + CHUNK_BYTES / 8 };
+                let chunk = std::mem::replace(&mut self.out, Vec::with_capacity(capacity));
+                Poll::Ready(Some(Ok(chunk.into())))
+            }
+            Err(failure) => {
+                tracing::warn!(error = %failure.status.message, "a list is broken off");
+                Poll::Ready(Some(Err(Error::Broken(failure.status.message.clone()))))
+            }
+        }
+    }
+
+    fn hold(&mut self, permit: Box<dyn Send>) {
+        self.supply.hold(permit);
+    }
+
+    fn is_compressible(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for ListChunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListChunks").field("n_written", &self.n_written).finish_non_exhaustive()
+    }
+}
+
+impl Representation {
+    /// The size of a list's items, for a serialisation that begins with it. Every item is written for that. Unless the
+    /// items are kept they are written again when they are sent, so that no long list is in memory as a whole.
+    async fn measure(&self, objects: &[Arc<Object>], is_kept: bool) -> Result<Items, Failure> {
+        let (mut scratch, mut items) = (Vec::new(), Items { bytes: 0, kept: Vec::new() });
+        let (mut left, mut n_read) = (objects, 0);
+        while !left.is_empty() {
+            let (batch, rest) = left.split_at(batch_len(left));
+            left = rest;
+            for payload in self.convert(batch.to_vec()).await? {
+                n_read += payload.stored_bytes();
+                if READ_BYTES_MAX <= n_read {
+                    n_read = 0;
+                    tokio::task::yield_now().await;
+                }
+                let before = items.kept.len();
+                let item = self.item(&payload, &mut scratch)?;
+                self.encoder().item(item, 0, &mut items.kept).map_err(not_json)?;
+                items.bytes += items.kept.len() - before;
+                if !is_kept {
+                    items.kept.clear();
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    /// A list of objects that were made for it. It has no version.
+    ///
+    /// # Errors
+    /// When the serialisation fails.
+    pub(crate) fn list_of_made(&self, made: &[Payload]) -> Result<Vec<u8>, Failure> {
+        let (mut scratch, mut items) = (Vec::new(), Vec::new());
+        for (index, payload) in made.iter().enumerate() {
+            let item = self.item(payload, &mut scratch)?;
+            self.encoder().item(item, index, &mut items).map_err(not_json)?;
+        }
+        self.whole_list(&ListHead { revision: None, token: None, remaining: None }, made.len(), &items)
+    }
+
+    /// A list of items that are already written.
+    fn whole_list(&self, head: &ListHead, n_items: usize, items: &[u8]) -> Result<Vec<u8>, Failure> {
+        let (envelope, encoder) = (self.envelope(head), self.encoder());
+        let mut out = Vec::with_capacity(items.len() + 256);
+        encoder.open(&envelope, items.len(), &mut out).map_err(not_json)?;
+        out.extend_from_slice(items);
+        encoder.close(&envelope, n_items, &mut out).map_err(not_json)?;
+        Ok(out)
+    }
+
+    /// The fields of a list other than its items.
+    fn envelope(&self, head: &ListHead) -> Envelope {
+        let (kind, api_version) = match self.form {
+            Form::Object => (self.resource().list_kind.to_string(), self.served.api_version()),
+            Form::PartialMetadata => {
+                ("PartialObjectMetadataList".to_owned(), self.meta_version.api_version().to_owned())
+            }
+            Form::Table => ("Table".to_owned(), self.meta_version.api_version().to_owned()),
+        };
+        let mut fields =
+            vec![("kind", text(&kind)), ("apiVersion", text(&api_version)), ("metadata", text(&list_metadata(head)))];
+        if self.form == Form::Table {
+            fields.push(("columnDefinitions", self.columns()));
+            return Envelope { fields, items: "rows" };
+        }
+        Envelope { fields, items: "items" }
+    }
+}
+
+/// The number of the next objects that are converted at a time.
+fn batch_len(objects: &[Arc<Object>]) -> usize {
+    let mut bytes = 0;
+    let fitting = objects.iter().take(BATCH_OBJECTS).take_while(|object| {
+        let has_room = bytes == 0 || bytes + object.json().len() <= BATCH_BYTES;
+        bytes += object.json().len();
+        has_room
+    });
+    fitting.count()
+}
+
+fn not_json(error: NotJson) -> Failure {
+    Failure::internal(error.to_string())
+}
+
+fn list_metadata(head: &ListHead) -> Value {
+    let mut metadata = Map::new();
+    if let Some(revision) = head.revision {
+        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+    }
+    if let Some(token) = &head.token {
+        metadata.insert("continue".to_owned(), token.as_str().into());
+    }
+    if let Some(remaining) = head.remaining {
+        metadata.insert("remainingItemCount".to_owned(), remaining.into());
+    }
+    Value::Object(metadata)
+}
+
+#[cfg(test)]
+mod tests;

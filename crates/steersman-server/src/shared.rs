@@ -1,0 +1,21 @@
+//! What every layer uses: requests and their encodings, the operation under way, failures, budgets of computing, calls to webhooks.
+
+pub(crate) mod compute;
+pub(crate) mod config_file;
+pub(crate) mod conversion;
+pub(crate) mod digest_cache;
+pub(crate) mod follower;
+pub(crate) mod operation;
+/// The parts of a request: its path, query, options, media types and body.
+pub mod request {
+    pub(crate) mod body;
+    pub(crate) mod codec;
+    pub mod negotiate;
+    pub(crate) mod options;
+    pub(crate) mod payload;
+    pub mod query;
+    pub mod request_info;
+}
+pub mod status;
+pub(crate) mod uid;
+pub mod webhook;

@@ -1,0 +1,137 @@
+//! The connections to one endpoint: kept open for the next call, bounded in number, with responses bounded in size.
+//! Redirects are not followed: they are returned like any other response.
+
+use crate::shared::webhook::EndpointError;
+use crate::shared::webhook::tls::unusable;
+use bytes::Bytes;
+use http::header::LOCATION;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// The maximum size of a response, upstream's limit for admission reviews.
+const ANSWER_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// The maximum number of concurrent calls; further ones wait until they time out.
+const CALLS_MAX: usize = 512;
+/// The maximum number of idle connections.
+const IDLE_CONNECTIONS_MAX: usize = 64;
+/// The time after which an idle connection is closed.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The protocols for an endpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Protocols {
+    /// HTTP/1 or HTTP/2 over TLS, as the endpoint prefers.
+    All,
+    /// HTTP/1 over TLS. With HTTP/2 all calls would share one connection, and so one of the replicas behind a Service.
+    Http1,
+    /// HTTP/1, over TLS where the URL says so.
+    Http1OrPlain,
+}
+
+/// The connections to one endpoint.
+pub(super) struct Transport {
+    client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    calls: Semaphore,
+}
+
+/// A response.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// The target of a redirect.
+    pub(super) location: Option<String>,
+    pub(super) body: Bytes,
+}
+
+/// Why there is no response.
+#[derive(Debug)]
+pub(super) struct SendError {
+    pub(super) why: String,
+    /// Whether no connection could be made.
+    pub(super) is_connect: bool,
+    /// Whether the same call may succeed later.
+    pub(super) is_retryable: bool,
+}
+
+impl Transport {
+    /// Creates the transport, which connects at the first call. `server_name` is the name that the certificate must
+    /// have, if it differs from the URL's.
+    pub(super) fn new(
+        tls: ClientConfig,
+        server_name: Option<&str>,
+        protocols: Protocols,
+    ) -> Result<Transport, EndpointError> {
+        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
+        let connector = match protocols {
+            Protocols::All | Protocols::Http1 => connector.https_only(),
+            Protocols::Http1OrPlain => connector.https_or_http(),
+        };
+        let connector = match server_name {
+            None => connector,
+            Some(name) => {
+                let name = ServerName::try_from(name.to_owned())
+                    .map_err(|error| unusable("the server name", error.to_string()))?;
+                connector.with_server_name_resolver(FixedServerNameResolver::new(name))
+            }
+        };
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let connector = match protocols {
+            Protocols::All => connector.enable_all_versions().wrap_connector(http),
+            Protocols::Http1 | Protocols::Http1OrPlain => connector.enable_http1().wrap_connector(http),
+        };
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .pool_idle_timeout(IDLE_TIME_MAX)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Transport { client, calls: Semaphore::new(CALLS_MAX) })
+    }
+
+    /// Sends a request and reads the whole response. The caller bounds the time by dropping the future.
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, SendError> {
+        // The semaphore is never closed; without a permit the call is merely not counted.
+        let _permit = self.calls.acquire().await;
+        let answer = self.client.request(request).await.map_err(|error| SendError {
+            // The library's own message names only the stage of the call.
+            why: chain(std::error::Error::source(&error).unwrap_or(&error)),
+            is_connect: error.is_connect(),
+            is_retryable: !error.is_connect(),
+        })?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
+            let why = match error.is::<LengthLimitError>() {
+                true => format!("the answer has more than {ANSWER_BYTES_MAX} bytes"),
+                false => error.to_string(),
+            };
+            SendError { why, is_connect: false, is_retryable: false }
+        })?;
+        let location = head.headers.get(LOCATION).filter(|_| head.status.is_redirection());
+        let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        Ok(Answer { status: head.status, location, body: body.to_bytes() })
+    }
+}
+
+/// The beginning of a text from the endpoint.
+pub(super) fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    text[..text.floor_char_boundary(256)].to_owned()
+}
+
+/// An error with its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

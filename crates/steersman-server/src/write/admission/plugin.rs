@@ -1,0 +1,212 @@
+//! The trait of admission plugins, and the write that they are called with.
+
+pub(crate) use crate::write::admission::action::{Action, Phase};
+
+use crate::shared::conversion;
+use crate::shared::operation::{Operation, ResourceAttributes};
+use crate::shared::request::options::Delete;
+use crate::shared::status::Failure;
+use crate::state::State;
+use crate::write::admission::reinvocation::Reinvocation;
+use crate::write::admission::subject::{Subject, Surroundings};
+use futures::future::{self, BoxFuture};
+use std::fmt;
+use std::sync::Arc;
+use steersman_machinery::value::str_at;
+use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
+use steersman_storage::{At, Page, Scope};
+
+/// A write to be admitted.
+///
+/// Options, user and attributes are in the operation; warnings and audit annotations are added to it.
+#[derive(Debug)]
+pub(crate) struct Review<'r, 'o> {
+    pub(crate) action: Action,
+    pub(crate) state: &'r State,
+    pub(crate) operation: &'r mut Operation<'o>,
+    /// The current object; `None` for a creation.
+    pub(crate) old: Option<&'r Value>,
+    pub(crate) deletion: Option<&'r Delete>,
+    /// The rounds of mutation.
+    pub(crate) reinvocation: Reinvocation,
+}
+
+impl<'r, 'o> Review<'r, 'o> {
+    pub(crate) fn new(
+        action: Action,
+        state: &'r State,
+        operation: &'r mut Operation<'o>,
+        old: Option<&'r Value>,
+    ) -> Review<'r, 'o> {
+        Review { action, state, operation, old, deletion: None, reinvocation: Reinvocation::default() }
+    }
+
+    /// The subject of the write, for webhooks and policies.
+    ///
+    /// # Errors
+    /// When its namespace cannot be read.
+    pub(crate) async fn subject<'a>(&'a self, phase: Phase, new: Option<&'a Value>) -> Result<Subject<'a>, Failure> {
+        let operation: &'a Operation<'a> = &*self.operation;
+        let namespace = match operation.attributes.namespace {
+            Some(name) => self.namespace(name).await?,
+            None => None,
+        };
+        let (old, deletion) = (self.old, self.deletion);
+        Ok(Subject::new(
+            self.action,
+            phase,
+            operation,
+            new,
+            old,
+            Surroundings { deletion, namespace, catalog: self.state.catalog() },
+        ))
+    }
+
+    /// The current namespace. The cache may lag behind a creation that was already answered.
+    async fn namespace(&self, name: &str) -> Result<Option<Arc<Object>>, Failure> {
+        let (namespaces, key) = (GroupResource::new("", "namespaces"), ObjectKey::cluster(name));
+        match self.state.store.get_cached(&namespaces, &key) {
+            Some(found) => Ok(Some(found)),
+            None => self.state.get(&namespaces, &key).await,
+        }
+    }
+
+    /// The review of a deletion, with its options.
+    #[must_use]
+    pub(crate) fn with_deletion(self, options: &'r Delete) -> Review<'r, 'o> {
+        Review { deletion: Some(options), ..self }
+    }
+}
+
+/// How a plugin sees an update of an object that is still being created, because it waits for initializers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unfinished {
+    /// As a creation of the new state: an initializer may add whatever the creator could have set.
+    Creation,
+    /// As a creation with the old object: the plugin acts on the difference.
+    Growth,
+    /// As an update.
+    Update,
+}
+
+impl Unfinished {
+    /// The action, and the old object.
+    pub(super) fn shown(self, old: Option<&Value>) -> (Action, Option<&Value>) {
+        match self {
+            Unfinished::Creation => (Action::Create, None),
+            Unfinished::Growth => (Action::Create, old),
+            Unfinished::Update => (Action::Update, old),
+        }
+    }
+}
+
+/// One admission plugin.
+pub(crate) trait Plugin: fmt::Debug + Send + Sync {
+    /// Whether the plugin handles such writes. Must be cheap.
+    fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool;
+
+    /// Whether anything that is registered with the server may make the plugin act on such writes; only for plugins
+    /// that act for others. Called after [`Plugin::handles`]; must be as cheap.
+    fn has_registered(&self, state: &State, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+        let _ = (state, action, attributes);
+        true
+    }
+
+    /// How the plugin sees an update of an object that waits for initializers. Most rules are about creations and about
+    /// fields that an update may not change, so as an update they would not check what an initializer adds.
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Creation
+    }
+
+    /// Changes or refuses the new object. A deletion has no new object.
+    ///
+    /// # Errors
+    /// With the answer for the client.
+    fn mutate<'a>(
+        &'a self,
+        review: &'a mut Review<'_, '_>,
+        new: Option<&'a mut Value>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        let _ = (review, new);
+        Box::pin(future::ready(Ok(())))
+    }
+
+    /// Refuses a write that is not allowed.
+    ///
+    /// # Errors
+    /// With the answer for the client.
+    fn validate<'a>(
+        &'a self,
+        review: &'a mut Review<'_, '_>,
+        new: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        let _ = (review, new);
+        Box::pin(future::ready(Ok(())))
+    }
+}
+
+/// Whether a write is about a pod itself, not about one of its subresources.
+pub(super) fn is_about_pod(attributes: &ResourceAttributes<'_>) -> bool {
+    attributes.is_about("", "pods") && attributes.subresource.is_none()
+}
+
+/// The cached objects of a resource in the namespace of a write.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) fn objects_of(review: &Review<'_, '_>, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
+    match review.operation.namespace() {
+        Some(namespace) => objects_in(review.state, namespace, resource),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The cached objects of a resource in a namespace.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) fn objects_in(state: &State, namespace: &str, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
+    let store = &state.store;
+    if store.count(resource) == 0 {
+        return Ok(Vec::new());
+    }
+    let found = store.list(resource, &Scope::Namespace(namespace.into()), At::Latest, Page::ALL);
+    found.map_err(|error| Failure::of_read(&error))?.objects.iter().map(|object| conversion::parse(object)).collect()
+}
+
+/// The current state of an object. The cache may lag behind a creation that was already answered.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) async fn find(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Value>, Failure> {
+    let found = match state.store.get_cached(resource, key) {
+        Some(found) => Some(found),
+        None => state.get(resource, key).await?,
+    };
+    found.map(|object| conversion::parse(&object)).transpose()
+}
+
+/// The name of the object in the denials of policies and webhooks.
+pub(crate) fn refused_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
+    let name = written_name(review, new);
+    if name.is_empty() || review.operation.is_of_collection { "Unknown" } else { name }
+}
+
+/// The refusal of a write, which names its object.
+pub(super) fn forbidden(review: &Review<'_, '_>, new: Option<&Value>, why: &str) -> Failure {
+    Failure::forbidden(&review.operation.group_resource(), written_name(review, new), why)
+}
+
+/// The name in the path, or else that of the new object.
+fn written_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
+    match review.operation.name() {
+        "" => new.map(name_of).unwrap_or_default(),
+        name => name,
+    }
+}
+
+/// The name of an object in denials: its name, or else its `generateName`.
+pub(super) fn name_of(object: &Value) -> &str {
+    let text = |key| str_at(object, &["metadata", key]).filter(|text| !text.is_empty());
+    text("name").or(text("generateName")).unwrap_or_default()
+}

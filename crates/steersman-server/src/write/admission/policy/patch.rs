@@ -1,0 +1,128 @@
+//! The patch that a mutation returns, and its application to an object.
+
+use crate::write::admission::subject::Subject;
+use steersman_cel::Value as Cel;
+use steersman_kinds::catalog::Served;
+use steersman_machinery::value::set_at;
+use steersman_machinery::{Budget, Value};
+use steersman_schema::decode::Body;
+use steersman_schema::json_patch::{self, Cause};
+use steersman_schema::{Definitions, Schema, mutation};
+
+/// The form of a mutation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::write::admission) enum Kind {
+    ApplyConfiguration,
+    JsonPatch,
+}
+
+/// The patch that a mutation returns.
+#[derive(Debug)]
+pub(in crate::write::admission) enum Patch {
+    ApplyConfiguration(Value),
+    JsonPatch(json_patch::Patch),
+}
+
+/// The result of a patch.
+#[derive(Debug)]
+pub(in crate::write::admission) enum Patched {
+    /// The changed object, decoded and defaulted.
+    Changed(Value),
+    Same,
+}
+
+impl Patch {
+    /// Reads the value of an expression.
+    ///
+    /// # Errors
+    /// When it is not a patch.
+    pub(in crate::write::admission) fn read(kind: Kind, value: &Cel<'_>) -> Result<Patch, String> {
+        match kind {
+            Kind::ApplyConfiguration => {
+                if !matches!(value, Cel::Object(_)) {
+                    return Err("unsupported return type from ApplyConfiguration expression: want an Object".to_owned());
+                }
+                value.check_names().map_err(|error| format!("type mismatch: {error}"))?;
+                value.to_json().map(Patch::ApplyConfiguration).map_err(|error| error.to_string())
+            }
+            Kind::JsonPatch => {
+                let operations = value.to_json().map_err(|error| error.to_string())?;
+                let parsed = json_patch::Patch::parse(operations.to_string().as_bytes(), &Budget::default());
+                parsed.map(Patch::JsonPatch).map_err(|error| format!("JSON Patch: {error}"))
+            }
+        }
+    }
+
+    /// Applies the patch to an object in a version.
+    ///
+    /// # Errors
+    /// With upstream's message.
+    pub(in crate::write::admission) fn apply(
+        self,
+        subject: &Subject<'_>,
+        target: &Served,
+        object: &Value,
+    ) -> Result<Patched, String> {
+        let budget = &subject.operation.budget;
+        let patched = match self {
+            Patch::ApplyConfiguration(mut configuration) => {
+                for key in ["apiVersion", "kind"] {
+                    if let Some(value) = object.get(key) {
+                        set_at(&mut configuration, &[key], value.clone());
+                    }
+                }
+                let (any, builtin) = (Schema::default(), Definitions::builtin());
+                let schema = match (subject.is_of_scale(), subject.is_of_other_kind()) {
+                    (true, _) => builtin.schema("io.k8s.api.autoscaling.v1.Scale").unwrap_or(&any),
+                    (false, true) => &any,
+                    (false, false) => &target.version().schema,
+                };
+                mutation::apply(schema, object, &configuration)
+                    .map_err(|error| format!("error applying patch: {error}"))?
+            }
+            Patch::JsonPatch(patch) => match patch.apply(object, budget) {
+                Ok(patched) => patched,
+                // A test that fails is no error: the patch does not apply to this object.
+                Err(json_patch::Error::Operation { cause: Cause::TestFailed, .. }) => return Ok(Patched::Same),
+                Err(error) => return Err(format!("JSON Patch: {}", told(&error, object))),
+            },
+        };
+        if patched == *object {
+            return Ok(Patched::Same);
+        }
+        // Custom resources are stored with these fields, so no later check would find the change.
+        for key in ["apiVersion", "kind"] {
+            if patched.get(key) != object.get(key) {
+                return Err(format!("error applying patch: {key} was changed: that is not possible"));
+            }
+        }
+        if subject.is_of_other_kind() || subject.is_of_scale() {
+            return Ok(Patched::Changed(patched));
+        }
+        let (strategy, version) = (&target.resource.strategy, target.version());
+        let decoded = strategy.decode(version, Body::Tree(patched), budget);
+        let mut decoded = decoded.map_err(|error| format!("error applying patch: {error}"))?.value;
+        let defaulted = strategy.default(version, &mut decoded, budget);
+        defaulted.map_err(|error| format!("error applying patch: {error}"))?;
+        Ok(Patched::Changed(decoded))
+    }
+}
+
+/// Why a patch does not apply, in the words of upstream's library where it has a message.
+fn told(error: &json_patch::Error, object: &Value) -> String {
+    let json_patch::Error::Operation { operation, path, cause: Cause::Missing { path: missing }, .. } = error else {
+        return error.to_string();
+    };
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let key = path.rsplit('/').next().unwrap_or_default();
+    match *operation {
+        "copy" | "move" if missing != path => {
+            format!("{operation} operation does not apply: doc is missing from path: {missing}: missing value")
+        }
+        "remove" if object.pointer(parent).is_some() => {
+            format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value")
+        }
+        "replace" => format!("replace operation does not apply: doc is missing path: {path}: missing value"),
+        _ => format!("{operation} operation does not apply: doc is missing path: \"{path}\": missing value"),
+    }
+}
