@@ -2,7 +2,9 @@
 
 mod circles;
 mod dependencies;
+mod directories;
 mod edges;
+mod layers;
 mod locks;
 mod snippets;
 mod sources;
@@ -50,7 +52,8 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
 ///
 /// If there is a violation, or a file could not be read.
 pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
-    let mut findings = edges::check(&read(&workspace.root.join("ARCHITECTURE.md"))?, &workspace.metadata)?;
+    let architecture = read(&workspace.root.join("ARCHITECTURE.md"))?;
+    let mut findings = edges::check(&architecture, &workspace.metadata)?;
     findings.extend(dependencies::check(&read(&workspace.root.join("deny.toml"))?, &workspace.metadata)?);
     let files = files(workspace)?;
     let mut rust = BTreeMap::new();
@@ -67,6 +70,8 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
         }
     }
     findings.extend(circles::check(&rust));
+    findings.extend(layers::check(&architecture, &rust));
+    findings.extend(directories::check(&files));
     findings.extend(locks::check(&workspace.root, &files)?);
     for finding in &findings {
         println!("{finding}");

@@ -1,7 +1,7 @@
 //! The control loops, by what they look after. `ControlLoop` is their table.
 
 /// Accounts, tokens and certificates.
-pub mod access {
+pub(crate) mod access {
     pub(crate) mod bootstrap_tokens;
     pub mod certificates;
     pub(crate) mod legacy_tokens;

@@ -4,7 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod body_memory;
 pub(crate) mod chain;
 /// Documents about the server itself: discovery, OpenAPI, health, version.
-pub mod documents {
+pub(crate) mod documents {
     pub mod discovery;
     pub(crate) mod health;
     pub mod openapi;

@@ -7,7 +7,7 @@ pub(crate) mod digest_cache;
 pub(crate) mod follower;
 pub(crate) mod operation;
 /// The parts of a request: its path, query, options, media types and body.
-pub mod request {
+pub(crate) mod request {
     pub(crate) mod body;
     pub(crate) mod codec;
     pub mod negotiate;

@@ -11,7 +11,7 @@ use kube::client::ClientBuilder;
 use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 #[cfg(feature = "metrics")]
-use crate::metrics::Metrics;
+use crate::control::metrics::Metrics;
 
 /// Where the API server and the credentials are. Empty options search for them.
 #[derive(Clone, Debug, Default)]

@@ -207,42 +207,48 @@
 #[cfg(all(feature = "webhook", not(any(feature = "ring", feature = "aws-lc-rs"))))]
 compile_error!("the feature `webhook` needs cryptography: switch on `ring` or `aws-lc-rs` as well");
 
-mod accept;
-mod backoff;
-mod cached;
-mod chain;
-pub mod client;
-mod clock;
-pub mod conditions;
-pub mod consistency;
-pub mod controller;
-mod create_or_update;
-mod decode_error;
-mod delta;
-#[cfg(feature = "election")]
-pub mod election;
-#[cfg(not(feature = "election"))]
-#[path = "election/absent.rs"]
-mod election;
-#[cfg(feature = "events")]
-pub mod events;
-mod factory;
-mod fence;
-pub mod finalizers;
 /// Caches of the server's objects: informers fill them and call handlers for changes, indexes and listers read them.
 pub mod cache {
-    pub use crate::cached::{CacheMode, Cached};
-    pub use crate::factory::{InformerFactory, Running};
-    pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, Previous, handler_fn};
-    pub use crate::index::Index;
-    pub use crate::indexer::{Found, Indexer};
-    pub use crate::informer::{
+    pub(crate) mod cached;
+    pub(crate) mod factory;
+    pub(crate) mod handler;
+    pub(crate) mod index;
+    pub mod index_by;
+    pub(crate) mod indexer;
+    pub(crate) mod informer;
+    pub(crate) mod lister;
+    pub(crate) mod outcome;
+    pub(crate) mod reader;
+
+    pub use crate::cache::cached::{CacheMode, Cached};
+    pub use crate::cache::factory::{InformerFactory, Running};
+    pub use crate::cache::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, Previous, handler_fn};
+    pub use crate::cache::index::Index;
+    pub use crate::cache::indexer::{Found, Indexer};
+    pub use crate::cache::informer::{
         Changes, HandlerOptions, Informer, MAILBOX_MAX, NotSynced, ObjectStates, OwnedEvent, Registration,
     };
-    pub use crate::lister::{Lister, LookupError, WaitError};
-    pub use crate::outcome::{Arrival, Finality, Outcome};
-    pub use crate::reader::{ReadError, Reader, SelectorError};
-    pub use crate::selection::{CachedResource, Scope, Selection};
+    pub use crate::cache::lister::{Lister, LookupError, WaitError};
+    pub use crate::cache::outcome::{Arrival, Finality, Outcome};
+    pub use crate::cache::reader::{ReadError, Reader, SelectorError};
+    pub use crate::shared::selection::{CachedResource, Scope, Selection};
+}
+pub mod client;
+/// Controllers, and the process that they live in.
+mod control {
+    pub mod consistency;
+    pub mod controller;
+    pub(crate) mod fence;
+    pub mod health;
+    pub mod manager;
+    #[cfg(feature = "metrics")]
+    pub mod metrics;
+    #[cfg(not(feature = "metrics"))]
+    #[path = "metrics/absent.rs"]
+    pub(crate) mod metrics;
+    pub mod predicates;
+    pub mod queue;
+    pub mod reconcile;
 }
 /// Guides for users of other libraries.
 pub mod guide {
@@ -251,55 +257,80 @@ pub mod guide {
     #[doc = include_str!("../docs/coming-from-kube-runtime.md")]
     pub mod coming_from_kube_runtime {}
 }
-mod handler;
-pub mod health;
-#[cfg(any(feature = "election", feature = "events", feature = "shard"))]
-mod host;
-mod index;
-pub mod index_by;
-mod indexer;
-mod informer;
-pub mod key;
-mod lister;
-pub mod manager;
-#[cfg(feature = "metrics")]
-pub mod metrics;
-#[cfg(not(feature = "metrics"))]
-#[path = "metrics/absent.rs"]
-mod metrics;
-mod outcome;
-pub mod owners;
-pub mod patch;
-pub mod predicates;
-pub mod queue;
-mod reader;
-pub mod reconcile;
-pub mod reflector;
-mod selection;
-#[cfg(feature = "shard")]
-pub mod shard;
-#[cfg(not(feature = "shard"))]
-#[path = "shard/absent.rs"]
-mod shard;
-mod slow_start;
-pub mod status;
-mod transform;
+/// Replicas: one works, or all share the work.
+mod leadership {
+    #[cfg(feature = "election")]
+    pub mod election;
+    #[cfg(not(feature = "election"))]
+    #[path = "election/absent.rs"]
+    pub(crate) mod election;
+    #[cfg(feature = "shard")]
+    pub mod shard;
+    #[cfg(not(feature = "shard"))]
+    #[path = "shard/absent.rs"]
+    pub(crate) mod shard;
+}
+/// Lists and watches, and the queue of their events.
+mod list_watch {
+    pub(crate) mod delta;
+    pub mod reflector;
+    pub(crate) mod transform;
+    pub(crate) mod wire;
+}
+/// Keys, clocks, delays and what else all parts use.
+mod shared {
+    pub(crate) mod accept;
+    pub(crate) mod backoff;
+    pub(crate) mod chain;
+    pub(crate) mod clock;
+    pub(crate) mod decode_error;
+    pub(crate) mod histogram;
+    #[cfg(any(feature = "election", feature = "events", feature = "shard"))]
+    pub(crate) mod host;
+    pub mod key;
+    pub(crate) mod selection;
+}
 pub mod typed;
 pub mod wait;
 #[cfg(feature = "webhook")]
 pub mod webhook;
-mod wire;
-pub mod write;
+/// Writes to the API server.
+mod writing {
+    pub mod conditions;
+    pub(crate) mod create_or_update;
+    #[cfg(feature = "events")]
+    pub mod events;
+    pub mod finalizers;
+    pub mod owners;
+    pub mod patch;
+    pub(crate) mod slow_start;
+    pub mod status;
+    pub mod write;
+}
 
+pub use crate::cache::index_by;
+#[cfg(feature = "metrics")]
+pub use crate::control::metrics;
+pub use crate::control::{consistency, controller, health, manager, predicates, queue, reconcile};
+#[cfg(feature = "election")]
+pub use crate::leadership::election;
+#[cfg(feature = "shard")]
+pub use crate::leadership::shard;
+pub use crate::list_watch::reflector;
+pub use crate::shared::key;
+#[cfg(feature = "events")]
+pub use crate::writing::events;
+pub use crate::writing::{conditions, finalizers, owners, patch, status, write};
+
+pub use crate::cache::factory::InformerFactory;
+pub use crate::cache::lister::{Lister, LookupError};
 pub use crate::client::{ClientOptions, client};
-pub use crate::controller::Controller;
-pub use crate::factory::InformerFactory;
-pub use crate::key::ObjectKey;
-pub use crate::lister::{Lister, LookupError};
-pub use crate::manager::{Manager, ManagerError, shutdown_signal};
-pub use crate::reconcile::{Action, BoxError, ReconcileError};
-pub use crate::selection::Scope;
-pub use crate::write::WriteError;
+pub use crate::control::controller::Controller;
+pub use crate::control::manager::{Manager, ManagerError, shutdown_signal};
+pub use crate::control::reconcile::{Action, BoxError, ReconcileError};
+pub use crate::shared::key::ObjectKey;
+pub use crate::shared::selection::Scope;
+pub use crate::writing::write::WriteError;
 
 /// Compiles the code of the README.
 #[cfg(doctest)]

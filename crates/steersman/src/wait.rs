@@ -19,12 +19,12 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::{Client, Resource};
 
-use crate::decode_error::DecodeError;
-use crate::factory::InformerFactory;
-use crate::indexer::Found;
-use crate::informer::{Informer, ObjectStates};
-use crate::key::ObjectKey;
-use crate::selection::{CachedResource, Scope, Selection};
+use crate::cache::factory::InformerFactory;
+use crate::cache::indexer::Found;
+use crate::cache::informer::{Informer, ObjectStates};
+use crate::shared::decode_error::DecodeError;
+use crate::shared::key::ObjectKey;
+use crate::shared::selection::{CachedResource, Scope, Selection};
 
 pub use crate::wait::condition::Condition;
 
@@ -225,7 +225,7 @@ impl fmt::Display for LastSeen {
             Self::Object { resource_version, description: Some(description) } => {
                 write!(f, "last seen at version {resource_version}, {description}")
             }
-            Self::Undecodable { error } => write!(f, "{}", crate::chain::Chain(&**error)),
+            Self::Undecodable { error } => write!(f, "{}", crate::shared::chain::Chain(&**error)),
         }
     }
 }

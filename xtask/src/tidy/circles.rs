@@ -10,7 +10,7 @@
 //! circle as long as no other file is in it.
 
 mod graph;
-mod modules;
+pub(crate) mod modules;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};

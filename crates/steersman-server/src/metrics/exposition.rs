@@ -38,7 +38,7 @@ pub(crate) struct Gauges {
     pub(crate) objects: Vec<ResourceCount>,
     pub(crate) store: StoreFigures,
     /// The durations of conversions.
-    pub(crate) conversions: Vec<(conversion_webhook::Labels, conversion_webhook::Seen)>,
+    pub(crate) conversions: Vec<(webhook::Labels, webhook::Seen)>,
     /// `None` without an audit log.
     pub(crate) audit: Option<audit::Figures>,
 }
@@ -168,7 +168,7 @@ impl Metrics {
 }
 
 /// The durations of conversions by webhooks, under upstream's name.
-fn converted(text: &mut Text, conversions: &[(conversion_webhook::Labels, conversion_webhook::Seen)]) {
+fn converted(text: &mut Text, conversions: &[(webhook::Labels, webhook::Seen)]) {
     if conversions.is_empty() {
         return;
     }
@@ -183,7 +183,7 @@ fn converted(text: &mut Text, conversions: &[(conversion_webhook::Labels, conver
             ("to_version", &*labels.to),
         ];
         let mut count = 0;
-        let bounds = conversion_webhook::BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        let bounds = webhook::BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
         for (bound, n) in bounds.zip(seen.counts) {
             count += n;
             let labels = [labels.as_slice(), &[("le", &*bound)]].concat();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::key::ObjectKey;
+use crate::shared::key::ObjectKey;
 use crate::typed::fields;
 
 /// The fields of an object that one field manager wants. `steersman codegen clients` writes a type for each kind.

@@ -12,11 +12,11 @@ use kube::core::{Request, subresource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::key::ObjectKey;
-use crate::patch::Force;
-use crate::selection::{Scope, resource_name};
+use crate::shared::key::ObjectKey;
+use crate::shared::selection::{Scope, resource_name};
 use crate::typed::apply::ApplyConfiguration;
-use crate::write::WriteError;
+use crate::writing::patch::Force;
+use crate::writing::write::WriteError;
 
 /// Requests for objects of the kind `K`. `S` says which subresources the kind has: methods for others do not exist,
 /// except [`Client::patch_subresource`], which takes the name of any.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::factory::InformerFactory;
-use crate::informer::Informer;
-use crate::key::ObjectKey;
-use crate::lister::{Lister, LookupError};
-use crate::selection::{CachedResource, Scope, Selection};
+use crate::cache::factory::InformerFactory;
+use crate::cache::informer::Informer;
+use crate::cache::lister::{Lister, LookupError};
+use crate::shared::key::ObjectKey;
+use crate::shared::selection::{CachedResource, Scope, Selection};
 
 /// Makes the informer and the lister of one kind, which share one watch with all users of the same factory and
 /// selection. Nothing is watched before one of them is made.

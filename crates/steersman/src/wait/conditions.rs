@@ -1,6 +1,6 @@
 //! Conditions that many programs wait for. Follows kube-runtime's `wait::conditions`; write others as closures.
 //!
-//! Read the conditions of a custom kind with [`crate::conditions`]:
+//! Read the conditions of a custom kind with [`crate::writing::conditions`]:
 //!
 //! ```
 //! # use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;

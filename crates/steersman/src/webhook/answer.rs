@@ -16,8 +16,8 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
-use crate::chain::Chain;
-use crate::clock;
+use crate::shared::chain::Chain;
+use crate::shared::clock;
 use crate::webhook::admission::Function;
 use crate::webhook::conversion::{Convert, TypeOf, convert};
 use crate::webhook::denial::Named;

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::chain::Chain;
+use crate::shared::chain::Chain;
 
 /// The error of a function: a refusal with the status that the API server sends to its client, or a failure.
 ///

@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::accept::Acceptor;
-use crate::chain::Chain;
-use crate::health::{Health, answer as answer_probe};
+use crate::control::health::{Health, answer as answer_probe};
 #[cfg(feature = "metrics")]
-use crate::metrics::Metrics;
+use crate::control::metrics::Metrics;
+use crate::shared::accept::Acceptor;
+use crate::shared::chain::Chain;
 use crate::webhook::Webhooks;
 use crate::webhook::certificates::{self, CertificateError, Certificates, Publisher, Served, resolver};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 use parking_lot::Mutex;
 
-use crate::metrics::histogram::{Histogram, REQUEST_BUCKETS};
+use crate::shared::histogram::{Histogram, REQUEST_BUCKETS};
 
 /// The counts of one set of webhooks. Bounded by the paths that have a function.
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ const IMPORTS_MAX: u32 = 32;
 const ITEM_WORDS: [&str; 8] = ["const", "enum", "fn", "macro_rules", "static", "struct", "trait", "type"];
 
 /// A crate, parsed from its root file.
-pub(super) struct Crate {
-    pub(super) files: Vec<String>,
+pub(crate) struct Crate {
+    pub(crate) files: Vec<String>,
     /// The modules, the root first.
     modules: Vec<Module>,
     /// The files that define macros, which are named from the root wherever they are defined.
@@ -53,7 +53,7 @@ struct Import {
 
 impl Crate {
     /// Reads the crate with the root file `root` from `texts` by path. Missing files count as empty.
-    pub(super) fn read(root: &str, texts: &BTreeMap<String, String>) -> Crate {
+    pub(crate) fn read(root: &str, texts: &BTreeMap<String, String>) -> Crate {
         let mut read = Crate { files: Vec::new(), modules: Vec::new(), macros: BTreeMap::new() };
         let directory = root.rsplit_once('/').map_or("", |(directory, _)| directory);
         let mut waiting = vec![(read.add(0, root, directory), root.to_owned())];
@@ -67,7 +67,7 @@ impl Crate {
     }
 
     /// The files that each file needs.
-    pub(super) fn edges(&self) -> Edges {
+    pub(crate) fn edges(&self) -> Edges {
         let mut edges = vec![BTreeSet::new(); self.files.len()];
         for (number, module) in self.modules.iter().enumerate() {
             let needed = module.paths.iter().filter_map(|path| self.file_of(number, path));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::metrics::{Metrics, MetricsFormat};
+use crate::control::metrics::{Metrics, MetricsFormat};
 use crate::webhook::{Admission, Conversion, Denial, FieldError, Limits, Operation, Write};
 
 fn question(path: &str, body: impl ToString) -> Request<Full<Bytes>> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::chain::Chain;
+use crate::shared::chain::Chain;
 use crate::webhook::certificates::{CertificateError, Publisher, Served};
 
 /// The interval between two reads of the files. A mounted Secret lags by a minute anyway.

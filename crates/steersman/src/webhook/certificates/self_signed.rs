@@ -19,11 +19,11 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::backoff::{Backoff, Limits};
-use crate::chain::Chain;
-use crate::factory::InformerFactory;
-use crate::handler::handler_fn;
-use crate::selection::{Scope, Selection};
+use crate::cache::factory::InformerFactory;
+use crate::cache::handler::handler_fn;
+use crate::shared::backoff::{Backoff, Limits};
+use crate::shared::chain::Chain;
+use crate::shared::selection::{Scope, Selection};
 use crate::webhook::certificates::configurations::{Own, Place, Target};
 use crate::webhook::certificates::plan::{self, Step};
 use crate::webhook::certificates::secret::{Foreign, Stored, Wanted};

@@ -161,7 +161,7 @@ async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
             return Err(Failure::unsupported_state(message));
         }
     };
-    if !builtin::pod::is_ready(pod) && allows_unready(budget) {
+    if !builtin::pods::pod::is_ready(pod) && allows_unready(budget) {
         return Ok(Judged::Unready { budget: key.name.to_string() });
     }
     let attributes = ResourceAttributes { subresource: Some("status"), ..ResourceAttributes::of(served, Verb::Update) };
@@ -180,7 +180,7 @@ fn budgets(cx: &Context<'_>, served: &Served, pod: &Value) -> Result<Vec<(Object
     let mut budgets = Vec::new();
     for object in found.map_err(|error| Failure::of_read(&error))?.objects {
         let budget = conversion::parse(&object)?;
-        if builtin::disruption_budget::is_about(&budget, pod) {
+        if builtin::workloads::disruption_budget::is_about(&budget, pod) {
             budgets.push((object.key.clone(), budget));
         }
     }
