@@ -47,7 +47,7 @@ pub use crate::shared::request::body::{Body, Error as BodyError};
 pub use crate::shared::request::{negotiate, query, request_info};
 pub use crate::shared::{status, webhook};
 pub use crate::write::admission;
-pub use crate::write::registry::allocator::Ranges;
+pub use crate::write::registry::service_addresses::allocator::Ranges;
 
 pub use crate::http::service::Service;
 pub use crate::http::timeouts::Timeouts;

@@ -19,7 +19,7 @@ use crate::shared::status::Failure;
 use crate::shared::webhook;
 use crate::state::State;
 use crate::write::admission::Plugins;
-use crate::write::registry::allocator::Ranges;
+use crate::write::registry::service_addresses::allocator::Ranges;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use std::fmt;
@@ -168,11 +168,14 @@ impl Server {
             let followers = crate::access::authz::node::follower::start(&state.store, nodes, state.stopping_token());
             tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         }
-        let followers =
-            crate::write::admission::policy::follower::start(&state.store, &state.policies, state.stopping_token());
+        let followers = crate::write::admission::dynamic::policy::follower::start(
+            &state.store,
+            &state.policies,
+            state.stopping_token(),
+        );
         tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         let (store, webhooks) = (&state.store, &state.admission_webhooks);
-        let followers = crate::write::admission::webhooks::start(store, webhooks, state.stopping_token());
+        let followers = crate::write::admission::dynamic::webhooks::start(store, webhooks, state.stopping_token());
         tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         if let Some(configured) = &state.initializers {
             let follower = crate::write::initializers::follow(&state.store, configured, state.stopping_token());

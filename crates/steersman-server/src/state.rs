@@ -19,11 +19,11 @@ use crate::shared::follower::compiled::{Compiled, Dependents};
 use crate::shared::follower::in_force::InForce;
 use crate::shared::status::Failure;
 use crate::shared::webhook::{Clients, Services};
+use crate::write::admission::dynamic::policy::Policies;
+use crate::write::admission::dynamic::webhooks::Webhooks;
 use crate::write::admission::plugin::Plugin;
-use crate::write::admission::policy::Policies;
-use crate::write::admission::webhooks::Webhooks;
 use crate::write::initializers::{self, Configured};
-use crate::write::registry::allocator::{Allocator, Ranges};
+use crate::write::registry::service_addresses::allocator::{Allocator, Ranges};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use std::fmt;
@@ -314,7 +314,9 @@ mod tests {
     use super::*;
     use crate::access::authz::rbac;
     use crate::background::definitions;
-    use crate::write::admission::{Plugins, policy, webhooks};
+    use crate::write::admission::Plugins;
+    use crate::write::admission::dynamic::policy;
+    use crate::write::admission::dynamic::webhooks;
     use steersman_kinds::runtime_config::RuntimeConfig;
     use steersman_storage::{Memory, Options};
 

@@ -9,7 +9,7 @@ use crate::shared::conversion;
 use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
 use crate::state::State;
-use crate::write::admission::policy::type_checking;
+use crate::write::admission::dynamic::policy::type_checking;
 use crate::write::registry::Outcome;
 use crate::write::registry::{self, Body, Change, Patch};
 use bytes::Bytes;

@@ -14,47 +14,26 @@
 //! (`reinvocation`).
 
 mod action;
-mod always_pull_images;
-mod anti_affinity;
-mod app_armor;
-mod certificates;
-mod claim_resize;
-pub(crate) mod condition;
-mod default_class;
-mod default_toleration_seconds;
-mod extended_resources;
-mod external_ips;
-mod initializers;
-mod limit_ranger;
-pub(crate) mod matching;
-mod mutating_policy;
-mod namespace_exists;
-mod namespace_lifecycle;
-mod node_restriction;
-mod node_taint;
-mod owner_references;
+/// What users register: webhooks and policies.
+pub(crate) mod dynamic {
+    pub(crate) mod condition;
+    pub(crate) mod matching;
+    pub(crate) mod mutating_policy;
+    pub(crate) mod policy;
+    pub(crate) mod questions;
+    pub(crate) mod reinvocation;
+    pub(crate) mod validating_policy;
+    pub(crate) mod webhook_plugins;
+    pub(crate) mod webhooks;
+}
 pub(crate) mod plugin;
 mod plugins;
-mod pod_resize;
-mod pod_security;
-pub(crate) mod policy;
-mod priority;
-pub(crate) mod questions;
-pub(crate) mod reinvocation;
-mod resource_quota;
-mod runtime_class;
-mod service_account;
-mod storage_protection;
 pub(crate) mod subject;
-mod topology_labels;
-mod validating_policy;
-mod webhook_plugins;
-pub(crate) mod webhooks;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::dynamic::webhook_plugins::patch_of_answer;
 pub(crate) use self::plugin::{Action, Phase, Review};
 pub use self::plugins::{Plugins, PluginsError};
-#[cfg(feature = "fuzzing")]
-pub(crate) use self::webhook_plugins::patch_of_answer;
 
 use crate::shared::operation::{Operation, ResourceAttributes};
 use crate::shared::status::Failure;

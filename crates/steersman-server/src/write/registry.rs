@@ -4,9 +4,6 @@
 //! in its [`Strategy`](crate::strategy::Strategy), never here. Nothing here depends on HTTP: an endpoint reads the
 //! request, and turns the [`Outcome`] into an answer.
 
-mod addresses;
-mod allocation;
-pub mod allocator;
 mod commit;
 mod create;
 mod current;
@@ -20,10 +17,15 @@ mod managed;
 mod metadata;
 mod patch;
 mod plan;
+/// Addresses and ports of Services.
+pub mod service_addresses {
+    pub(crate) mod addresses;
+    pub(crate) mod allocation;
+    pub mod allocator;
+}
 mod update;
 mod write;
 
-pub(crate) use self::allocation::observe;
 pub(crate) use self::commit::Outcome;
 pub(crate) use self::current::Current;
 pub(crate) use self::decode::{Body, decode, parse};
@@ -33,4 +35,5 @@ pub(crate) use self::initialization::remove as remove_failed;
 pub(crate) use self::managed::{apply_scale, record};
 pub(crate) use self::metadata::text;
 pub(crate) use self::patch::{Format, Patch};
+pub(crate) use self::service_addresses::allocation::observe;
 pub(crate) use self::write::{Change, write};

@@ -6,7 +6,7 @@ use crate::shared::operation::{Operation, seconds};
 use crate::shared::request::options::Delete;
 use crate::shared::status::Failure;
 use crate::state::State;
-use crate::write::registry::allocator::{DEFAULT_RANGES, Family};
+use crate::write::registry::service_addresses::allocator::{DEFAULT_RANGES, Family};
 use crate::write::registry::{self, Change};
 use futures::future;
 use serde_json::json;

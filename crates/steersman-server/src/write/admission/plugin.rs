@@ -7,7 +7,7 @@ use crate::shared::operation::{Operation, ResourceAttributes};
 use crate::shared::request::options::Delete;
 use crate::shared::status::Failure;
 use crate::state::State;
-use crate::write::admission::reinvocation::Reinvocation;
+use crate::write::admission::dynamic::reinvocation::Reinvocation;
 use crate::write::admission::subject::{Subject, Surroundings};
 use futures::future::{self, BoxFuture};
 use std::fmt;

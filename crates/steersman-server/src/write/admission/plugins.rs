@@ -1,13 +1,50 @@
 //! The admission plugins of a server: the table of all plugins of kube-apiserver 1.36, and the choice among them.
 
+/// Plugins that limit what may be written, and by whom.
+mod limits {
+    pub(crate) mod certificates;
+    pub(crate) mod external_ips;
+    pub(crate) mod limit_ranger;
+    pub(crate) mod namespace_exists;
+    pub(crate) mod namespace_lifecycle;
+    pub(crate) mod node_restriction;
+    pub(crate) mod owner_references;
+    pub(crate) mod resource_quota;
+}
+/// Plugins about Pods.
+mod pods {
+    pub(crate) mod always_pull_images;
+    pub(crate) mod anti_affinity;
+    pub(crate) mod app_armor;
+    pub(crate) mod default_toleration_seconds;
+    pub(crate) mod extended_resources;
+    pub(crate) mod pod_resize;
+    pub(crate) mod pod_security;
+    pub(crate) mod priority;
+    pub(crate) mod runtime_class;
+    pub(crate) mod service_account;
+    pub(crate) mod topology_labels;
+}
+/// Plugins about storage.
+mod storage {
+    pub(crate) mod claim_resize;
+    pub(crate) mod default_class;
+    pub(crate) mod storage_protection;
+}
+mod initializers;
+mod node_taint;
+
+use crate::write::admission::dynamic::{mutating_policy, validating_policy, webhook_plugins};
 use crate::write::admission::plugin::Plugin;
-use crate::write::admission::{
-    always_pull_images, anti_affinity, app_armor, certificates, claim_resize, default_class,
-    default_toleration_seconds, extended_resources, external_ips, initializers, limit_ranger, mutating_policy,
-    namespace_exists, namespace_lifecycle, node_restriction, node_taint, owner_references, pod_resize, pod_security,
-    priority, resource_quota, runtime_class, service_account, storage_protection, topology_labels, validating_policy,
-    webhook_plugins,
+use crate::write::admission::plugins::limits::{
+    certificates, external_ips, limit_ranger, namespace_exists, namespace_lifecycle, node_restriction,
+    owner_references, resource_quota,
 };
+use crate::write::admission::plugins::pods::{
+    always_pull_images, anti_affinity, app_armor, default_toleration_seconds, extended_resources, pod_resize,
+    pod_security, priority, runtime_class, service_account, topology_labels,
+};
+use crate::write::admission::plugins::storage::{claim_resize, default_class, storage_protection};
 use std::fmt;
 
 /// A plugin of kube-apiserver.

@@ -114,7 +114,7 @@ impl<'a> Subject<'a> {
         subresources.any(|one| *one.name == *name && one.handling != Handling::Stored)
     }
 
-    /// The objects in a version that [`Criteria::find`](crate::write::admission::matching::Criteria::find) returned.
+    /// The objects in a version that [`Criteria::find`](crate::write::admission::dynamic::matching::Criteria::find) returned.
     ///
     /// # Errors
     /// When they cannot be converted to it now.

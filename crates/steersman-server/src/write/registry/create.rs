@@ -5,8 +5,13 @@ use crate::shared::status::Failure;
 use crate::shared::uid;
 use crate::state::State;
 use crate::write::admission::{self, Action, Review};
+use crate::write::registry::escalation;
+use crate::write::registry::identity;
+use crate::write::registry::judging;
+use crate::write::registry::managed;
+use crate::write::registry::metadata;
 use crate::write::registry::plan::{Plan, Recorded};
-use crate::write::registry::{allocation, escalation, identity, judging, managed, metadata};
+use crate::write::registry::service_addresses::allocation;
 use rand::Rng;
 use steersman_machinery::{Value, name, value};
 

@@ -6,7 +6,7 @@ use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::initializers::{Configured, field};
-use crate::write::registry::allocation;
+use crate::write::registry::service_addresses::allocation;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::Object;

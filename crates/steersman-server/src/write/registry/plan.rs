@@ -1,6 +1,6 @@
 //! The plan of an attempt: the change to store.
 
-use crate::write::registry::allocator::Reservation;
+use crate::write::registry::service_addresses::allocator::Reservation;
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};
 
