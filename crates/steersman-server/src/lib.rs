@@ -48,9 +48,10 @@ pub use crate::shared::request::{negotiate, query, request_info};
 pub use crate::shared::{status, webhook};
 pub use crate::write::admission;
 pub use crate::write::registry::service_addresses::allocator::Ranges;
-
 pub use crate::http::service::Service;
 pub use crate::http::timeouts::Timeouts;
 pub use crate::server::{Options, Server, StartError};
-
 pub use crate::http::web::{Web, WebError};
+pub use steersman_kinds::runtime_config::{Error as RuntimeConfigError, RuntimeConfig};
+pub use steersman_kinds::user::AuthenticatedUser;
+pub use steersman_kinds::{builtin, catalog, crd, projection, strategy, user};

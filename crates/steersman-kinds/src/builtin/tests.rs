@@ -97,6 +97,7 @@ mod certificates;
 mod core;
 mod devices;
 mod flow;
+mod names;
 mod observed;
 mod others;
 mod storage;

@@ -39,6 +39,7 @@ use crate::shared::operation::{Operation, ResourceAttributes};
 use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::admission::plugin::Plugin;
+use crate::write::admission::plugins::limits::resource_quota;
 use crate::write::initializers::field;
 use steersman_machinery::Value;
 

@@ -1,7 +1,7 @@
 //! The admission plugins of a server: the table of all plugins of kube-apiserver 1.36, and the choice among them.
 
 /// Plugins that limit what may be written, and by whom.
-mod limits {
+pub(crate) mod limits {
     pub(crate) mod certificates;
     pub(crate) mod external_ips;
     pub(crate) mod limit_ranger;

@@ -13,8 +13,8 @@ mod request;
 mod response;
 mod validating;
 
-pub(crate) use self::mutating::Mutating;
-pub(crate) use self::validating::Validating;
+pub(in crate::write::admission) use self::mutating::Mutating;
+pub(in crate::write::admission) use self::validating::Validating;
 
 /// The patch in the answer of a mutating webhook.
 #[cfg(feature = "fuzzing")]
