@@ -394,7 +394,7 @@ impl Group {
             }
         }
         self.served.retain(|version| !version.resources.is_empty());
-        self.served.sort_by(|a, b| crate::catalog::version_order::compare(&a.name, &b.name));
+        self.served.sort_by(|a, b| version_order::compare(&a.name, &b.name));
         self.versions = self.served.iter().map(|version| version.name.clone()).collect();
     }
 }

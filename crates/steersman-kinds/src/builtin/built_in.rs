@@ -14,12 +14,12 @@ use steersman_schema::decode::{self, Body, Decoded};
 use steersman_schema::{Definitions, Schema};
 
 /// The strategy of a kind of the table.
-pub struct BuiltIn {
+pub(super) struct BuiltIn {
     kind: &'static Kind,
 }
 
 impl BuiltIn {
-    pub fn new(kind: &'static Kind) -> BuiltIn {
+    pub(super) fn new(kind: &'static Kind) -> BuiltIn {
         BuiltIn { kind }
     }
 
@@ -229,7 +229,7 @@ impl Strategy for BuiltIn {
 }
 
 /// Restores the old value at a path.
-pub fn carry(new: &mut Value, old: &Value, path: &[&str]) {
+pub(super) fn carry(new: &mut Value, old: &Value, path: &[&str]) {
     match at(old, path) {
         Some(before) => {
             set_at(new, path, before.clone());

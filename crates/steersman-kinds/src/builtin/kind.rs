@@ -15,7 +15,7 @@ use steersman_schema::json_path::JsonPath;
 use steersman_schema::{Edition, Schema};
 
 /// The rules of most kinds.
-pub const RULES: Rules = Rules {
+pub(super) const RULES: Rules = Rules {
     creates_on_update: false,
     updates_unconditionally: true,
     propagation: Propagation::Background,

@@ -7,7 +7,7 @@ const ANNOTATION: &str = "api-approved.kubernetes.io";
 
 /// The state of the approval annotation, whatever its text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Approval {
+pub(super) enum Approval {
     Approved,
     Bypassed,
     Invalid,
@@ -15,7 +15,7 @@ pub enum Approval {
 }
 
 /// The state of a definition, with a sentence about it; `None` if its group is not protected.
-pub fn of(definition: &Value) -> Option<(Approval, String)> {
+pub(super) fn of(definition: &Value) -> Option<(Approval, String)> {
     let group = text(definition, &["spec", "group"]);
     let is_under =
         |domain: &str| group.strip_suffix(domain).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'));
@@ -38,7 +38,7 @@ pub fn of(definition: &Value) -> Option<(Approval, String)> {
 }
 
 /// The error of a definition whose approval is missing or invalid, unless the old one is in the same state.
-pub fn fault(new: &Value, old: Option<&Value>) -> Option<field::Error> {
+pub(super) fn fault(new: &Value, old: Option<&Value>) -> Option<field::Error> {
     let (state, reason) = of(new)?;
     if old.and_then(of).is_some_and(|(before, _)| before == state) {
         return None;

@@ -8,7 +8,7 @@ use steersman_machinery::value::object_at;
 
 /// A condition to be set.
 #[derive(Debug)]
-pub struct Condition {
+pub(super) struct Condition {
     pub kind: &'static str,
     pub status: &'static str,
     pub reason: &'static str,
@@ -16,29 +16,29 @@ pub struct Condition {
 }
 
 impl Condition {
-    pub fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Condition {
+    pub(super) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Condition {
         Condition { kind, status: if holds { "True" } else { "False" }, reason, message: message.into() }
     }
 }
 
 /// Whether a condition is present and true.
-pub fn is_true(definition: &Value, kind: &str) -> bool {
+pub(super) fn is_true(definition: &Value, kind: &str) -> bool {
     find(definition, kind).is_some_and(|condition| text(condition, &["status"]) == "True")
 }
 
 /// Whether a condition of a status is present and false.
-pub fn is_false(status: &Value, kind: &str) -> bool {
+pub(super) fn is_false(status: &Value, kind: &str) -> bool {
     let mut conditions = list(status, &["conditions"]).iter();
     conditions.any(|condition| text(condition, &["type"]) == kind && text(condition, &["status"]) == "False")
 }
 
 /// The condition of a kind.
-pub fn find<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
     list(definition, &["status", "conditions"]).iter().find(|condition| text(condition, &["type"]) == kind)
 }
 
 /// Sets a condition of a status; the time of the last change stays if the condition's status has not changed.
-pub fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
+pub(super) fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
     let Some(status) = object_at(status, &[]) else { return };
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if !conditions.is_array() {
@@ -64,13 +64,13 @@ pub fn set(status: &mut Value, condition: &Condition, now: Timestamp) {
 }
 
 /// Removes a condition from a status.
-pub fn remove(status: &mut Value, kind: &str) {
+pub(super) fn remove(status: &mut Value, kind: &str) {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|condition| text(condition, &["type"]) != kind);
     }
 }
 
 /// A time as metadata prints it.
-pub fn time(now: Timestamp) -> String {
+pub(super) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

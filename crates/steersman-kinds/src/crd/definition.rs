@@ -12,7 +12,7 @@ use steersman_schema::decode::{self, Body, Decoded};
 
 /// The strategy of definitions. The internal form is `v1`.
 #[derive(Debug)]
-pub struct Definition;
+pub(super) struct Definition;
 
 impl Strategy for Definition {
     fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {

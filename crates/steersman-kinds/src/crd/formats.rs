@@ -37,7 +37,7 @@ const KNOWN: [&str; 31] = [
 ];
 
 /// The unknown formats in some schemas, each once.
-pub fn unknown<'a>(schemas: impl Iterator<Item = &'a Value>) -> Vec<&'a str> {
+pub(super) fn unknown<'a>(schemas: impl Iterator<Item = &'a Value>) -> Vec<&'a str> {
     let mut found = Vec::new();
     schemas.for_each(|schema| collect(schema, &mut found));
     found

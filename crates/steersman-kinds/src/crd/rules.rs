@@ -12,7 +12,7 @@ mod compile;
 mod definition;
 mod evaluate;
 
-pub use crate::crd::rules::definition::{Place, faults, judge_default};
+pub(super) use crate::crd::rules::definition::{Place, faults, judge_default};
 
 use crate::crd::rules::compile::Node;
 use crate::crd::rules::evaluate::Pass;
@@ -24,25 +24,25 @@ use steersman_schema::Schema;
 
 /// The rules of one version of a definition.
 #[derive(Debug)]
-pub struct Rules {
+pub(super) struct Rules {
     schema: Arc<Schema>,
     /// `None` if there is no rule.
     compiled: OnceLock<Option<Box<Node>>>,
 }
 
 impl Rules {
-    pub fn new(schema: Arc<Schema>) -> Rules {
+    pub(super) fn new(schema: Arc<Schema>) -> Rules {
         Rules { schema, compiled: OnceLock::new() }
     }
 
     /// Whether there is any rule.
-    pub fn exist(&self) -> bool {
+    pub(super) fn exist(&self) -> bool {
         self.compiled.get_or_init(|| compiled(&self.schema)).is_some()
     }
 
     /// Evaluates the rules on an object whose other errors are known, and appends their errors. Returns the warnings
     /// for the client: rules that do not hold for values that the update does not change.
-    pub fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
+    pub(super) fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
         let Some(root) = self.compiled.get_or_init(|| compiled(&self.schema)) else { return Vec::new() };
         if faults.iter().any(is_blocking) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \

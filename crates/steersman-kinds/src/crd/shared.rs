@@ -6,7 +6,7 @@
 use steersman_machinery::{Value, field};
 
 /// The keys that may be at the top: their names in a version, and at the top.
-pub const KEYS: [(&str, &str); 4] = [
+pub(super) const KEYS: [(&str, &str); 4] = [
     ("schema", "validation"),
     ("subresources", "subresources"),
     ("additionalPrinterColumns", "additionalPrinterColumns"),
@@ -14,21 +14,21 @@ pub const KEYS: [(&str, &str); 4] = [
 ];
 
 /// Whether all versions have the same value for a key, or none.
-pub fn is_shared(versions: &[Value], key: &str) -> bool {
+pub(super) fn is_shared(versions: &[Value], key: &str) -> bool {
     let mut said = versions.iter().map(|version| said(version, key));
     let Some(first) = said.next() else { return true };
     said.all(|other| other == first)
 }
 
 /// The value of a key in a version; an empty list counts as absent.
-pub fn said<'a>(version: &'a Value, key: &str) -> Option<&'a Value> {
+pub(super) fn said<'a>(version: &'a Value, key: &str) -> Option<&'a Value> {
     let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     version.get(key).filter(|value| !is_empty(value))
 }
 
 /// The values of a key with the paths at which errors are reported: once at the top if all versions agree, otherwise
 /// each at its own path. The number is the index of the (first) version with the value.
-pub fn places<'a>(versions: &'a [Value], key: &str) -> Vec<(usize, field::Path, &'a Value)> {
+pub(super) fn places<'a>(versions: &'a [Value], key: &str) -> Vec<(usize, field::Path, &'a Value)> {
     let top = KEYS.iter().find(|(inner, _)| *inner == key).map_or(key, |(_, top)| *top);
     let spec = field::Path::new("spec");
     let all = versions.iter().enumerate().filter_map(|(index, version)| {

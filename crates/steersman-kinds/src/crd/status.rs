@@ -56,7 +56,7 @@ pub fn not_servable(mut status: Value, why: &InvalidDefinition, now: Timestamp) 
 }
 
 /// Whether the CA bundle of a conversion webhook is invalid.
-pub fn has_bad_bundle(definition: &Value) -> bool {
+pub(super) fn has_bad_bundle(definition: &Value) -> bool {
     let config = steersman_machinery::value::at(definition, &["spec", "conversion", "webhook", "clientConfig"]);
     config.is_some_and(|config| ca_bundle::fault(config).is_some())
 }

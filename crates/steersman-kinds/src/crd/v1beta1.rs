@@ -9,17 +9,17 @@ use steersman_machinery::{Value, field};
 use steersman_schema::Schema;
 
 /// The name of the version.
-pub const NAME: &str = "v1beta1";
+pub(super) const NAME: &str = "v1beta1";
 /// The deprecation warning.
-pub const DEPRECATION: &str = "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated; use apiextensions.k8s.io/v1 CustomResourceDefinition";
+pub(super) const DEPRECATION: &str = "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated; use apiextensions.k8s.io/v1 CustomResourceDefinition";
 
 /// The schema of the version.
-pub fn schema() -> Arc<Schema> {
+pub(super) fn schema() -> Arc<Schema> {
     Arc::new(Schema::from_json(&written()))
 }
 
 /// The schema in an OpenAPI document, with this prefix of references.
-pub fn open_api(prefix: &str) -> Value {
+pub(super) fn open_api(prefix: &str) -> Value {
     fn print(value: &mut Value, prefix: &str) {
         match value {
             Value::Array(items) => items.iter_mut().for_each(|item| print(item, prefix)),
@@ -83,7 +83,7 @@ fn written() -> Value {
 }
 
 /// Sets the defaults.
-pub fn default(value: &mut Value) {
+pub(super) fn default(value: &mut Value) {
     let Some(spec) = object_at(value, &["spec"]) else { return };
     let given = |spec: &serde_json::Map<String, Value>, key: &str| spec.get(key).is_some_and(|value| !value.is_null());
     if spec.get("scope").and_then(Value::as_str).unwrap_or_default().is_empty() {
@@ -108,7 +108,7 @@ pub fn default(value: &mut Value) {
 }
 
 /// The errors that the internal form cannot show: keys that are both at the top and in a version.
-pub fn faults(value: &Value) -> Vec<field::Error> {
+pub(super) fn faults(value: &Value) -> Vec<field::Error> {
     let spec = field::Path::new("spec");
     let versions = list(value, &["spec", "versions"]);
     let mut faults = Vec::new();
@@ -130,7 +130,7 @@ pub fn faults(value: &Value) -> Vec<field::Error> {
 }
 
 /// Converts a defaulted definition to the internal form.
-pub fn to_internal(mut value: Value) -> Value {
+pub(super) fn to_internal(mut value: Value) -> Value {
     for (key, top) in shared::KEYS {
         let Some(said) = remove_at(&mut value, &["spec", top]).filter(|said| !said.is_null()) else { continue };
         for version in versions_mut(&mut value) {
@@ -157,7 +157,7 @@ pub fn to_internal(mut value: Value) -> Value {
 }
 
 /// Converts the internal form to this version.
-pub fn from_internal(mut value: Value) -> Value {
+pub(super) fn from_internal(mut value: Value) -> Value {
     versions_mut(&mut value).iter_mut().for_each(|version| rename_paths(version, "jsonPath", "JSONPath"));
     for (key, top) in shared::KEYS {
         if !shared::is_shared(list(&value, &["spec", "versions"]), key) {

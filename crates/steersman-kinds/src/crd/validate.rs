@@ -5,7 +5,7 @@
 mod conversion;
 mod parts;
 
-pub use crate::crd::validate::parts::has_subresource;
+pub(super) use crate::crd::validate::parts::has_subresource;
 
 use crate::crd::rules;
 use crate::crd::status::has_bad_bundle;
@@ -32,7 +32,7 @@ struct Demands<'d> {
 }
 
 /// The errors of a new definition written in this version.
-pub fn create(definition: &Value, version: &str) -> Vec<field::Error> {
+pub(super) fn create(definition: &Value, version: &str) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
         schemas: is_current,
@@ -59,7 +59,7 @@ pub fn create(definition: &Value, version: &str) -> Vec<field::Error> {
 }
 
 /// The errors of a change written in this version. Errors that the old definition has already are accepted.
-pub fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
+pub(super) fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
         schemas: is_current && versions(old).iter().all(|version| schema(version).is_some()),
@@ -98,7 +98,7 @@ pub fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
 }
 
 /// The errors of a status.
-pub fn status(definition: &Value) -> Vec<field::Error> {
+pub(super) fn status(definition: &Value) -> Vec<field::Error> {
     let names = at(definition, &["status", "acceptedNames"]).unwrap_or(&Value::Null);
     parts::names(names, &field::Path::new("status.acceptedNames"))
 }

@@ -1,14 +1,14 @@
 //! Splits the bytes of one message into its fields.
 
 /// Reads field after field; the first `None` means that the rest is damaged.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     rest: &'a [u8],
     is_damaged: bool,
 }
 
 /// The value of a field, as far as the wire format shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Field<'a> {
+pub(super) enum Field<'a> {
     Bytes(&'a [u8]),
     Fixed32(u32),
     Fixed64(u64),
@@ -16,7 +16,7 @@ pub enum Field<'a> {
 }
 
 /// A sequence of numbers; `None` if the last is cut off.
-pub fn numbers(bytes: &[u8]) -> Option<Vec<u64>> {
+pub(super) fn numbers(bytes: &[u8]) -> Option<Vec<u64>> {
     let mut reader = Reader::new(bytes);
     let mut numbers = Vec::new();
     while !reader.rest.is_empty() {
@@ -26,7 +26,7 @@ pub fn numbers(bytes: &[u8]) -> Option<Vec<u64>> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { rest: bytes, is_damaged: false }
     }
 

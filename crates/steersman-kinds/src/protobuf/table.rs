@@ -8,7 +8,7 @@ use steersman_machinery::GroupVersionKind;
 use steersman_schema::Definitions;
 
 /// Every message of the built-in kinds.
-pub static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(&TEXT));
+pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(&TEXT));
 
 static TEXT: LazyLock<String> = LazyLock::new(|| {
     let mut text = String::with_capacity(192 * 1024);
@@ -19,7 +19,7 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Messages by name.
-pub struct Table {
+pub(super) struct Table {
     /// Sorted by name.
     entries: Vec<Entry>,
 }
@@ -33,7 +33,7 @@ struct Entry {
 
 /// The fields of a message.
 #[derive(Debug)]
-pub struct Message {
+pub(super) struct Message {
     /// The name in the table.
     pub name: &'static str,
     pub fields: Box<[Field]>,
@@ -43,7 +43,7 @@ pub struct Message {
 
 /// A field of the message that is also a field in JSON.
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
+pub(super) struct Field {
     pub number: u32,
     /// The name in JSON.
     pub name: &'static str,
@@ -53,13 +53,13 @@ pub struct Field {
 
 /// A field of the message that is not a field in JSON.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub(super) struct Part {
     pub number: u32,
     pub message: Reference,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Form {
+pub(super) enum Form {
     List,
     Map,
     One,
@@ -67,7 +67,7 @@ pub enum Form {
 
 /// The type of a value. Some messages are not objects in JSON.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub(super) enum Kind {
     Bytes,
     Double,
     /// A schema, or a simpler value in its place: a bool or a list.
@@ -88,7 +88,7 @@ pub enum Kind {
 
 /// A message of the table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Reference(u16);
+pub(super) struct Reference(u16);
 
 /// The prefix of names in the table, in place of the common prefix of all definition names.
 const LEAD: &str = "~";
@@ -103,7 +103,7 @@ impl Table {
         Table { entries }
     }
 
-    pub fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Message> {
+    pub(super) fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Message> {
         let (version, name) = (&kind.version, &kind.kind);
         // The definitions are those of OpenAPI, which lacks some kinds of answers.
         match &*kind.group {
@@ -117,11 +117,11 @@ impl Table {
         }
     }
 
-    pub fn of_definition(&self, name: &str) -> Option<&Message> {
+    pub(super) fn of_definition(&self, name: &str) -> Option<&Message> {
         self.message(&format!("{LEAD}{}", name.strip_prefix(DEFINITION_LEAD)?))
     }
 
-    pub fn at(&self, reference: Reference) -> &Message {
+    pub(super) fn at(&self, reference: Reference) -> &Message {
         let entry = &self.entries[usize::from(reference.0)];
         entry.message.get_or_init(|| Message::read(self, entry))
     }
@@ -164,11 +164,11 @@ impl Message {
         Message { name: entry.name, fields: fields.into(), parts: parts.into() }
     }
 
-    pub fn numbered(&self, number: u32) -> Option<&Field> {
+    pub(super) fn numbered(&self, number: u32) -> Option<&Field> {
         self.fields.iter().find(|field| field.number == number)
     }
 
-    pub fn named(&self, name: &str) -> Option<&Field> {
+    pub(super) fn named(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 }

@@ -8,26 +8,26 @@ use std::borrow::Cow;
 
 /// A position in a text.
 #[derive(Clone, Copy)]
-pub struct Text<'a> {
+pub(super) struct Text<'a> {
     json: &'a [u8],
     at: usize,
 }
 
 /// A JSON string.
 #[derive(Clone, Copy)]
-pub struct Quoted<'a> {
+pub(super) struct Quoted<'a> {
     /// The bytes, including the quotes.
     json: &'a [u8],
     is_escaped: bool,
 }
 
 impl<'a> Text<'a> {
-    pub fn new(json: &'a [u8]) -> Text<'a> {
+    pub(super) fn new(json: &'a [u8]) -> Text<'a> {
         Text { json, at: 0 }
     }
 
     /// The first byte of the next value or sign.
-    pub fn peek(&mut self) -> Option<u8> {
+    pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
             match *self.json.get(self.at)? {
                 b' ' | b'\n' | b'\r' | b'\t' => self.at += 1,
@@ -37,12 +37,12 @@ impl<'a> Text<'a> {
     }
 
     /// Enters an array or an object.
-    pub fn enter(&mut self) -> Option<()> {
+    pub(super) fn enter(&mut self) -> Option<()> {
         matches!(self.peek()?, b'[' | b'{').then(|| self.at += 1)
     }
 
     /// Whether the array or object has another entry; leaves it if it has not.
-    pub fn has_more(&mut self) -> Option<bool> {
+    pub(super) fn has_more(&mut self) -> Option<bool> {
         match self.peek()? {
             b']' | b'}' => {
                 self.at += 1;
@@ -57,13 +57,13 @@ impl<'a> Text<'a> {
     }
 
     /// The key of an entry, up to its value.
-    pub fn key(&mut self) -> Option<Quoted<'a>> {
+    pub(super) fn key(&mut self) -> Option<Quoted<'a>> {
         let key = self.quoted()?;
         (self.peek()? == b':').then(|| self.at += 1)?;
         Some(key)
     }
 
-    pub fn quoted(&mut self) -> Option<Quoted<'a>> {
+    pub(super) fn quoted(&mut self) -> Option<Quoted<'a>> {
         if self.peek()? != b'"' {
             return None;
         }
@@ -83,7 +83,7 @@ impl<'a> Text<'a> {
     }
 
     /// The bytes of the next value, of any type.
-    pub fn raw(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn raw(&mut self) -> Option<&'a [u8]> {
         let first = self.peek()?;
         let start = self.at;
         match first {
@@ -125,19 +125,19 @@ impl<'a> Text<'a> {
 
 impl<'a> Quoted<'a> {
     /// Whether the string is this key; a key with escapes never is one of the table.
-    pub fn is(&self, name: &str) -> bool {
+    pub(super) fn is(&self, name: &str) -> bool {
         !self.is_escaped && self.json[1..self.json.len() - 1] == *name.as_bytes()
     }
 
     /// The unescaped bytes.
-    pub fn bytes(&self) -> Option<Cow<'a, [u8]>> {
+    pub(super) fn bytes(&self) -> Option<Cow<'a, [u8]>> {
         match self.is_escaped {
             false => Some(Cow::Borrowed(&self.json[1..self.json.len() - 1])),
             true => serde_json::from_slice::<String>(self.json).ok().map(|text| Cow::Owned(text.into_bytes())),
         }
     }
 
-    pub fn text(&self) -> Option<Cow<'a, str>> {
+    pub(super) fn text(&self) -> Option<Cow<'a, str>> {
         match self.bytes()? {
             Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
             Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),

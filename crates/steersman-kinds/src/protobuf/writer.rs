@@ -16,19 +16,19 @@ const FIXED_64: u32 = 1;
 const DELIMITED: u32 = 2;
 
 /// Writes the fields of an object.
-pub fn write(message: &Message, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
+pub(super) fn write(message: &Message, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
     object(&mut Text::new(json), message, out).ok_or(NotJson)
 }
 
 /// Writes a field whose content is of known length.
-pub fn bytes(number: u32, content: &[u8], out: &mut Vec<u8>) {
+pub(super) fn bytes(number: u32, content: &[u8], out: &mut Vec<u8>) {
     tag(number, DELIMITED, out);
     varint(content.len() as u64, out);
     out.extend_from_slice(content);
 }
 
 /// Writes a field whose content the callback writes.
-pub fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+pub(super) fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     tag(number, DELIMITED, out);
     let at = out.len();
     out.push(0);
@@ -51,7 +51,7 @@ pub fn delimited<T>(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Ve
 }
 
 /// The start of a field with this length.
-pub fn head(number: u32, length: usize, out: &mut Vec<u8>) {
+pub(super) fn head(number: u32, length: usize, out: &mut Vec<u8>) {
     tag(number, DELIMITED, out);
     varint(length as u64, out);
 }

@@ -12,7 +12,7 @@ use steersman_schema::json_path::Step;
 
 /// The sources of the cells after the name.
 #[derive(Debug)]
-pub struct Columns(Vec<Cell>);
+pub(super) struct Columns(Vec<Cell>);
 
 #[derive(Debug)]
 struct Cell {
@@ -24,7 +24,7 @@ struct Cell {
 
 impl Columns {
     /// The columns of a version, or the age by default, and the headers with the name first.
-    pub fn new(written: &[Value]) -> (Columns, Vec<Column>) {
+    pub(super) fn new(written: &[Value]) -> (Columns, Vec<Column>) {
         let mut headers = vec![Column {
             name: "Name".into(),
             kind: "string".into(),
@@ -52,7 +52,7 @@ impl Columns {
     }
 
     /// The fields that the cells depend on: for each path its leading field names.
-    pub fn read(&self) -> Projection {
+    pub(super) fn read(&self) -> Projection {
         let mut read = Projection::of(&["metadata.name"]);
         for path in self.0.iter().filter_map(|cell| cell.path.as_ref()) {
             let fields = path.steps().iter().map_while(|step| match step {
@@ -64,7 +64,7 @@ impl Columns {
         read
     }
 
-    pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+    pub(super) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let name = object["metadata"].get("name").cloned().unwrap_or_default();
         let others = self.0.iter().map(|cell| {
             let found = cell.path.as_ref().and_then(|path| path.get(object));

@@ -22,7 +22,7 @@ use steersman_schema::{Schema, default, prune, validate};
 /// Their internal form is that of the version in the path, because every version has its own rules. Objects are
 /// converted by renaming their `apiVersion`, or by a webhook.
 #[derive(Debug)]
-pub struct Objects {
+pub(super) struct Objects {
     group: Box<str>,
     versions: Vec<Compiled>,
     storage: usize,
@@ -37,7 +37,7 @@ pub struct Objects {
 
 /// One compiled version.
 #[derive(Debug)]
-pub struct Compiled {
+pub(super) struct Compiled {
     pub name: Box<str>,
     pub schema: Arc<Schema>,
     pub rules: Rules,
@@ -46,7 +46,7 @@ pub struct Compiled {
 }
 
 impl Objects {
-    pub fn new(
+    pub(super) fn new(
         definition: &Value,
         versions: Vec<Compiled>,
         storage: usize,

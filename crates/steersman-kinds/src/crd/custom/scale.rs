@@ -6,7 +6,7 @@ use steersman_machinery::{Value, field};
 
 /// The paths of a version with a scale subresource, as written.
 #[derive(Debug)]
-pub struct Paths {
+pub(super) struct Paths {
     spec: String,
     status: String,
     selector: Option<String>,
@@ -14,7 +14,7 @@ pub struct Paths {
 
 impl Paths {
     /// The paths of a version, if it has a scale subresource.
-    pub fn of(version: &Value) -> Option<Paths> {
+    pub(super) fn of(version: &Value) -> Option<Paths> {
         let scale = at(version, &["subresources", "scale"]).filter(|scale| scale.is_object())?;
         let selector = Some(text(scale, &["labelSelectorPath"])).filter(|path| !path.is_empty());
         Some(Paths {
@@ -25,12 +25,12 @@ impl Paths {
     }
 
     /// The error of the desired number of replicas.
-    pub fn spec_faults(&self, object: &Value) -> Option<field::Error> {
+    pub(super) fn spec_faults(&self, object: &Value) -> Option<field::Error> {
         replicas(object, &self.spec)
     }
 
     /// The errors of the current number of replicas and of the selector.
-    pub fn status_faults(&self, object: &Value) -> Vec<field::Error> {
+    pub(super) fn status_faults(&self, object: &Value) -> Vec<field::Error> {
         let selector = self.selector.as_ref().and_then(|path| match find(object, path) {
             Ok(None | Some(Value::String(_))) => None,
             Ok(Some(other)) => Some(misfit(path, Value::from(""), path, other, "string")),

@@ -9,7 +9,7 @@ use steersman_schema::schema::{self, List, Schema};
 
 /// The rules of a value and of the values in it.
 #[derive(Debug)]
-pub struct Node {
+pub(super) struct Node {
     pub rules: Box<[Compiled]>,
     pub decl: DeclType,
     /// The type, as messages show it.
@@ -27,7 +27,7 @@ pub struct Node {
 
 /// One rule.
 #[derive(Debug)]
-pub struct Compiled {
+pub(super) struct Compiled {
     /// The rule, or why it cannot be run.
     pub program: Result<Program, String>,
     /// The messageExpression, or why it cannot be run.
@@ -49,7 +49,7 @@ pub struct Compiled {
 
 impl Node {
     /// The rules in a schema; none if it has none.
-    pub fn compile(schema: &Schema, decl: &DeclType) -> Option<Node> {
+    pub(super) fn compile(schema: &Schema, decl: &DeclType) -> Option<Node> {
         let mut properties: Vec<(Box<str>, Node)> = Vec::new();
         for (name, property) in schema.properties.iter() {
             let decl = property_decl(decl, name, property);
@@ -81,7 +81,7 @@ impl Node {
         })
     }
 
-    pub fn property(&self, name: &str) -> Option<&Node> {
+    pub(super) fn property(&self, name: &str) -> Option<&Node> {
         let at = self.properties.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
         Some(&self.properties[at].1)
     }
@@ -89,7 +89,7 @@ impl Node {
 
 /// The declaration of a property. A property whose name cannot be written in an expression may still have rules of its
 /// own.
-pub fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
+pub(super) fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
     match escape(name) {
         Some(_) => decl.property(name).map(Cow::Borrowed),
         None => DeclType::from_schema(property, property.embedded_resource).map(Cow::Owned),
@@ -97,14 +97,14 @@ pub fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> O
 }
 
 /// The environments in which the rules of one schema are compiled.
-pub struct Environments {
+pub(super) struct Environments {
     plain: Environment,
     /// An environment with an `oldSelf` that may be absent.
     optional: Environment,
 }
 
 impl Environments {
-    pub fn new(decl: &DeclType) -> Environments {
+    pub(super) fn new(decl: &DeclType) -> Environments {
         let own = Environment::new().declare("self", decl.clone());
         let optional = own.clone().declare("oldSelf", decl.clone().optional());
         Environments { plain: own.declare("oldSelf", decl.clone()), optional }
@@ -113,7 +113,7 @@ impl Environments {
 
 impl Compiled {
     /// Compiles a rule as written in a schema.
-    pub fn new(rule: &Json, schema: &Schema, environments: &Environments) -> Compiled {
+    pub(super) fn new(rule: &Json, schema: &Schema, environments: &Environments) -> Compiled {
         let said = |key: &str| rule.get(key).and_then(Json::as_str).unwrap_or_default();
         let has_optional_old = rule.get("optionalOldSelf").and_then(Json::as_bool).unwrap_or_default();
         let environment = if has_optional_old { &environments.optional } else { &environments.plain };
@@ -156,12 +156,12 @@ impl Compiled {
     }
 
     /// The message for the client, unless the messageExpression gives one.
-    pub fn message(&self) -> String {
+    pub(super) fn message(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.text) } else { self.message.to_string() }
     }
 
     /// The rule as shown by errors of its evaluation.
-    pub fn shown(&self) -> &str {
+    pub(super) fn shown(&self) -> &str {
         if self.message.is_empty() { &self.text } else { &self.message }
     }
 }

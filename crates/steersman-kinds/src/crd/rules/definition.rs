@@ -14,7 +14,7 @@ use steersman_schema::schema::{List, Type};
 const DEAREST_MAX: usize = 4;
 
 /// A schema in a definition.
-pub struct Place<'p> {
+pub(crate) struct Place<'p> {
     pub path: &'p Path,
     /// The errors of its keywords: the rules of a schema are not compiled if a keyword in it has an error.
     pub keywords: &'p [Error],
@@ -23,7 +23,7 @@ pub struct Place<'p> {
 }
 
 /// The errors of all rules of a schema that is structural and whose defaults are valid.
-pub fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
+pub(crate) fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
     if !has_rules(schema) {
         return Vec::new();
     }
@@ -42,7 +42,7 @@ pub fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
 }
 
 /// The errors that rules report for a default. All defaults of a schema share a budget.
-pub fn judge_default(
+pub(crate) fn judge_default(
     schema: &Schema,
     default: &Json,
     path: &Path,

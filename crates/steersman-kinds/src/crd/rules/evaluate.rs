@@ -12,7 +12,7 @@ use steersman_machinery::value::Map;
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
 /// One walk through an object.
-pub struct Pass<'f, 'a> {
+pub(super) struct Pass<'f, 'a> {
     /// The field of the object; none if it is the whole object.
     prefix: Option<&'f Path>,
     /// The path from there to the current value.
@@ -55,21 +55,21 @@ impl<'a> At<'a> {
 }
 
 impl<'f, 'a> Pass<'f, 'a> {
-    pub fn new(prefix: Option<&'f Path>, budget: u64, faults: &'f mut Vec<Error>) -> Pass<'f, 'a> {
+    pub(super) fn new(prefix: Option<&'f Path>, budget: u64, faults: &'f mut Vec<Error>) -> Pass<'f, 'a> {
         Pass { prefix, way: Vec::new(), budget: Some(budget), work: Meter::object_work(), faults, warnings: Vec::new() }
     }
 
     /// Evaluates the rules on an object and on all parts of it.
-    pub fn object(&mut self, node: &'a Node, value: &'a Json, old: Option<&'a Json>) {
+    pub(super) fn object(&mut self, node: &'a Node, value: &'a Json, old: Option<&'a Json>) {
         self.value(node, At { value, old, around: None });
     }
 
-    pub fn into_warnings(self) -> Vec<String> {
+    pub(super) fn into_warnings(self) -> Vec<String> {
         self.warnings
     }
 
     /// The remaining cost; none if rules were skipped because it was exhausted.
-    pub fn budget(&self) -> Option<u64> {
+    pub(super) fn budget(&self) -> Option<u64> {
         self.budget
     }
 

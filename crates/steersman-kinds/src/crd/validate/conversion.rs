@@ -10,7 +10,7 @@ use steersman_machinery::{Value, field, name};
 /// The ConversionReview versions that the server supports.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
-pub fn faults(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<field::Error> {
+pub(super) fn faults(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<field::Error> {
     let mut faults = Vec::new();
     let strategy = text(conversion, &["strategy"]);
     let strategy_path = path.child("strategy");
@@ -46,7 +46,7 @@ pub fn faults(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<fi
 }
 
 /// The error of a definition whose webhook has an invalid CA bundle.
-pub fn bundle_fault(definition: &Value) -> Option<field::Error> {
+pub(super) fn bundle_fault(definition: &Value) -> Option<field::Error> {
     let config = at(definition, &["spec", "conversion", "webhook", "clientConfig"])?;
     let why = ca_bundle::fault(config)?;
     let path = field::Path::new("spec.conversion.webhookClientConfig.caBundle");

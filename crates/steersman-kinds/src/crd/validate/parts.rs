@@ -13,7 +13,7 @@ const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float
 const SELECTABLE_FIELDS_MAX: usize = 8;
 const DEPRECATION_BYTES_MAX: usize = 256;
 
-pub fn names(names: &Value, path: &field::Path) -> Vec<field::Error> {
+pub(super) fn names(names: &Value, path: &field::Path) -> Vec<field::Error> {
     let mut faults = Vec::new();
     for key in ["plural", "singular"] {
         let name = text(names, &[key]);
@@ -46,7 +46,7 @@ pub fn names(names: &Value, path: &field::Path) -> Vec<field::Error> {
     faults
 }
 
-pub fn deprecation(version: &Value, path: &field::Path) -> Vec<field::Error> {
+pub(super) fn deprecation(version: &Value, path: &field::Path) -> Vec<field::Error> {
     let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return Vec::new() };
     let fault = |detail: &str| field::Error::invalid(path, warning, detail);
     if !flag(version, &["deprecated"]) {
@@ -67,7 +67,7 @@ pub fn deprecation(version: &Value, path: &field::Path) -> Vec<field::Error> {
     faults
 }
 
-pub fn column(column: &Value, path: &field::Path) -> Vec<field::Error> {
+pub(super) fn column(column: &Value, path: &field::Path) -> Vec<field::Error> {
     let mut faults = Vec::new();
     if text(column, &["name"]).is_empty() {
         faults.push(field::Error::required(&path.child("name"), ""));
@@ -91,7 +91,7 @@ pub fn column(column: &Value, path: &field::Path) -> Vec<field::Error> {
     faults
 }
 
-pub fn subresources(subresources: &Value, path: &field::Path) -> Vec<field::Error> {
+pub(super) fn subresources(subresources: &Value, path: &field::Path) -> Vec<field::Error> {
     let Some(scale) = subresources.get("scale").filter(|scale| !scale.is_null()) else { return Vec::new() };
     let mut faults = Vec::new();
     for (key, root) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
@@ -119,7 +119,7 @@ pub fn subresources(subresources: &Value, path: &field::Path) -> Vec<field::Erro
     faults
 }
 
-pub fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &field::Path) -> Vec<field::Error> {
+pub(super) fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &field::Path) -> Vec<field::Error> {
     let Some(schema) = schema else {
         return vec![field::Error::invalid(path, "", "may only be set when validations.schema is included")];
     };
@@ -173,7 +173,7 @@ fn simple_path(json_path: &str, path: &field::Path) -> Option<field::Error> {
 }
 
 /// Whether a version has a subresource.
-pub fn has_subresource(version: &Value, name: &str) -> bool {
+pub(crate) fn has_subresource(version: &Value, name: &str) -> bool {
     at(version, &["subresources", name]).is_some_and(|subresource| !subresource.is_null())
 }
 

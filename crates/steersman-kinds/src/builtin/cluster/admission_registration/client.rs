@@ -6,7 +6,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates a `clientConfig`.
-pub fn validate(config: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(config: &Place<'_>, faults: &mut Vec<Error>) {
     let (url, service) = (config.field("url"), config.field("service"));
     match (url.is_present(), service.is_present()) {
         (true, false) => validate_url(&url, faults),

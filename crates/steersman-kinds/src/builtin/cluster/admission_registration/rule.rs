@@ -16,7 +16,7 @@ const CONDITIONS_MAX: usize = 64;
 const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
 /// Sets the default scope of the rules in a list.
-pub fn default(object: &mut Map, list: &str) {
+pub(super) fn default(object: &mut Map, list: &str) {
     let all = object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
     for rule in all.filter_map(Value::as_object_mut) {
         unless_set(rule, "scope", "*");
@@ -24,21 +24,21 @@ pub fn default(object: &mut Map, list: &str) {
 }
 
 /// Sets the default match policy and selectors of a webhook, or of the `MatchResources` of a policy.
-pub fn default_match(object: &mut Map) {
+pub(super) fn default_match(object: &mut Map) {
     unless_set(object, "matchPolicy", "Equivalent");
     unless_set(object, "namespaceSelector", json!({}));
     unless_set(object, "objectSelector", json!({}));
 }
 
 /// Validates the fields that [`default_match`] sets.
-pub fn validate_match(place: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_match(place: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of(&place.field("matchPolicy"), &MATCH_POLICIES, faults);
     selector::validate(&place.field("namespaceSelector"), faults);
     selector::validate(&place.field("objectSelector"), faults);
 }
 
 /// Validates the `MatchResources` of a policy or a binding.
-pub fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
     if resources.is_absent() {
         return;
     }
@@ -55,7 +55,7 @@ pub fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-pub fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let (operations, versions) = (rule.field("operations"), rule.field("apiVersions"));
     let groups = rule.field("apiGroups");
@@ -115,7 +115,7 @@ fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates a list of `matchConditions`.
-pub fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
+pub(super) fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
     let count = conditions.items().count();
     if count > CONDITIONS_MAX {
         faults.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));

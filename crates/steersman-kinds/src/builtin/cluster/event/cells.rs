@@ -8,12 +8,12 @@ use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
 /// The row of an Event of `events.k8s.io`.
-pub fn of_events(event: &Value, now: Timestamp) -> Vec<Value> {
+pub(super) fn of_events(event: &Value, now: Timestamp) -> Vec<Value> {
     of_core(&convert::to_core(event.clone()), now)
 }
 
 /// The row of a core Event.
-pub fn of_core(event: &Value, now: Timestamp) -> Vec<Value> {
+pub(super) fn of_core(event: &Value, now: Timestamp) -> Vec<Value> {
     let time = |path: &[&str]| at(event, path).filter(|time| !time.is_null());
     let since = |time: Option<&Value>| age::since(time.unwrap_or(&Value::Null), now);
     let first = since(time(&["firstTimestamp"]).or(time(&["eventTime"])));

@@ -14,13 +14,13 @@ const NAMES: [(&str, &str); 7] = [
 ];
 
 /// Converts from `events.k8s.io` to the core group.
-pub fn to_core(mut event: Value) -> Value {
+pub(super) fn to_core(mut event: Value) -> Value {
     rename(&mut event, NAMES.map(|(core, events)| (events, core)));
     event
 }
 
 /// Converts from the core group to `events.k8s.io`.
-pub fn from_core(mut event: Value) -> Value {
+pub(super) fn from_core(mut event: Value) -> Value {
     rename(&mut event, NAMES);
     event
 }

@@ -11,12 +11,12 @@ const LENGTH_MAX: usize = 128;
 const NOTE_LENGTH_MAX: usize = 1024;
 
 /// Validates an Event of the core group.
-pub fn core(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn core(request: &Request<'_>, faults: &mut Vec<Error>) {
     common(&Place::root(request.new), "reportingComponent", faults);
 }
 
 /// Validates a new Event of `events.k8s.io`.
-pub fn create(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn create(request: &Request<'_>, faults: &mut Vec<Error>) {
     let event = Place::root(request.new);
     let has_time = event.field("eventTime").is_present();
     if has_time {
@@ -43,7 +43,7 @@ pub fn create(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates an update through `events.k8s.io`: only the series may change.
-pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (event, old) = (Place::root(request.new), Place::root(request.old));
     for field in [
         "involvedObject",

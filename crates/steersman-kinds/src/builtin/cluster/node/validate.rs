@@ -15,7 +15,7 @@ use steersman_machinery::quantity::Quantity;
 const FEATURE_LENGTH_MAX: usize = 253;
 
 /// Validates a new node.
-pub fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
     let node = Place::root(request.new);
     taints(&node, faults);
     resources(&node, faults);
@@ -27,13 +27,13 @@ pub fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates an update of a node.
-pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     creation(request, faults);
     unchanged(request, faults);
 }
 
 /// Validates an update of the status, and the rest of the node too.
-pub fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     let node = Place::root(request.new);
     taints(&node, faults);
     resources(&node, faults);

@@ -8,7 +8,7 @@ use steersman_machinery::quantity::Quantity;
 
 const VALUES_MAX: usize = 10;
 
-pub fn validate(capacity: &Place<'_>, is_shared: bool, faults: &mut Vec<Error>) {
+pub(super) fn validate(capacity: &Place<'_>, is_shared: bool, faults: &mut Vec<Error>) {
     let policy = capacity.field("requestPolicy");
     if policy.is_absent() {
         return;

@@ -17,11 +17,11 @@ const ALTERNATIVES_MAX: usize = 8;
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
 /// The names of the requests of a claim, each with the names of its alternatives.
-pub struct Names<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+pub(super) struct Names<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> Names<'a> {
     /// The names in the spec of a claim.
-    pub fn of(spec: &Place<'a>) -> Names<'a> {
+    pub(super) fn of(spec: &Place<'a>) -> Names<'a> {
         let requests = spec.at(&["devices", "requests"]);
         let names = requests.items().map(|request| {
             let alternatives = request.field("firstAvailable");
@@ -31,7 +31,7 @@ impl<'a> Names<'a> {
     }
 
     /// The string must name a request, or an alternative of one.
-    pub fn validate(&self, reference: &Place<'_>, faults: &mut Vec<Error>) {
+    pub(super) fn validate(&self, reference: &Place<'_>, faults: &mut Vec<Error>) {
         const WHY: &str =
             "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
         let parts: Vec<&str> = reference.text().split('/').collect();
@@ -52,13 +52,13 @@ impl<'a> Names<'a> {
     }
 
     /// The rules of a list of such references.
-    pub fn validate_all(&self, references: &Place<'_>, faults: &mut Vec<Error>) {
+    pub(super) fn validate_all(&self, references: &Place<'_>, faults: &mut Vec<Error>) {
         each_once(references, REQUESTS_MAX, itself, faults, |reference, faults| self.validate(reference, faults));
     }
 }
 
 /// Sets the defaults in the spec of a claim.
-pub fn default(spec: Option<&mut Value>) {
+pub(super) fn default(spec: Option<&mut Value>) {
     let requests = spec.and_then(|spec| spec.pointer_mut("/devices/requests")).and_then(Value::as_array_mut);
     for request in requests.into_iter().flatten() {
         if let Some(exactly) = request.get_mut("exactly").and_then(Value::as_object_mut) {
@@ -84,7 +84,7 @@ fn default_one(request: &mut Map) {
 }
 
 /// The rules of the spec of a claim.
-pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let devices = spec.field("devices");
     let names = Names::of(spec);
     each_once(&devices.field("requests"), REQUESTS_MAX, name_of, faults, validate_request);
@@ -160,7 +160,7 @@ fn validate_toleration(toleration: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The rules of a taint of a device.
-pub fn validate_taint(taint: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_taint(taint: &Place<'_>, faults: &mut Vec<Error>) {
     let (key, effect) = (taint.field("key"), taint.field("effect"));
     let wrong = name::qualified(key.text()).into_iter();
     faults.extend(wrong.map(|fault| Error::invalid(&key.path, key.text(), fault)));

@@ -8,7 +8,7 @@ use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
 /// The fields from which the row is computed.
-pub const READ: &[&str] = &[
+pub(super) const READ: &[&str] = &[
     "metadata.name",
     "metadata.creationTimestamp",
     "metadata.deletionTimestamp",
@@ -28,7 +28,7 @@ pub const READ: &[&str] = &[
     "status.reason",
 ];
 
-pub fn of_pod(pod: &Value, now: Timestamp) -> Vec<Value> {
+pub(super) fn of_pod(pod: &Value, now: Timestamp) -> Vec<Value> {
     let state = State::of(pod);
     let or_none = |path: &[&str]| Value::from(str_at(pod, path).filter(|text| !text.is_empty()).unwrap_or(NONE));
     vec![

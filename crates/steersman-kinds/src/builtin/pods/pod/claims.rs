@@ -7,7 +7,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates the claims of a pod spec.
-pub fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for claim in spec.field("resourceClaims").items() {
         let claim_name = claim.field("name");

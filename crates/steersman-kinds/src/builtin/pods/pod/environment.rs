@@ -7,7 +7,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates the environment of a container.
-pub fn validate(container: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(container: &Place<'_>, faults: &mut Vec<Error>) {
     for variable in container.field("env").items() {
         rules::required_name(&variable.field("name"), rules::variable_name, faults);
         value_from(&variable, faults);
@@ -71,11 +71,11 @@ const ENVIRONMENT_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 /// The fields of a pod that can be projected into a file.
-pub const FILE_FIELDS: &[&str] =
+pub(super) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// Validates a reference to a field of the pod, or to one of its labels or annotations.
-pub fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &mut Vec<Error>) {
+pub(super) fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &mut Vec<Error>) {
     if reference.is_absent() {
         return;
     }
@@ -100,7 +100,7 @@ pub fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &mut Vec<
 }
 
 /// Validates a reference to a container's resource request or limit.
-pub fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
     const RESOURCES: [&str; 6] = [
         "limits.cpu",
         "limits.ephemeral-storage",
@@ -123,7 +123,7 @@ pub fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The fields that are present.
-pub fn given<'a>(place: &Place<'a>, fields: &[&str]) -> Vec<Place<'a>> {
+pub(super) fn given<'a>(place: &Place<'a>, fields: &[&str]) -> Vec<Place<'a>> {
     fields.iter().map(|field| place.field(field)).filter(Place::is_present).collect()
 }
 

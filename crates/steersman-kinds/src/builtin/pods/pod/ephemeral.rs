@@ -25,7 +25,7 @@ const NOT_THEIRS: [&str; 9] = [
 ];
 
 /// The metadata that a write through a subresource of a pod does not change.
-pub const METADATA: [&[&str]; 4] = [
+pub(super) const METADATA: [&[&str]; 4] = [
     &["metadata", "annotations"],
     &["metadata", "finalizers"],
     &["metadata", "labels"],
@@ -33,7 +33,7 @@ pub const METADATA: [&[&str]; 4] = [
 ];
 
 /// Resets every change except to the ephemeral containers.
-pub fn prepare(new: &mut Value, old: &Value) {
+pub(super) fn prepare(new: &mut Value, old: &Value) {
     let added = at(new, &["spec", LIST]).cloned();
     carry(new, old, &["spec"]);
     carry(new, old, &["status"]);
@@ -45,7 +45,7 @@ pub fn prepare(new: &mut Value, old: &Value) {
 }
 
 /// Validates a change through `/ephemeralcontainers`.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
         faults.push(Place::root(request.old).forbidden("static pods do not support ephemeral containers"));
         return;
@@ -69,7 +69,7 @@ pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates the ephemeral containers of a pod spec, besides the rules of all containers.
-pub fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let names =
         |list: &str| spec.field(list).items().filter_map(|one| str_at(one.value, &["name"])).collect::<Vec<&str>>();
     let others: BTreeSet<&str> = names("containers").into_iter().chain(names("initContainers")).collect();

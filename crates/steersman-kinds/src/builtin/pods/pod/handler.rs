@@ -5,7 +5,7 @@ use crate::builtin::rules;
 use crate::builtin::rules::place::Place;
 use steersman_machinery::field::Error;
 
-pub fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.field(name);
         if probe.is_absent() {
@@ -29,7 +29,7 @@ pub fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates the lifecycle hooks of one container.
-pub fn validate_lifecycle(container: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_lifecycle(container: &Place<'_>, faults: &mut Vec<Error>) {
     for name in ["postStart", "preStop"] {
         let hook = container.at(&["lifecycle", name]);
         if hook.is_present() {

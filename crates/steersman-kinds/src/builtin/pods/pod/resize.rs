@@ -16,7 +16,7 @@ const ONLY_THESE: &str = "only cpu and memory resources are mutable";
 
 /// Resets every change except to resources and resize policies. If the containers or their order differ, nothing is
 /// reset: validation refuses that.
-pub fn prepare(new: &mut Value, old: &Value) {
+pub(super) fn prepare(new: &mut Value, old: &Value) {
     let names = |pod: &Value| LISTS.map(|list| names(pod, list));
     if names(new) != names(old) {
         return;
@@ -35,7 +35,7 @@ pub fn prepare(new: &mut Value, old: &Value) {
 }
 
 /// Validates a change through `/resize`.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (pod, old) = (Place::root(request.new), Place::root(request.old));
     if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
         return faults.push(pod.forbidden("static pods cannot be resized"));

@@ -10,7 +10,7 @@ use steersman_machinery::field::Error;
 const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates the security context of the pod.
-pub fn validate_pod(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_pod(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let context = spec.field("securityContext");
     for field in ["fsGroup", "runAsGroup", "runAsUser"] {
         rules::within(&context.field(field), 0, ID_MAX, faults);
@@ -31,7 +31,7 @@ pub fn validate_pod(spec: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// Validates the security context of a container.
-pub fn validate_container(context: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_container(context: &Place<'_>, faults: &mut Vec<Error>) {
     for field in ["runAsGroup", "runAsUser"] {
         rules::within(&context.field(field), 0, ID_MAX, faults);
     }

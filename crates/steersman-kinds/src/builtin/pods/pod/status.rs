@@ -8,7 +8,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates a change through `/status`.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (status, old) = (Place::root(request.new).field("status"), Place::root(request.old).field("status"));
     let nominated = status.field("nominatedNodeName");
     if !nominated.is_empty() {

@@ -12,7 +12,7 @@ use steersman_machinery::value::{at, set_at};
 const ONLY_THESE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates a change through the main endpoint.
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     spec::validate(&new, faults);
     for list in ["containers", "initContainers"] {

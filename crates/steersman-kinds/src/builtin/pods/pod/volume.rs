@@ -13,7 +13,7 @@ pub struct Volumes<'a> {
 }
 
 /// Validates volumes, and returns those that containers can mount.
-pub fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
+pub(super) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
     let mut sources = BTreeMap::new();
     for volume in volumes.items() {
         let name = volume.field("name");

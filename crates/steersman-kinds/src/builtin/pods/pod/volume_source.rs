@@ -77,7 +77,7 @@ fn in_order<'a>(place: &Place<'a>, order: &[&str]) -> Vec<&'a str> {
 }
 
 /// Validates the source of a volume, and returns its name.
-pub fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
+pub(super) fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
     let mut sources = in_order(volume, &SOURCES).into_iter().filter(|name| *name != "name");
     let Some(first) = sources.next() else {
         faults.push(volume.required("must specify a volume type"));

@@ -22,7 +22,7 @@ const VOLUMES: [(&str, &str); 9] = [
 ];
 
 /// The warnings about a pod.
-pub fn of_pod(pod: &Value) -> Vec<String> {
+pub(super) fn of_pod(pod: &Value) -> Vec<String> {
     let (pod, mut warnings) = (Place::root(pod), Vec::new());
     let spec = pod.field("spec");
     annotations(&pod, &spec, &mut warnings);

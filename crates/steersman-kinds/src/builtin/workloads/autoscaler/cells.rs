@@ -7,7 +7,7 @@ use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
 /// The row of an autoscaler in the form of v2.
-pub fn of_v2(scaler: &Value, now: Timestamp) -> Vec<Value> {
+pub(super) fn of_v2(scaler: &Value, now: Timestamp) -> Vec<Value> {
     let target = |field: &str| str_at(scaler, &["spec", "scaleTargetRef", field]).unwrap_or_default();
     let least = at(scaler, &["spec", "minReplicas"]).and_then(Value::as_i64);
     vec![

@@ -41,7 +41,7 @@ const CONDITIONS: Carried = Carried {
 const CARRIED: [Carried; 4] = [METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS];
 
 /// The metric of v1: CPU utilization, as a percentage of the request.
-pub fn processor(utilization: i64) -> Value {
+pub(super) fn processor(utilization: i64) -> Value {
     json!({
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": utilization}},
@@ -49,12 +49,12 @@ pub fn processor(utilization: i64) -> Value {
 }
 
 /// Whether an autoscaler in the form of v1 has metrics besides CPU utilization.
-pub fn has_other_metrics(scaler: &Value) -> bool {
+pub(super) fn has_other_metrics(scaler: &Value) -> bool {
     at(scaler, &["metadata", "annotations", METRICS.annotation]).is_some()
 }
 
 /// The field of a metric for its type.
-pub fn source_of(kind: &str) -> &'static str {
+pub(super) fn source_of(kind: &str) -> &'static str {
     match kind {
         "ContainerResource" => "containerResource",
         "External" => "external",
@@ -65,7 +65,7 @@ pub fn source_of(kind: &str) -> &'static str {
 }
 
 /// Converts from v1 to v2.
-pub fn to_v2(mut scaler: Value) -> Value {
+pub(super) fn to_v2(mut scaler: Value) -> Value {
     for carried in CARRIED {
         let text = remove_at(&mut scaler, &["metadata", "annotations", carried.annotation]);
         if let Some(value) = text.as_ref().and_then(|text| (carried.from_text)(text.as_str()?)) {
@@ -90,7 +90,7 @@ pub fn to_v2(mut scaler: Value) -> Value {
 }
 
 /// Converts from v2 to v1.
-pub fn from_v2(mut scaler: Value) -> Value {
+pub(super) fn from_v2(mut scaler: Value) -> Value {
     let (target, metrics) = split(list(&scaler, &["spec", "metrics"]), &["resource", "target", "averageUtilization"]);
     let (current, current_metrics) =
         split(list(&scaler, &["status", "currentMetrics"]), &["resource", "current", "averageUtilization"]);

@@ -117,28 +117,28 @@ struct Condition {
 
 /// Whether metrics have targets or current amounts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Amounts {
+pub(super) enum Amounts {
     Wanted,
     Current,
 }
 
 /// The annotation for metrics of v2.
-pub fn metrics_text(metrics: &Value, amounts: Amounts) -> Option<String> {
+pub(super) fn metrics_text(metrics: &Value, amounts: Amounts) -> Option<String> {
     let metrics: Vec<Metric> = metrics.as_array()?.iter().map(|metric| older(metric, amounts)).collect();
     serde_json::to_string(&metrics).ok()
 }
 
 /// The metrics of v2 from such an annotation.
-pub fn metrics(text: &str, amounts: Amounts) -> Option<Value> {
+pub(super) fn metrics(text: &str, amounts: Amounts) -> Option<Value> {
     let metrics: Vec<Metric> = serde_json::from_str(text).ok()?;
     Some(metrics.into_iter().map(|metric| newer(metric, amounts)).collect())
 }
 
-pub fn behavior_text(behavior: &Value) -> Option<String> {
+pub(super) fn behavior_text(behavior: &Value) -> Option<String> {
     serde_json::to_string(&serde_json::from_value::<Behavior>(behavior.clone()).ok()?).ok()
 }
 
-pub fn behavior(text: &str) -> Option<Value> {
+pub(super) fn behavior(text: &str) -> Option<Value> {
     let behavior: Behavior = serde_json::from_str(text).ok()?;
     let rules = |rules: Rules| {
         let policies = rules.policies.map(|policies| {
@@ -157,11 +157,11 @@ pub fn behavior(text: &str) -> Option<Value> {
     Some(fields([("scaleUp", behavior.scale_up.map(rules)), ("scaleDown", behavior.scale_down.map(rules))]))
 }
 
-pub fn conditions_text(conditions: &Value) -> Option<String> {
+pub(super) fn conditions_text(conditions: &Value) -> Option<String> {
     serde_json::to_string(&serde_json::from_value::<Vec<Condition>>(conditions.clone()).ok()?).ok()
 }
 
-pub fn conditions(text: &str) -> Option<Value> {
+pub(super) fn conditions(text: &str) -> Option<Value> {
     serde_json::to_value(serde_json::from_str::<Vec<Condition>>(text).ok()?).ok()
 }
 

@@ -27,7 +27,7 @@ enum Versions {
     OfGroup,
 }
 
-pub fn spec(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn spec(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     let (least, most) = (spec.field("minReplicas"), spec.field("maxReplicas"));
     // An autoscaler that already had zero replicas as its minimum may keep it.
@@ -59,7 +59,7 @@ pub fn spec(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-pub fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
     let status = Place::root(request.new).field("status");
     rules::not_negative(&status.field("currentReplicas"), faults);
     rules::not_negative(&status.field("desiredReplicas"), faults);

@@ -162,7 +162,7 @@ fn cells(cron_job: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = cells::containers(at(template, &["template", "spec"]));
     let is_suspended = at(cron_job, &["spec", "suspend"]) == Some(&Value::Bool(true));
     let last = at(cron_job, &["status", "lastScheduleTime"]).filter(|time| time.is_string());
-    let selector = crate::builtin::rules::selector::text(at(template, &["selector"]).unwrap_or(&Value::Null));
+    let selector = rules::selector::text(at(template, &["selector"]).unwrap_or(&Value::Null));
     vec![
         cells::name(cron_job),
         cells::text(cron_job, &["spec", "schedule"]),

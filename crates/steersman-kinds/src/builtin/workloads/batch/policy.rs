@@ -13,7 +13,7 @@ const EXIT_CODES_MAX: usize = 255;
 const INDEXES_LENGTH_MAX: usize = 64 * 1024;
 
 /// Validates `podFailurePolicy` of a job's spec.
-pub fn failure(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn failure(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let policy_rules = spec.at(&["podFailurePolicy", "rules"]);
     let containers = ["containers", "initContainers"].map(|field| spec.at(&["template", "spec", field]));
     let names: BTreeSet<&str> =
@@ -80,7 +80,7 @@ fn exit_codes(codes: &Place<'_>, names: &BTreeSet<&str>, faults: &mut Vec<Error>
 }
 
 /// Validates `successPolicy` of a job's spec.
-pub fn success(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn success(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let policy = spec.field("successPolicy");
     if policy.is_absent() {
         return;

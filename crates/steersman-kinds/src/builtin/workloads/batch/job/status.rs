@@ -38,7 +38,7 @@ struct Changes {
     uncounted: bool,
 }
 
-pub fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (job, old) = (Job::of(request.new), Job::of(request.old));
     let changes = Changes::between(&old, &job);
     counters(&job, faults);
