@@ -136,7 +136,7 @@ impl Table {
     }
 
     #[cfg(test)]
-    pub fn iter(&self) -> impl Iterator<Item = &Message> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Message> {
         (0..self.entries.len()).map(|index| self.at(Reference(u16::try_from(index).unwrap())))
     }
 }

@@ -193,5 +193,5 @@ fn expressions_keep_their_operators_in_tables() {
         {"key": "a", "operator": "NotIn", "values": ["x"]}, {"key": "c", "operator": "In", "values": ["z", "y"]},
         {"key": "d", "operator": "DoesNotExist"}, {"key": "e", "operator": "Exists"},
     ]});
-    assert_eq!(crate::builtin::rules::selector::text(&selector), "a notin (x),b=1,c in (y,z),!d,e");
+    assert_eq!(rules::selector::text(&selector), "a notin (x),b=1,c in (y,z),!d,e");
 }
