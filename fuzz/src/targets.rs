@@ -17,6 +17,7 @@ targets! {
     codegen
     config_files
     definitions
+    denials
     fields_v1
     format
     json_builtin
