@@ -12,8 +12,10 @@ macro_rules! targets {
 }
 
 targets! {
+    audit_policy
     builtin_kinds
     cel
+    claims
     codegen
     config_files
     definitions
@@ -34,8 +36,10 @@ targets! {
     protobuf
     quantity
     request
+    reviews
     schedules
     selectors
+    signing_requests
     store_entry
     store_file
     strategic

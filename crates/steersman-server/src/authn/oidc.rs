@@ -174,7 +174,7 @@ fn unsigned(issuer: &Issuer) -> String {
 ///
 /// # Errors
 /// When it is not for this server, or the claims are not such as the issuer's are to be.
-fn user(issuer: &Issuer, claims: &Map<String, Value>) -> Result<User, String> {
+pub(crate) fn user(issuer: &Issuer, claims: &Map<String, Value>) -> Result<User, String> {
     let audiences = match claims.get("aud") {
         Some(Value::String(one)) => vec![one.as_str()],
         Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),

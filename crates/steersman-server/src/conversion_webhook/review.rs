@@ -8,7 +8,7 @@ use steersman_machinery::{Value, name};
 
 /// A version of ConversionReview that the server speaks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum ReviewVersion {
+pub(crate) enum ReviewVersion {
     V1,
     V1Beta1,
 }
@@ -70,7 +70,7 @@ pub(super) fn request(
 ///
 /// # Errors
 /// Says what is wrong with the answer, as the message goes on behind the kind.
-pub(super) fn answer(
+pub(crate) fn answer(
     bytes: &[u8],
     review: ReviewVersion,
     uid: &str,
