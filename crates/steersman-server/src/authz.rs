@@ -10,7 +10,7 @@ mod configuration;
 mod modes;
 pub(crate) mod node;
 pub(crate) mod rbac;
-mod webhook;
+pub(crate) mod webhook;
 
 pub use self::abac::{Abac, AbacError};
 pub use self::configuration::ConfigurationError;
