@@ -1,32 +1,29 @@
-//! How long the rules that a definition has in CEL may take on an object.
+//! Tries the rules that a definition has in CEL on an object: briefly where the request is polled, and on a thread for heavy requests if that
+//! is not enough. A rule may be costly for a small object too.
 
 use crate::operation::Operation;
-use steersman_machinery::Value;
+use crate::strategy::Effort;
+use steersman_machinery::{Value, field};
 
-/// Rules may look at each value of an object several times, and at each with each other. The cost of trying them on one value is
-/// taken to be that of reading so many bytes of objects.
-const VALUE_BYTES: usize = 256;
-/// More values need not be counted: the request is heavy.
-const VALUES_MAX: usize = 1024;
-
-/// To be awaited before the rules are tried.
-pub(super) async fn expect(operation: &Operation<'_>, object: &Value) {
-    if operation.strategy().may_judge_long(operation.version()) {
-        let mut left = VALUES_MAX;
-        count(object, &mut left);
-        operation.load.expect((VALUES_MAX - left) * VALUE_BYTES).await;
+/// Adds the faults that the rules find to those that are known. The client is warned of rules that do not hold for what an update does not
+/// change.
+pub(super) async fn judge(
+    operation: &mut Operation<'_>,
+    new: &Value,
+    old: Option<&Value>,
+    faults: &mut Vec<field::Error>,
+) {
+    let (strategy, version) = (operation.strategy(), operation.version());
+    if !strategy.is_ready_to_judge(version) {
+        operation.load.expect_more().await;
     }
-}
-
-/// Takes the values in a tree off what is left.
-fn count(value: &Value, left: &mut usize) {
-    if *left == 0 {
-        return;
-    }
-    *left -= 1;
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| count(item, left)),
-        Value::Object(fields) => fields.values().for_each(|field| count(field, left)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
+    let brief = operation.load.is_light().then(|| strategy.judge(version, new, old, faults, Effort::Brief));
+    let warnings = match brief.flatten() {
+        Some(warnings) => warnings,
+        None => {
+            operation.load.expect_more().await;
+            strategy.judge(version, new, old, faults, Effort::Whole).unwrap_or_default()
+        }
+    };
+    warnings.into_iter().for_each(|warning| operation.warn(warning));
 }
