@@ -44,8 +44,8 @@ pub fn validate_update(schema: &Schema, new: &Value, old: &Value, budget: &Budge
 }
 
 /// Validates a default against its schema; `path` is where the default is written.
-pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path) -> Vec<Error> {
-    Pass::new(Some(path), &Budget::unlimited()).run(schema, default, None)
+pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path, budget: &Budget) -> Vec<Error> {
+    Pass::new(Some(path), budget).run(schema, default, None)
 }
 
 /// The faults of one object, as they are found by several walks.
