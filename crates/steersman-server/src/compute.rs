@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub(crate) use crate::compute::load::{Load, body_bytes};
+pub(crate) use crate::compute::load::{LIGHT, Load, body_bytes, text_bytes};
 
 /// The options of heavy requests.
 #[derive(Clone, Debug, Default)]

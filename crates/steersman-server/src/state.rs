@@ -10,7 +10,7 @@ use crate::authn::{self, Authenticator};
 use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::resource::Resource as RbacResource;
-use crate::authz::{Authorization, Authorizer};
+use crate::authz::{Authorization, Authorizer, WatchAuthorization};
 use crate::builtin::service::{Allocator, Ranges};
 use crate::catalog::{Catalog, Resource};
 use crate::compiled::{Compiled, Dependents};
@@ -63,7 +63,8 @@ pub(crate) struct State {
     pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
-    /// The executor of heavy requests.
+    pub(crate) watch_authorization: WatchAuthorization,
+    /// Where heavy requests are computed.
     pub(crate) compute: Arc<Pool>,
     /// The agents of nodes within the process.
     pub(crate) agents: Option<Arc<dyn Agents>>,
@@ -113,6 +114,7 @@ impl State {
             initializers: None,
             metrics: Metrics::default(),
             timeouts: Timeouts::default(),
+            watch_authorization: WatchAuthorization::default(),
             compute: Arc::new(Pool::new(Compute::default())),
             agents: None,
             resource_metrics: None,
