@@ -12,7 +12,7 @@
 //! | `crash-loop` | `crashLoop` | `true` | the containers end with `exit-code`, or 1, as soon as they have begun |
 //! | `liveness-fails-after` | `livenessFailsAfter` | duration | the liveness probe, if there is one, fails from then on |
 //! | `stop-delay` | `stopDelay` | duration | how long a container takes to end when it is asked to; usually no time |
-//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; the same holds of images whose tag is `missing` |
+//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; the same holds of images whose tag is `missing`, `non-existent` or `404` |
 //! | `cpu-usage` | `usage.cpu` | quantity | what each container uses of CPU while it runs |
 //! | `memory-usage` | `usage.memory` | quantity | what each container uses of memory while it runs |
 //!
