@@ -19,6 +19,7 @@ mod endpoints;
 mod garbage_collector;
 mod history;
 mod horizontal_pod_autoscaler;
+mod host_port;
 mod job;
 pub mod kubelet;
 mod labels;

@@ -1,7 +1,8 @@
 //! Nodes as the scheduler keeps them, with the resources of their Pods.
 
+use crate::host_port::HostPort;
 use crate::labels::Labels;
-use crate::scheduler::pod::{HostPort, Identity, Placed};
+use crate::scheduler::pod::{Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
 use crate::tolerations::NodeTaint;
 use hashbrown::HashMap;
