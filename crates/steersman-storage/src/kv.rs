@@ -58,7 +58,8 @@ pub trait Kv: Debug + Send + Sync + 'static {
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>>;
 
     /// The keys that hold something which is not what was written. They hold nothing that can be read, and are free again when they
-    /// are written or deleted at the revision that is given here. Complete after a [`Kv::load`].
+    /// are written or deleted at the revision that is given here. Complete after a [`Kv::load`]. Keys that turn out to be damaged later
+    /// are added, and wake the watches.
     fn damaged(&self) -> Vec<Damaged> {
         Vec::new()
     }
@@ -93,7 +94,8 @@ pub trait Kv: Debug + Send + Sync + 'static {
 /// A reader of committed changes: a cursor.
 pub trait Watch: Send {
     /// The next changes, whole transactions, in order, and how far they lead. Waits until there are some, or until it is known
-    /// that there are none up to a later revision: an engine that holds more than our keys moves on without changes of ours.
+    /// that there are none up to a later revision: an engine that holds more than our keys moves on without changes of ours. There
+    /// are none either when keys have turned out to be damaged, which [`Kv::damaged`] names.
     ///
     /// # Cancel safety
     /// A dropped future has consumed nothing.

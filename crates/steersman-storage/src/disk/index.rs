@@ -239,6 +239,11 @@ impl Index {
         Volume { live: self.live, revision: self.revision, superseded: self.superseded }
     }
 
+    /// Goes on with the count of what was superseded that another index has, which only grows.
+    pub(super) fn keep_count(&mut self, before: &Index) {
+        self.superseded = self.superseded.max(before.superseded);
+    }
+
     /// The revision a key was last written at.
     pub(super) fn written_at(&self, key: &[u8]) -> Option<Revision> {
         let hashes = self.hash(key);
