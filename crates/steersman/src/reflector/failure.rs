@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     NotServed,
     /// Anything else the server refused: authentication, authorization, selectors.
     Refused,
+    /// What a controller wrote did not come for too long.
+    Stale,
     /// The version is one the server has not reached.
     TooLargeVersion,
     /// The server asks for patience.
@@ -87,6 +89,7 @@ impl Kind {
             Self::NoBookmark => "no_bookmark",
             Self::NotServed => "not_served",
             Self::Refused => "refused",
+            Self::Stale => "stale",
             Self::TooLargeVersion => "too_large_version",
             Self::TooManyRequests => "too_many_requests",
             Self::Transport => "transport",
