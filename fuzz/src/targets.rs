@@ -12,11 +12,14 @@ macro_rules! targets {
 }
 
 targets! {
+    audit_policy
     builtin_kinds
     cel
+    claims
     codegen
     config_files
     definitions
+    denials
     fields_v1
     format
     json_builtin
@@ -33,8 +36,10 @@ targets! {
     protobuf
     quantity
     request
+    reviews
     schedules
     selectors
+    signing_requests
     store_entry
     store_file
     strategic

@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 
 /// The most bytes of events that wait to be written.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of the lines that are written together, unless it is a single one.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The checked options of the log, before it starts.
 #[derive(Debug)]
@@ -114,8 +116,8 @@ impl AuditLog {
     fn send(&self, event: Event, written: Option<oneshot::Sender<bool>>) -> bool {
         let size = event.size();
         let waiting = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
-        let is_sent =
-            waiting < WAITING_BYTES_MAX && self.events.try_send(Message::Event(Box::new(event), written)).is_ok();
+        let is_sent = waiting.saturating_add(size) <= WAITING_BYTES_MAX
+            && self.events.try_send(Message::Event(Box::new(event), written)).is_ok();
         if !is_sent {
             self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
         }
@@ -149,17 +151,25 @@ fn write(events: &Receiver<Message>, output: &mut Output, batch_max: usize, shar
     let mut is_well = true;
     while let Ok(first) = events.recv() {
         let (mut is_end, mut lines, mut waiting) = (false, Vec::new(), Vec::new());
-        for message in std::iter::once(first).chain(events.try_iter().take(batch_max.saturating_sub(1))) {
+        let (mut line_bytes, mut event_bytes) = (0, 0);
+        let mut next = Some(first);
+        while let Some(message) = next {
             match message {
                 Message::End => is_end = true,
                 Message::Event(event, written) => {
-                    lines.push(event.to_line());
-                    shared.waiting_bytes.fetch_sub(event.size(), Ordering::Relaxed);
+                    let line = event.to_line();
+                    line_bytes += line.len();
+                    event_bytes += event.size();
+                    lines.push(line);
                     waiting.extend(written);
                 }
             }
+            let is_full = is_end || batch_max.max(1) <= lines.len() || BATCH_BYTES_MAX <= line_bytes;
+            next = if is_full { None } else { events.try_recv().ok() };
         }
         let outcome = output.write(&lines);
+        // Only now, so that what is written slowly keeps others out.
+        shared.waiting_bytes.fetch_sub(event_bytes, Ordering::Relaxed);
         match &outcome {
             Ok(()) => is_well = true,
             Err(error) => {

@@ -154,6 +154,7 @@ impl Plan {
             },
             compute: compute_threads.compute(),
             timeouts: options.serving.timeouts(),
+            watch_authorization: options.serving.watch_authorization(),
             event_ttl: options.serving.event_ttl,
             web: self.web,
             agents: Some(Arc::new(Simulated(nodes.agent.clone()))),

@@ -3,6 +3,7 @@
 pub(crate) mod clock;
 pub(crate) mod dependents;
 pub(crate) mod discovery;
+pub(crate) mod host_port;
 pub(crate) mod labels;
 pub(crate) mod namespaces;
 pub(crate) mod note;

@@ -13,7 +13,11 @@ use steersman_cel::{
 /// The cost limit of all expressions about one request together: that of three policies.
 const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
 
-/// The variables of expressions beside the objects, the request and the namespace.
+/// What expressions may cost, and how much work they may do, before a request leaves the worker that polls it: a millisecond or two.
+pub(crate) const BRIEF_COST: u64 = 20_000;
+pub(crate) const BRIEF_WORK: u64 = 256 << 10;
+
+/// What expressions may name beside the objects, the request and the namespace.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Names {
     pub params: bool,
@@ -42,6 +46,8 @@ pub struct Budget<'a> {
 pub struct Allowance {
     cost: AtomicU64,
     work: AtomicU64,
+    /// The cost of one evaluation.
+    per_call: AtomicU64,
 }
 
 /// A budget is spent. Nothing more is evaluated.
@@ -198,7 +204,7 @@ impl Expression {
             Ok(program) => program,
             Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
         };
-        let mut meter = Meter::sharing(PER_CALL_LIMIT, budget.work);
+        let mut meter = Meter::sharing(budget.shared.per_call.load(Ordering::Relaxed), budget.work_now());
         let value = program.evaluate(activation, &mut meter);
         budget.take(&meter)?;
         Ok(value.map_err(|error| format!("expression '{}' resulted in error: {error}", self.text)))
@@ -210,10 +216,16 @@ impl<'a> Budget<'a> {
         Budget { cost: limit, work: Meter::object_work(), shared }
     }
 
+    /// The work that the next evaluation may do.
+    fn work_now(&self) -> u64 {
+        self.work.min(self.shared.work.load(Ordering::Relaxed))
+    }
+
     fn take(&mut self, meter: &Meter) -> Result<(), OutOfBudget> {
-        let work_left = meter.work_left(self.work);
-        self.shared.take(meter.spent(), self.work - work_left);
-        self.work = work_left;
+        let before = self.work_now();
+        let done = before - meter.work_left(before);
+        self.shared.take(meter.spent(), done);
+        self.work -= done;
         self.cost = self.cost.checked_sub(meter.spent()).ok_or(OutOfBudget::Own)?;
         Ok(())
     }
@@ -222,11 +234,30 @@ impl<'a> Budget<'a> {
 impl Default for Allowance {
     fn default() -> Allowance {
         let work = Meter::object_work() * (REQUEST_BUDGET / OBJECT_BUDGET);
-        Allowance { cost: AtomicU64::new(REQUEST_BUDGET), work: AtomicU64::new(work) }
+        let per_call = AtomicU64::new(PER_CALL_LIMIT);
+        Allowance { cost: AtomicU64::new(REQUEST_BUDGET), work: AtomicU64::new(work), per_call }
     }
 }
 
 impl Allowance {
+    /// Evaluates within a small part of what is left. `None` if that was too little: what was found out then means nothing.
+    pub(crate) fn briefly<T>(&self, evaluate: impl FnOnce() -> T) -> Option<T> {
+        let parts = [(&self.cost, BRIEF_COST), (&self.work, BRIEF_WORK)];
+        let withheld = parts.map(|(left, part)| {
+            let all = left.load(Ordering::Relaxed);
+            left.store(all.min(part), Ordering::Relaxed);
+            all.saturating_sub(part)
+        });
+        self.per_call.store(BRIEF_COST, Ordering::Relaxed);
+        let value = evaluate();
+        let is_enough = !self.is_spent();
+        self.per_call.store(PER_CALL_LIMIT, Ordering::Relaxed);
+        for ((left, _), withheld) in parts.into_iter().zip(withheld) {
+            left.store(left.load(Ordering::Relaxed).saturating_add(withheld), Ordering::Relaxed);
+        }
+        is_enough.then_some(value)
+    }
+
     fn is_spent(&self) -> bool {
         self.cost.load(Ordering::Relaxed) == 0 || self.work.load(Ordering::Relaxed) == 0
     }

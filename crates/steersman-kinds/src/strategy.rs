@@ -21,7 +21,16 @@ use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
 
-/// The behavior that differs between kinds.
+/// How long the rules of a definition may take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effort {
+    /// A millisecond or two.
+    Brief,
+    /// As long as kube-apiserver lets them.
+    Whole,
+}
+
+/// The behaviour that is particular to a kind.
 ///
 /// Every method works on trees and does no IO (only the webhook that it may return does); the registry passes in times
 /// and random parts.
@@ -147,23 +156,25 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         budget: &Budget,
     ) -> Vec<field::Error>;
 
-    /// Evaluates the CEL rules of a definition. Called when all other errors of the object are known, since some of
-    /// them prevent rules from being evaluated. Appends the errors of the rules, and returns warnings for the client.
+    /// Tries the rules that a definition has in CEL, when all other faults of the object are known, since some of them keep
+    /// rules from being tried. Adds the faults that the rules find, and returns warnings for the client. `None` if the effort was too
+    /// little, which [`Effort::Whole`] never is: then no fault was added.
     fn judge(
         &self,
         version: &Version,
         new: &Value,
         old: Option<&Value>,
         faults: &mut Vec<field::Error>,
-    ) -> Vec<String> {
-        let _ = (version, new, old, faults);
-        Vec::new()
+        effort: Effort,
+    ) -> Option<Vec<String>> {
+        let _ = (version, new, old, faults, effort);
+        Some(Vec::new())
     }
 
-    /// Whether [`Strategy::judge`] may take long, even for a small object.
-    fn may_judge_long(&self, version: &Version) -> bool {
+    /// Whether [`Strategy::judge`] can begin at once: it has no rules to compile.
+    fn is_ready_to_judge(&self, version: &Version) -> bool {
         let _ = version;
-        false
+        true
     }
 
     /// Warnings for the client about an object that is valid.

@@ -158,6 +158,34 @@ impl Budget {
         Budget::new(self.limits, self.interrupt.clone())
     }
 
+    /// A part of what is left of this budget, for a computation that is begun anew within all of it if the part is too small. What was charged
+    /// so far counts as charged to the part.
+    #[must_use]
+    pub fn part(&self, limits: Limits) -> Budget {
+        let within = |used: u64, part: u64, whole: u64| used.saturating_add(part).min(whole);
+        let limits = Limits {
+            bytes_max: within(self.bytes(), limits.bytes_max, self.limits.bytes_max),
+            items_max: within(self.items(), limits.items_max, self.limits.items_max),
+            steps_max: within(self.steps(), limits.steps_max, self.limits.steps_max),
+        };
+        let part = Budget::new(limits, self.interrupt.clone());
+        part.take_over(self);
+        part
+    }
+
+    /// Counts what was charged to a part of this budget as charged to this one.
+    pub fn take_over(&self, part: &Budget) {
+        self.bytes.store(part.bytes(), Ordering::Relaxed);
+        self.items.store(part.items(), Ordering::Relaxed);
+        self.steps.store(part.steps(), Ordering::Relaxed);
+    }
+
+    /// Whether a charge was refused because a limit is reached.
+    pub fn is_exceeded(&self) -> bool {
+        let Limits { bytes_max, items_max, steps_max } = self.limits;
+        bytes_max < self.bytes() || items_max < self.items() || steps_max < self.steps()
+    }
+
     /// The interrupt of the request.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
@@ -332,6 +360,24 @@ mod tests {
         assert!(budget.build(90).is_err());
         budget.begin_tree();
         assert_eq!(budget.check(), Err(Error::Exceeded { amount: Amount::Bytes, limit: 100 }));
+    }
+
+    #[test]
+    fn a_part_ends_early_and_what_it_used_counts_for_the_whole() {
+        let whole = Budget::new(Limits { bytes_max: 100, items_max: 10, steps_max: 50 }, Interrupt::default());
+        whole.work(20).unwrap();
+        let limits = Limits { bytes_max: 100, items_max: 3, steps_max: 10 };
+        let part = whole.part(limits);
+        part.work(10).unwrap();
+        part.build_all(3, 1).unwrap();
+        assert!(!part.is_exceeded());
+        part.work(1).unwrap_err();
+        assert!(part.is_exceeded() && !whole.is_exceeded());
+        let part = whole.part(limits);
+        part.work(10).unwrap();
+        whole.take_over(&part);
+        assert_eq!(whole.steps(), 30);
+        assert!(whole.part(Limits { steps_max: 100, ..limits }).work(21).is_err(), "no part is larger than the whole");
     }
 
     #[test]

@@ -181,7 +181,16 @@ impl Object {
         Object { key: self.key.clone(), revision, record, json_at: self.json_at, version_at: self.version_at }
     }
 
-    /// The whole object as sent to clients, including `metadata.resourceVersion`.
+    /// The bytes that it is stored as, of which [`Object::decode`] makes it.
+    pub fn stored(&self) -> Bytes {
+        let version_at = self.version_at as usize;
+        let quote_at = version_at + VERSION_FIELD.len() + digits(self.revision);
+        // A comma is behind the version unless the metadata has nothing else.
+        let behind = quote_at + 1 + usize::from(self.record.get(quote_at + 1) == Some(&b','));
+        [&self.record[..version_at], &self.record[behind..]].concat().into()
+    }
+
+    /// The whole object, `metadata.resourceVersion` included, as it goes over the wire.
     pub fn json(&self) -> &[u8] {
         &self.record[self.json_at as usize..]
     }

@@ -115,7 +115,9 @@ fn difference(from: &Map, to: &Map) -> Map {
         }
     }
     for (name, old) in from {
-        if !old.is_null() && to.get(name).is_none_or(Value::is_null) {
+        // Where a null stays there is nothing to say.
+        let is_gone = to.get(name).is_none_or(|new| new.is_null() && !old.is_null());
+        if is_gone {
             patch.insert(name.clone(), Value::Null);
         }
     }

@@ -18,7 +18,11 @@ use crate::structural::node::Node;
 use crate::validate;
 use std::sync::Arc;
 use steersman_machinery::Value;
+use steersman_machinery::budget::{Budget, cost};
 use steersman_machinery::field::{Error, Path};
+
+/// The steps that all walks take for a value of a schema together.
+const LOOKS: usize = 50;
 
 /// Compiles a checked definition.
 pub fn compile(open_api_v3_schema: &Value) -> Arc<Schema> {
@@ -51,19 +55,26 @@ impl Findings {
 
 /// The errors of a definition; `path` is its field path (`spec.validation.openAPIV3Schema`).
 pub fn check(open_api_v3_schema: &Value, path: &Path) -> Vec<Error> {
-    examine(open_api_v3_schema, path, &mut |_, _, _, _| Vec::new()).into_errors()
+    examine(open_api_v3_schema, path, &Budget::unlimited(), &mut |_, _, _, _| Vec::new()).into_errors()
 }
 
-/// The same errors by class. Valid defaults are passed to `judge`.
-pub fn examine(open_api_v3_schema: &Value, path: &Path, judge: &mut JudgeDefault<'_>) -> Findings {
+/// The same, with faults told apart. Defaults that fit their schema are shown to `judge`.
+///
+/// It ends early, with the faults found so far, when the budget is exceeded: then [`Budget::check`] fails.
+pub fn examine(open_api_v3_schema: &Value, path: &Path, budget: &Budget, judge: &mut JudgeDefault<'_>) -> Findings {
     let root = Node(open_api_v3_schema);
     let mut found = Findings::default();
+    let (n_values, _) = cost::of(open_api_v3_schema);
+    if budget.work(n_values.saturating_mul(LOOKS)).is_err() {
+        return found;
+    }
     invariants(root, Level::Root, path, &mut found.structure);
     complete(root, Some(root), path, path, &mut found.structure);
-    patterns::check(root, path, &mut found.structure);
+    patterns::check(root, path, budget, &mut found.structure);
     validate::sort(&mut found.structure);
     if found.structure.is_empty() {
-        defaults::check(&Schema::from_json(open_api_v3_schema), path, judge, &mut found.structure);
+        let judging = defaults::Judging { budget, judge };
+        defaults::check(&Schema::from_json(open_api_v3_schema), path, judging, &mut found.structure);
     }
     if root.flag("nullable") {
         found.root.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));

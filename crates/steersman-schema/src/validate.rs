@@ -44,9 +44,9 @@ pub fn validate_update(schema: &Schema, new: &Value, old: &Value, budget: &Budge
     errors
 }
 
-/// Validates a default against its schema; `path` is the path of the default.
-pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path) -> Vec<Error> {
-    Pass::new(Some(path), &Budget::unlimited()).run(schema, default, None)
+/// Validates a default against its schema; `path` is where the default is written.
+pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path, budget: &Budget) -> Vec<Error> {
+    Pass::new(Some(path), budget).run(schema, default, None)
 }
 
 /// The errors of one object, which several walks collect.

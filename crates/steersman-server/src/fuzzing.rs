@@ -3,23 +3,27 @@
 //! Only with the feature `fuzzing`, and no part of the interface. Each function only calls the private one; the targets
 //! assert its properties.
 
-use crate::access::authn::PublicKey;
+use crate::access::audit::{Level, Policy, Stage};
 use crate::access::authn::jws::Jws;
+use crate::access::authn::{self, Issuer, PublicKey, oidc};
+use crate::access::authz::{self, Decision};
 use crate::http::representation::encoding;
-use crate::shared::request::codec;
-use crate::shared::request::negotiate;
-use crate::shared::request::negotiate::Encoding;
-use crate::shared::request::options;
+use crate::shared::conversion::webhook::review::{self, ReviewVersion};
+use crate::shared::operation::Attributes;
+use crate::shared::request::negotiate::{self, Encoding};
 use crate::shared::request::query::Query;
+use crate::shared::request::{codec, options};
 use crate::shared::webhook;
 use crate::write::admission;
-use steersman_kinds::catalog::version_order;
-use steersman_kinds::protobuf;
-
 use http::HeaderMap;
 use std::cmp::Ordering;
 use std::path::Path;
+use steersman_kinds::builtin::access::certificate_signing_request;
+use steersman_kinds::catalog::version_order;
+use steersman_kinds::protobuf;
+use steersman_kinds::user::User;
 use steersman_machinery::budget::Budget;
+use steersman_machinery::value::Map;
 use steersman_machinery::{GroupVersionKind, Value};
 
 /// Reads a YAML body: its tree, and the number of repeated keys.
@@ -113,4 +117,38 @@ pub fn webhook_answer(json: &[u8]) -> Option<Vec<u8>> {
 /// Whether a text is a kubeconfig with which a webhook can be called.
 pub fn is_kubeconfig(text: &str) -> bool {
     webhook::parse_kubeconfig(text, Path::new("")).is_ok()
+}
+
+/// What an audit policy says of a request: how much is logged, and whether that leaves out managed fields and each of the stages.
+pub fn audit_ruling(policy: &Policy, user: Option<&User>, attributes: &Attributes<'_>) -> (Level, bool, [bool; 4]) {
+    let ruling = policy.ruling(user, attributes);
+    let stages = [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
+    (ruling.level, ruling.omits_managed_fields, stages.map(|stage| ruling.omits(stage)))
+}
+
+/// Reads the answer of a webhook that authenticates, for one audience: the user and the audiences that it is good for.
+pub fn token_review(json: &[u8], audience: &str) -> Option<(User, Vec<String>)> {
+    let audiences = [audience.to_owned()];
+    let identity = authn::webhook::read(json, &audiences, &audiences).ok()??;
+    Some((User::clone(&identity.user), identity.audiences))
+}
+
+/// Reads the answer of a webhook that authorizes.
+pub fn access_review(json: &[u8]) -> Option<Decision> {
+    authz::webhook::read(json).ok().map(|status| status.verdict().decision)
+}
+
+/// Reads the answer of a conversion webhook that was sent an object under the uid `u`, in both versions.
+pub fn conversion_review(json: &[u8], sent: &Value, api_version: &str) -> [Result<Vec<Value>, String>; 2] {
+    [ReviewVersion::V1, ReviewVersion::V1Beta1].map(|version| review::answer(json, version, "u", &[sent], api_version))
+}
+
+/// The user that the claims of an issuer's token describe.
+pub fn user_of_claims(issuer: &Issuer, claims: &Map) -> Result<User, String> {
+    oidc::user(issuer, claims)
+}
+
+/// The bytes that are signed inside a CertificateSigningRequest, if the signature is good.
+pub fn signing_request(object: &Value) -> Option<Vec<u8>> {
+    certificate_signing_request::with_request(object, |request| request.certification_request_info.raw.to_vec()).ok()
 }

@@ -2,7 +2,7 @@
 
 use crate::access::audit::Audit;
 use crate::access::authn::{self, Peer};
-use crate::access::authz::{Authorization, Authorizer};
+use crate::access::authz::{Authorization, Authorizer, WatchAuthorization};
 use crate::http::chain::Chain;
 use crate::http::flowcontrol;
 use crate::http::limits::{Concurrency, Limits};
@@ -62,8 +62,9 @@ pub struct Options {
     pub compute: Compute,
     /// The time limits of requests.
     pub timeouts: Timeouts,
-    /// The lifetime of an Event after its last occurrence, usually [`EVENT_TTL`](crate::EVENT_TTL); with zero Events
-    /// are kept for ever.
+    /// Whether watches end when their users lose the permission for them; usually they do not, as in kube-apiserver.
+    pub watch_authorization: WatchAuthorization,
+    /// How long an Event stays after it happened last, usually [`EVENT_TTL`](crate::EVENT_TTL); with zero it stays for ever.
     pub event_ttl: Duration,
     /// The headers of answers that are meant for browsers; usually none.
     pub web: Web,
@@ -93,6 +94,7 @@ impl Options {
             concurrency: Concurrency::default(),
             compute: Compute::default(),
             timeouts: Timeouts::default(),
+            watch_authorization: WatchAuthorization::default(),
             event_ttl: crate::EVENT_TTL,
             web: Web::default(),
             agents: None,
@@ -136,7 +138,7 @@ impl Server {
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
         let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, .. } = options;
-        let Options { resource_metrics, advertised, compute, clock, .. } = options;
+        let Options { resource_metrics, advertised, compute, watch_authorization, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::background::definitions::configured(&runtime_config);
@@ -146,6 +148,7 @@ impl Server {
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
+        state.watch_authorization = watch_authorization;
         state.compute = Arc::new(Pool::new(compute));
         state.agents = agents;
         state.resource_metrics = resource_metrics.map(|source| Offer::new(source, &runtime_config));

@@ -6,7 +6,7 @@ use crate::access::authn::{self, Authenticator};
 use crate::access::authz::node::Nodes;
 use crate::access::authz::rbac::Rbac;
 use crate::access::authz::rbac::resource::Resource as RbacResource;
-use crate::access::authz::{Authorization, Authorizer};
+use crate::access::authz::{Authorization, Authorizer, WatchAuthorization};
 use crate::http::timeouts::Timeouts;
 use crate::metrics::Metrics;
 use crate::nodes::agents::Agents;
@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steersman_kinds::builtin::cluster::api_service;
+use steersman_kinds::builtin::network::service::{Allocator, Ranges};
 use steersman_kinds::catalog::{Catalog, Resource};
 use steersman_kinds::crd;
 use steersman_machinery::value::at;
@@ -66,7 +67,8 @@ pub(crate) struct State {
     pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
-    /// The executor of heavy requests.
+    pub(crate) watch_authorization: WatchAuthorization,
+    /// Where heavy requests are computed.
     pub(crate) compute: Arc<Pool>,
     /// The agents of nodes within the process.
     pub(crate) agents: Option<Arc<dyn Agents>>,
@@ -116,6 +118,7 @@ impl State {
             initializers: None,
             metrics: Metrics::default(),
             timeouts: Timeouts::default(),
+            watch_authorization: WatchAuthorization::default(),
             compute: Arc::new(Pool::new(Compute::default())),
             agents: None,
             resource_metrics: None,

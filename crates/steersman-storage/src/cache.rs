@@ -11,7 +11,7 @@ use crate::resource_cache::{Change, Newest, ResourceCache};
 use crate::ring::Limits;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use steersman_machinery::object::DecodeError;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
@@ -23,9 +23,9 @@ pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
     resources: RwLock<Resources>,
-    /// Stored entries that are damaged or no objects, and the revision of each. Reading one by its key fails. Lists
-    /// leave out an entry that was unreadable at open; one that was written later appears in its previous state. No
-    /// other lock is taken while this one is held.
+    /// Stored entries that are damaged or no objects, and the revision of each. Reading one by its key fails. Lists do not have one
+    /// that was there at open, or that is damaged; one that came later and is no object is shown as it was before. No other lock is
+    /// taken while this one is held.
     unreadable: Mutex<HashMap<Bytes, Revision>>,
 }
 
@@ -147,19 +147,87 @@ impl Cache {
             run.cache.apply(run.changes, &self.limits, now, &mut woken);
         }
         self.applied.send_modify(|applied| applied.revision = applied.revision.max(batch.progress));
-        woken.sort_unstable_by_key(Arc::as_ptr);
-        woken.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        woken.iter().for_each(|group| group.published.notify_waiters());
+        wake(woken);
+    }
+
+    /// Takes up that entries are damaged in the engine. An object of which the cache has the very revision is whole here: it is
+    /// returned, to be written again. Others are gone from lists, watches are told that they were deleted, and reading them fails.
+    pub(crate) fn lose(&self, damaged: Vec<kv::Damaged>, now: Instant) -> Vec<(Bytes, Arc<Object>)> {
+        let applied = self.applied().revision;
+        let (mut whole, mut gone) = (Vec::new(), Vec::new());
+        // Of a later revision nothing is known here yet.
+        for kv::Damaged { key, revision, fault } in damaged.into_iter().filter(|damaged| damaged.revision <= applied) {
+            if self.unreadable_at(&key) == Some(revision) {
+                continue;
+            }
+            match self.held(&key) {
+                Some(object) if object.revision == revision => whole.push((key, object)),
+                _ => {
+                    tracing::error!(key = %String::from_utf8_lossy(&key), %revision, "a stored entry is damaged: {fault}");
+                    self.unreadable.lock().insert(key.clone(), revision);
+                    gone.push(key);
+                }
+            }
+        }
+        self.drop_objects(&gone, applied, now);
+        whole
+    }
+
+    /// Takes up what the engine holds at a revision, because the changes that led there are no longer known. Watches that have not seen
+    /// what was known before end.
+    pub(crate) fn catch_up(&self, loaded: kv::Snapshot, damaged: Vec<kv::Damaged>, now: Instant) {
+        let kv::Snapshot { mut entries, revision } = loaded;
+        let applied = self.applied().revision;
+        let held: HashSet<Bytes> = entries.iter().map(|entry| entry.key.clone()).collect();
+        let mut gone: Vec<Bytes> = self.keys().into_iter().filter(|key| !held.contains(key)).collect();
+        let mut unreadable = HashMap::new();
+        for kv::Damaged { key, revision, .. } in damaged {
+            if self.held(&key).is_some_and(|object| object.revision == revision) {
+                gone.retain(|gone| *gone != key);
+            } else {
+                unreadable.insert(key, revision);
+            }
+        }
+        self.unreadable.lock().retain(|key, _| held.contains(key));
+        entries.retain(|entry| applied < entry.revision);
+        entries.sort_unstable_by_key(|entry| entry.revision);
+        let event = |entry: kv::Entry| kv::Event { key: entry.key, revision: entry.revision, value: Some(entry.value) };
+        self.apply(kv::Batch { events: entries.into_iter().map(event).collect(), progress: revision }, now);
+        self.unreadable.lock().extend(unreadable);
+        self.drop_objects(&gone, revision, now);
+        self.drop_through(revision);
+    }
+
+    /// The object that is stored under a key, as it is here.
+    fn held(&self, key: &Bytes) -> Option<Arc<Object>> {
+        let (resource, object_key) = locate(key, None).ok()?;
+        self.resource(&resource?).ok()?.get(&object_key)
+    }
+
+    /// The stored keys of all objects.
+    fn keys(&self) -> Vec<Bytes> {
+        let resources: Vec<_> =
+            self.resources.read().by_resource.iter().map(|(name, cache)| (name.clone(), cache.clone())).collect();
+        let encoded = resources.iter().flat_map(|(resource, cache)| {
+            cache.keys().into_iter().filter_map(|key| key::encode(resource, &key).ok()).collect::<Vec<_>>()
+        });
+        encoded.collect()
+    }
+
+    /// Removes objects as if they were deleted at a revision.
+    fn drop_objects(&self, keys: &[Bytes], revision: Revision, now: Instant) {
+        let mut woken = Vec::new();
+        for (resource, key) in keys.iter().filter_map(|key| locate(key, None).ok()) {
+            if let Some(Ok(cache)) = resource.map(|resource| self.resource(&resource)) {
+                cache.apply(vec![Change::Delete(key, revision)], &self.limits, now, &mut woken);
+            }
+        }
+        wake(woken);
     }
 
     /// The revision of an entry that is no object, if the key has one.
     pub(crate) fn unreadable_at(&self, key: &[u8]) -> Option<Revision> {
         self.unreadable.lock().get(key).copied()
-    }
-
-    /// The number of entries that are no objects.
-    pub(crate) fn count_unreadable(&self) -> usize {
-        self.unreadable.lock().len()
     }
 
     /// All entries that are no objects.
@@ -224,6 +292,13 @@ impl Cache {
         self.applied.send_modify(|applied| applied.closed = true);
         self.resources.read().by_resource.values().for_each(|cache| cache.wake_all());
     }
+}
+
+/// Wakes the watchers of groups, each once.
+fn wake(mut groups: Vec<Arc<Group>>) {
+    groups.sort_unstable_by_key(Arc::as_ptr);
+    groups.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    groups.iter().for_each(|group| group.published.notify_waiters());
 }
 
 impl Unreadable {

@@ -7,41 +7,49 @@
 //! by compaction, so that no write touches a random page. After a failed write, or a panic of the writer, nothing more
 //! is written until the store is reopened.
 //!
-//! Damaged data is never returned. At open every page and every change is compared with its checksum before redb opens
-//! the file (`survey`); a damaged file is rewritten without the lost changes (`rebuild`), and their keys are reported
-//! until they are written or deleted. Later reads compare each change with its checksum, and notice missing changes.
+//! Nothing that is damaged is served. At open every page and every change is compared with its checksum before redb gets the file
+//! (`survey`); a damaged file is written anew without what is lost (`rebuild`), and the keys of that are named until somebody
+//! writes or deletes them. Later reads compare each change with its checksum, and notice changes that are missing. A block of the file that
+//! goes bad while the store is open is noticed before redb has it (`blocks`). Then the writer writes the file anew as at an open, and goes
+//! on with that; reads that came by the block are done again (`renewal`).
 
+mod blocks;
 mod check;
+mod file;
+mod flipped;
 pub(crate) mod format;
 mod index;
 mod intercepted;
+mod newer;
 mod newest;
 mod open;
 mod pages;
 mod rebuild;
+mod renewal;
 mod sequence;
 mod storage;
 mod survey;
 mod view;
 mod writer;
 
+use crate::disk::file::{Opened, Unusable};
 use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
 use crate::disk::newest::Newest;
-use crate::disk::open::{behind, damaged, hold, make_dir, opening, private, refused};
+use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
 use crate::disk::sequence::Sequence;
 use crate::disk::storage::Storage;
-use crate::disk::survey::Survey;
+use crate::disk::survey::{Lost, Survey};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{
     BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Remedy, Snapshot,
     Take, Txn, Volume, Watch,
 };
-use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
+use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, RENEWALS_MAX, Reader, Renewals, Tail};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use redb::{Builder, Database, ReadableDatabase, ReadableTableMetadata, StorageBackend};
+use redb::{Builder, Database, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -110,8 +118,8 @@ struct Shared {
     /// The keys whose current changes are damaged, with the faults.
     damaged: Mutex<BTreeMap<Bytes, Malformed>>,
     /// `None` once closed.
-    database: Mutex<Option<Arc<Database>>>,
-    /// `None` for a store without a directory.
+    current: Mutex<Option<Current>>,
+    /// `None` for a store that is not in a directory.
     newest: Option<Newest>,
     /// The entries found by the scan at open, for the load that follows it; dropped with the first write.
     opened: Mutex<Option<Stored>>,
@@ -123,6 +131,16 @@ struct Shared {
     view: Mutex<Option<Arc<View>>>,
     /// The volume after the last commit.
     volume: Mutex<Volume>,
+    /// To the writer, while it runs.
+    wake: mpsc::WeakSender<Command>,
+}
+
+/// The file that is read and written.
+#[derive(Clone, Debug)]
+struct Current {
+    database: Arc<Database>,
+    renewals: Renewals,
+    storage: Storage,
 }
 
 /// The cause of the poison when the writer has panicked.
@@ -177,33 +195,8 @@ impl Disk {
         }
         let acknowledged = newest::read(&newest_path);
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
-        let mut is_renewed = false;
-        loop {
-            let storage = Storage::file(&path)?;
-            let survey = survey::survey(&storage).map_err(refused(&path))?;
-            let revision = survey.index.revision();
-            if let Some(acknowledged) = acknowledged
-                && revision < acknowledged
-                && !survey.is_meta_lost
-            {
-                return Err(behind(&path, &newest_path, revision, acknowledged));
-            }
-            let survey = if survey.faults.is_empty() || is_renewed {
-                match Disk::use_file(storage, survey, &path) {
-                    Ok((database, survey)) => return Disk::start(database, survey, Some((lock, newest)), &path),
-                    Err(Unusable::Never(error)) => return Err(error),
-                    Err(Unusable::AsItIs(error, _)) if is_renewed => return Err(error),
-                    Err(Unusable::AsItIs(error, mut survey)) => {
-                        survey.faults.push(format!("redb cannot use it: {error}"));
-                        *survey
-                    }
-                }
-            } else {
-                survey
-            };
-            rebuild::rebuild(dir, &survey, revision.max(acknowledged.unwrap_or_default()))?;
-            is_renewed = true;
-        }
+        let opened = file::open(dir, acknowledged)?;
+        Disk::start(opened, Some((lock, newest)), Some(dir), &path)
     }
 
     /// Opens a store on any storage that redb can use, so that tests can inject faults below it. Errors name it `name`.
@@ -217,70 +210,29 @@ impl Disk {
             let database = storage.database().map_err(opening(name))?;
             format::initialize(&database).map_err(damaged(name))?;
         }
-        let survey = survey::survey(&storage).map_err(refused(name))?;
+        let survey = survey::survey(&storage, None).map_err(refused(name))?;
         if let Some(fault) = survey.faults.first() {
             return Err(damaged(name)(redb::Error::Corrupted(fault.clone())));
         }
-        match Disk::use_file(storage, survey, name) {
-            Ok((database, survey)) => Disk::start(database, survey, None, name),
+        match file::use_file(storage, survey, name) {
+            Ok(opened) => Disk::start(opened, None, None, name),
             Err(Unusable::Never(error) | Unusable::AsItIs(error, _)) => Err(error),
         }
     }
 
-    /// Opens a surveyed file with redb, and upgrades it to this format.
-    fn use_file(storage: Storage, mut survey: Survey, path: &Path) -> Result<(Database, Survey), Unusable> {
-        let io = |source| Unusable::Never(OpenError::Io { path: path.to_owned(), source });
-        if survey.is_behind {
-            survey::catch_up(&storage).map_err(io)?;
-        }
-        let opened = guarded(|| {
-            let database = storage.database().map_err(opening(path))?;
-            let transaction = database.begin_read().map_err(damaged(path))?;
-            let n_events = transaction.open_table(EVENTS).map_err(damaged(path))?.len().map_err(damaged(path))?;
-            if n_events != survey.n_events {
-                let what = format!("redb finds {n_events} changes where there are {}", survey.n_events);
-                return Err(damaged(path)(redb::Error::Corrupted(what)));
-            }
-            Ok(database)
-        });
-        let database = match opened {
-            Ok(Ok(database)) => database,
-            Ok(Err(error @ (OpenError::Io { .. } | OpenError::Held { .. }))) => return Err(Unusable::Never(error)),
-            Ok(Err(error)) => return Err(Unusable::AsItIs(error, Box::new(survey))),
-            Err(panicked) => {
-                let error = OpenError::Damaged { path: path.to_owned(), source: Arc::new(panicked) };
-                return Err(Unusable::AsItIs(error, Box::new(survey)));
-            }
-        };
-        if survey.format == FORMAT {
-            return Ok((database, survey));
-        }
-        let newest = survey.index.revision();
-        let upgraded = format::upgrade(&database, newest, &survey.superseded, survey.stored.current());
-        upgraded.map_err(|error| Unusable::Never(damaged(path)(error)))?;
-        drop(database);
-        survey = survey::survey(&storage).map_err(|error| Unusable::Never(refused(path)(error)))?;
-        if survey.format != FORMAT {
-            let error = redb::Error::Corrupted("it keeps its old format".to_owned());
-            return Err(Unusable::Never(damaged(path)(error)));
-        }
-        Disk::use_file(storage, survey, path)
-    }
-
-    fn start(database: Database, survey: Survey, held: Option<(File, Newest)>, path: &Path) -> Result<Disk, OpenError> {
+    fn start(opened: Opened, held: Option<(File, Newest)>, dir: Option<&Path>, path: &Path) -> Result<Disk, OpenError> {
+        let Opened { database, storage, survey } = opened;
         let Survey { index, lost, n_unknown, stored, .. } = survey;
         if 0 < n_unknown {
             tracing::error!(n_unknown, "changes were lost, and nothing says of which keys");
         }
-        let lost = lost
-            .into_iter()
-            .map(|lost| (lost.key, Malformed { fault: "its value is lost", revision: Revision(lost.place.0) }));
         let (lock, newest) = held.unzip();
-        let database = Arc::new(database);
+        let current = Current { database: Arc::new(database), renewals: Renewals::default(), storage };
+        let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let shared = Arc::new(Shared {
             compacted: AtomicU64::new(index.compacted().0),
-            damaged: Mutex::new(lost.collect()),
-            database: Mutex::new(Some(database.clone())),
+            current: Mutex::new(Some(current.clone())),
+            damaged: Mutex::new(lost.into_iter().map(Lost::malformed).collect()),
             newest,
             opened: Mutex::new(Some(stored)),
             poison: OnceLock::new(),
@@ -288,11 +240,11 @@ impl Disk {
             tail: Arc::new(Tail::new(index.revision())),
             view: Mutex::new(None),
             volume: Mutex::new(index.volume()),
+            wake: queue.downgrade(),
         });
         shared.note_newest(index.revision());
-        let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let (done, is_done) = oneshot::channel();
-        let writer = Writer::new(commands, database, index, shared.clone());
+        let writer = Writer::new(commands, current, index, shared.clone(), dir);
         let unwinding = Unwinding(shared.clone());
         let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
             let _unwinding = unwinding;
@@ -309,29 +261,40 @@ impl Disk {
         })
     }
 
+    /// A read, which is done again if the file is written anew because of what it came by.
     fn blocking<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
+        read: impl Fn(&Shared) -> Result<T, Error> + Send + Sync + 'static,
     ) -> BoxFuture<'_, Result<T, Error>> {
-        let shared = self.shared.clone();
-        Box::pin(async {
-            let read = tokio::task::spawn_blocking(move || shared.guard(|| read(&shared))).await;
-            // The runtime is shutting down.
-            read.unwrap_or(Err(Error::Closed))
+        let read = Arc::new(read);
+        Box::pin(async move {
+            let mut n_renewals = 0;
+            loop {
+                let (shared, read) = (self.shared.clone(), read.clone());
+                let seen = self.shared.renewals();
+                let done = tokio::task::spawn_blocking(move || shared.guard(|| read(&shared))).await;
+                // The runtime is shutting down.
+                let done = done.unwrap_or(Err(Error::Closed));
+                let may_renew = n_renewals < RENEWALS_MAX && matches!(done, Err(Error::Read { .. }));
+                if !may_renew || !self.shared.is_renewed(seen).await {
+                    return done;
+                }
+                n_renewals += 1;
+            }
         })
     }
 
     /// Runs a read of the past when it is its turn.
     fn past<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
+        read: impl Fn(&Shared) -> Result<T, Error> + Send + Sync + 'static,
     ) -> BoxFuture<'_, Result<T, Error>> {
-        Box::pin(async {
-            // Only a closed semaphore fails, and this one is never closed.
+        Box::pin(async move {
+            // Only a semaphore that is closed fails, and this one never is.
             let turn = self.past_reads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
             // The turn lasts until the read ends, even if its caller no longer waits.
             self.blocking(move |shared| {
-                let _turn = turn;
+                let _turn = &turn;
                 read(shared)
             })
             .await
@@ -393,7 +356,7 @@ impl Drop for Disk {
 
 impl Shared {
     fn database(&self) -> Result<Arc<Database>, Error> {
-        self.database.lock().clone().ok_or(Error::Closed)
+        self.current.lock().as_ref().map(|current| current.database.clone()).ok_or(Error::Closed)
     }
 
     fn health(&self) -> Result<(), Error> {
@@ -434,7 +397,7 @@ impl Shared {
 
     /// Closes the file and ends the watches.
     fn end(&self) {
-        self.database.lock().take();
+        self.current.lock().take();
         self.tail.close();
     }
 
@@ -570,13 +533,14 @@ impl Older for Arc<Shared> {
     fn older(&self, after: Revision, _floor: Revision) -> Result<Vec<Event>, Error> {
         self.guard(|| self.log(after))
     }
-}
 
-/// The reason why a surveyed file is not used.
-enum Unusable {
-    /// It cannot be used as it is, but it can be rewritten.
-    AsItIs(OpenError, Box<Survey>),
-    Never(OpenError),
+    fn renewals(&self) -> Renewals {
+        Shared::renewals(self)
+    }
+
+    fn is_renewed(&self, seen: Renewals) -> BoxFuture<'_, bool> {
+        Box::pin(Shared::is_renewed(self, seen))
+    }
 }
 
 /// Turns a panic of `work` into an error.
@@ -596,12 +560,17 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// The error of every write after one has failed.
 fn poisoned(source: &Cause) -> Error {
-    let remedy = match source.downcast_ref::<redb::Error>() {
-        Some(redb::Error::Io(error)) => match error.kind() {
-            io::ErrorKind::FileTooLarge => Remedy::RaiseLimit,
-            io::ErrorKind::QuotaExceeded | io::ErrorKind::StorageFull => Remedy::MakeRoom,
-            _ => Remedy::Restart,
-        },
+    let of_write = source.downcast_ref::<redb::Error>().and_then(|error| match error {
+        redb::Error::Io(error) => Some(error),
+        _ => None,
+    });
+    let of_renewal = source.downcast_ref::<OpenError>().and_then(|error| match error {
+        OpenError::Rebuild { source, .. } => Some(source),
+        _ => None,
+    });
+    let remedy = match of_write.or(of_renewal).map(io::Error::kind) {
+        Some(io::ErrorKind::FileTooLarge) => Remedy::RaiseLimit,
+        Some(io::ErrorKind::QuotaExceeded | io::ErrorKind::StorageFull) => Remedy::MakeRoom,
         _ => Remedy::Restart,
     };
     Error::Poisoned { remedy, source: source.clone() }

@@ -1,15 +1,18 @@
 //! The only task that writes the cache: it reads the engine's log and applies it in revision order.
 //!
-//! It also trims the history in memory by age, and has the engine compact history that is too old or too large. It ends
-//! when the engine is closed, or on a failure, which the store then reports.
+//! It also trims the history in memory by age, and has the engine compact history that is too old or too much. What turns out to be
+//! damaged in the engine while it is whole in the cache, it writes again. It ends when the engine is closed, or on a failure, which the
+//! store then reports.
 
 use crate::cache::Cache;
-use crate::kv::{self, Kv, Volume, Watch};
+use crate::kv::{self, Expect, Kv, Op, Outcome, Txn, Volume, Watch};
+use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use steersman_machinery::Revision;
+use steersman_machinery::{Object, Revision};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// The interval at which history is trimmed by age.
@@ -78,21 +81,36 @@ impl Feeder {
 
     async fn follow(&mut self) -> kv::Error {
         let mut compaction: Option<kv::BoxFuture<'static, ()>> = None;
+        let mut repair: Option<kv::BoxFuture<'static, ()>> = None;
+        let mut is_damage_news = false;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             // Yields from time to time, even if the log always has more.
             tokio::task::coop::consume_budget().await;
-            // All arms are cancel-safe: a dropped pull has consumed nothing, and the compaction is kept outside of the loop.
+            // All arms are cancel-safe: a dropped pull has consumed nothing, and compaction and repair are kept outside of the loop.
             let now = tokio::select! {
                 pulled = self.watch.next() => match pulled {
                     Ok(batch) => {
                         let now = Instant::now();
+                        is_damage_news |= batch.events.is_empty();
                         self.cache.apply(batch, now);
                         now
                     }
+                    // The engine wrote its file anew without the changes that come next.
+                    Err(kv::Error::Compacted { .. }) => match self.catch_up().await {
+                        Ok(()) => {
+                            is_damage_news = true;
+                            Instant::now()
+                        }
+                        Err(error) => return error,
+                    },
                     Err(error) => return error,
                 },
+                () = async { if let Some(repair) = &mut repair { repair.await } }, if repair.is_some() => {
+                    repair = None;
+                    Instant::now()
+                }
                 () = async { if let Some(compaction) = &mut compaction { compaction.await } }, if compaction.is_some() => {
                     compaction = None;
                     Instant::now()
@@ -103,6 +121,10 @@ impl Feeder {
                     now
                 }
             };
+            if is_damage_news && repair.is_none() {
+                is_damage_news = false;
+                repair = self.repair(now);
+            }
             if let Some(retention) = &mut self.retention {
                 let volume = self.kv.volume();
                 retention.record(now, volume);
@@ -114,6 +136,48 @@ impl Feeder {
                     compaction = Some(compact(self.kv.clone(), self.oldest.clone(), through));
                 }
             }
+        }
+    }
+}
+
+impl Feeder {
+    /// Takes up what is damaged in the engine. Returns the work of writing again what is whole here.
+    fn repair(&self, now: Instant) -> Option<kv::BoxFuture<'static, ()>> {
+        let damaged = self.kv.damaged();
+        if damaged.is_empty() {
+            return None;
+        }
+        let whole = self.cache.lose(damaged, now);
+        let kv = self.kv.clone();
+        (!whole.is_empty()).then(|| Box::pin(write_again(kv, whole)) as kv::BoxFuture<'static, ()>)
+    }
+
+    /// Goes on with what the engine holds now.
+    async fn catch_up(&mut self) -> Result<(), kv::Error> {
+        tracing::warn!("the log is gone before all of it was read: the current state is read instead");
+        let entries = Arc::new(Mutex::new(Vec::new()));
+        let loaded = entries.clone();
+        let revision = self.kv.load(Arc::new(move |part| loaded.lock().extend(part))).await?;
+        let entries = std::mem::take(&mut *entries.lock());
+        self.cache.catch_up(kv::Snapshot { entries, revision }, self.kv.damaged(), Instant::now());
+        self.oldest.fetch_max(self.kv.oldest().await?.0, Ordering::AcqRel);
+        self.watch = self.kv.watch(revision);
+        Ok(())
+    }
+}
+
+/// Writes objects again, each at the revision that is damaged in the engine.
+async fn write_again(kv: Arc<dyn Kv>, objects: Vec<(Bytes, Arc<Object>)>) {
+    for (key, object) in objects {
+        let name = String::from_utf8_lossy(&key).into_owned();
+        let put = Op::Put { key, value: object.stored() };
+        match kv.txn(Txn::single(Expect::At(object.revision), put)).await {
+            Ok(Outcome::Committed { revision }) => {
+                tracing::warn!(key = %name, %revision, "a damaged entry is written again as it is in memory");
+            }
+            // Somebody else has written or deleted it.
+            Ok(Outcome::Failed { .. }) => {}
+            Err(error) => tracing::error!(key = %name, "a damaged entry is not written again: {error}"),
         }
     }
 }

@@ -57,8 +57,9 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// with the previous entry of its key. Whole transactions, about `limit` changes.
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>>;
 
-    /// The keys whose stored value is damaged. They have no readable value, and become free when they are written or
-    /// deleted at the revision given here. Complete only after a [`Kv::load`].
+    /// The keys that hold something which is not what was written. They hold nothing that can be read, and are free again when they
+    /// are written or deleted at the revision that is given here. Complete after a [`Kv::load`]. Keys that turn out to be damaged later
+    /// are added, and wake the watches.
     fn damaged(&self) -> Vec<Damaged> {
         Vec::new()
     }
@@ -92,9 +93,9 @@ pub trait Kv: Debug + Send + Sync + 'static {
 
 /// A reader of committed changes: a cursor.
 pub trait Watch: Send {
-    /// The next changes, as whole transactions in order, and the revision up to which they are complete. Waits until
-    /// there is a change, or until a later revision is known to have none: an engine that also holds keys of others
-    /// advances without changes of ours.
+    /// The next changes, whole transactions, in order, and how far they lead. Waits until there are some, or until it is known
+    /// that there are none up to a later revision: an engine that holds more than our keys moves on without changes of ours. There
+    /// are none either when keys have turned out to be damaged, which [`Kv::damaged`] names.
     ///
     /// # Cancel safety
     /// A dropped future has consumed nothing.

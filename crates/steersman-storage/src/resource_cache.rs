@@ -197,6 +197,11 @@ impl ResourceCache {
         self.state.read().objects.len()
     }
 
+    pub(crate) fn keys(&self) -> Vec<ObjectKey> {
+        let state = self.state.read();
+        state.objects.range(Bound::Unbounded, Bound::Unbounded).map(|object| object.key.clone()).collect()
+    }
+
     pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         look(&self.state.read())
     }

@@ -16,6 +16,7 @@ use crate::ring::Limits;
 use crate::watcher::{Log, Watcher};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -155,13 +156,19 @@ impl Store {
             objects: cache.count(),
             oldest: self.oldest(),
             revision: self.revision(),
-            unreadable: cache.count_unreadable(),
+            unreadable: self.unreadable_keys().len(),
         }
     }
 
-    /// The stored entries that are damaged or no objects.
+    /// The stored entries that are damaged or no objects. With them are those that are damaged in the engine only, and about to be
+    /// written again.
     pub fn unreadable(&self) -> Vec<Unreadable> {
-        self.0.cache.unreadable().iter().map(|(key, revision)| unreadable_at(key, *revision)).collect()
+        self.unreadable_keys().iter().map(|(key, revision)| unreadable_at(key, *revision)).collect()
+    }
+
+    fn unreadable_keys(&self) -> BTreeMap<Bytes, Revision> {
+        let damaged = self.0.kv.damaged().into_iter().map(|damaged| (damaged.key, damaged.revision));
+        damaged.chain(self.0.cache.unreadable()).collect()
     }
 
     fn oldest(&self) -> Revision {

@@ -12,6 +12,12 @@ use tokio::sync::watch;
 
 /// The most changes that one pull returns, plus the rest of a transaction.
 pub(crate) const PULL_EVENTS_MAX: usize = 512;
+/// One read is done again at most so many times because the file was written anew.
+pub(crate) const RENEWALS_MAX: usize = 3;
+
+/// How many times an engine has written its file anew since it was opened, because the file was damaged.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Renewals(pub(crate) u64);
 
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -23,6 +29,7 @@ pub(crate) struct Tail {
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     closed: bool,
+    renewals: Renewals,
     revision: Revision,
 }
 
@@ -46,6 +53,8 @@ pub(crate) enum Pull {
 pub(crate) struct Cursor {
     after: Revision,
     newest: watch::Receiver<Newest>,
+    /// As of the last wake-up.
+    renewals: Renewals,
     tail: Arc<Tail>,
 }
 
@@ -53,6 +62,10 @@ pub(crate) struct Cursor {
 pub(crate) trait Older: Send + 'static {
     /// Changes after `after`, as whole transactions, at most about `PULL_EVENTS_MAX`; the tail has those after `floor`.
     fn older(&self, after: Revision, floor: Revision) -> Result<Vec<Event>, Error>;
+    /// To be asked before a read, for [`Older::is_renewed`].
+    fn renewals(&self) -> Renewals;
+    /// Whether a read that failed may be done again, since the file is another one now.
+    fn is_renewed(&self, seen: Renewals) -> BoxFuture<'_, bool>;
 }
 
 /// A watch over the tail and the changes before it.
@@ -66,7 +79,8 @@ pub(crate) struct Reader<O> {
 impl Tail {
     pub(crate) fn new(at: Revision) -> Tail {
         let kept = Kept { events: VecDeque::new(), floor: at, weight: 0 };
-        Tail { newest: watch::Sender::new(Newest { closed: false, revision: at }), kept: Mutex::new(kept) }
+        let newest = Newest { closed: false, renewals: Renewals::default(), revision: at };
+        Tail { newest: watch::Sender::new(newest), kept: Mutex::new(kept) }
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -99,7 +113,12 @@ impl Tail {
         self.kept.lock().drop_through(revision);
     }
 
-    /// Ends the watches when they have returned everything.
+    /// Wakes the watches, since keys may be damaged that were not.
+    pub(crate) fn renew(&self, renewals: Renewals) {
+        self.newest.send_modify(|newest| newest.renewals = renewals);
+    }
+
+    /// Ends the watches once they have handed out everything.
     pub(crate) fn close(&self) {
         self.newest.send_modify(|newest| newest.closed = true);
     }
@@ -132,7 +151,9 @@ impl Kept {
 
 impl Cursor {
     pub(crate) fn new(tail: Arc<Tail>, after: Revision) -> Cursor {
-        Cursor { after, newest: tail.newest.subscribe(), tail }
+        let newest = tail.newest.subscribe();
+        let renewals = newest.borrow().renewals;
+        Cursor { after, newest, renewals, tail }
     }
 
     /// Waits for changes. The newest revision is marked as seen before the changes are read, so that one published in
@@ -142,7 +163,7 @@ impl Cursor {
         older: impl Fn(Revision, Revision) -> Result<Vec<Event>, Error>,
     ) -> Result<Batch, Error> {
         loop {
-            let closed = self.newest.borrow_and_update().closed;
+            let Newest { closed, renewals, .. } = *self.newest.borrow_and_update();
             let events = match self.tail.pull(self.after) {
                 Pull::Events(events) => events,
                 Pull::Older(floor) => older(self.after, floor)?,
@@ -151,6 +172,10 @@ impl Cursor {
             if let Some(last) = events.last() {
                 self.after = last.revision;
                 return Ok(Batch { progress: last.revision, events });
+            }
+            if renewals != self.renewals {
+                self.renewals = renewals;
+                return Ok(Batch { events, progress: self.after });
             }
             if closed || self.newest.changed().await.is_err() {
                 return Err(Error::Closed);
@@ -174,6 +199,17 @@ impl<O: Older> Reader<O> {
 impl<O: Older + Sync> Watch for Reader<O> {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
         let Reader { cursor, older } = self;
-        Box::pin(cursor.next_from(|after, floor| older.older(after, floor)))
+        Box::pin(async move {
+            let mut n_renewals = 0;
+            loop {
+                let seen = older.renewals();
+                let next = cursor.next_from(|after, floor| older.older(after, floor)).await;
+                let may_renew = n_renewals < RENEWALS_MAX && matches!(next, Err(Error::Read { .. }));
+                if !may_renew || !older.is_renewed(seen).await {
+                    return next;
+                }
+                n_renewals += 1;
+            }
+        })
     }
 }

@@ -17,7 +17,7 @@ use steersman::ObjectKey;
 use steersman_codegen::rbac::Permissions;
 use steersman_controllers::kubelet::Agent;
 use steersman_server::authn::{self, ServiceAccountOptions, TokenSecrets, Tokens, TokensError};
-use steersman_server::authz::Authorization;
+use steersman_server::authz::{Authorization, WatchAuthorization};
 use steersman_server::user::User;
 use steersman_server::webhook::Services;
 use steersman_server::{ResourceMetrics, Server};
@@ -67,8 +67,10 @@ pub struct Options {
     pub token_secrets: bool,
     /// Users that sign in with a token, a line each: `token,user,uid,"group1,group2"`. Default: none.
     pub tokens: String,
-    /// The addresses at which admission and conversion webhooks behind Services are called. Default: none, since
-    /// nothing routes to the addresses of Services here.
+    /// Whether watches end when their users lose the permission for them. Usually they do not, as in kube-apiserver.
+    pub watch_authorization: WatchAuthorization,
+    /// Where the admission and conversion webhooks behind Services are called. Usually nowhere: nothing routes to the addresses of
+    /// Services here.
     pub webhook_services: Services,
 }
 
@@ -98,6 +100,7 @@ impl Default for Options {
             patience: PATIENCE,
             token_secrets: false,
             tokens: String::new(),
+            watch_authorization: WatchAuthorization::default(),
             webhook_services: Services::default(),
         }
     }
@@ -215,6 +218,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options, agent: &Agent) -> Result<Runnin
         authentication: authn::Options { tokens, service_accounts, ..authn::Options::default() },
         authorization: options.authorization.clone(),
         address: "testkit:443".to_owned(),
+        watch_authorization: options.watch_authorization,
         webhook_services: options.webhook_services.clone(),
         runtime_config: if options.initializers { served.with_initializers() } else { served },
         clock: options.clock,

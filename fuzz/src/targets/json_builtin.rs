@@ -14,7 +14,10 @@ pub fn run(data: &[u8]) {
         let of_tree = decode::built_in(schema, Body::Tree(tree.clone()), &Budget::unlimited());
         let borrowed = decode::from_value(schema, &tree, &Budget::unlimited());
         assert_eq!(of_tree.is_ok(), borrowed.is_ok(), "{tree}");
-        let is_plain = decode::document(&json, &Budget::unlimited()).is_ok_and(|document| document.faults.is_empty());
+        // Where an integer belongs, bytes may not say `1.0` or `1e3`, as with Go; a tree has made them integers.
+        let is_same = serde_json::from_slice::<Value>(&json).is_ok_and(|read| read == tree);
+        let document = decode::document(&json, &Budget::unlimited());
+        let is_plain = is_same && document.is_ok_and(|document| document.faults.is_empty());
         if is_plain {
             assert_eq!(read.is_ok(), of_tree.is_ok(), "{tree}: {:?} and {:?}", read.err(), of_tree.err());
         }

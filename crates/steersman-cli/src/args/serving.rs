@@ -3,6 +3,7 @@
 use crate::args::duration;
 use clap::Args as ClapArgs;
 use std::time::Duration;
+use steersman_server::authz::WatchAuthorization;
 use steersman_server::{Timeouts, Web};
 
 /// The options of serving the API.
@@ -14,7 +15,11 @@ pub(crate) struct ServingOptions {
     /// A watch without a timeout of its own ends after this many seconds, or up to twice as many; 0 means no limit.
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     pub(crate) min_request_timeout: u32,
-    /// The time for which Events are kept after their last occurrence; 0 keeps them for ever.
+    /// A watch ends with a 403 when its user has lost the permission for it. Without the flag it goes on until its time is over, as in
+    /// kube-apiserver. Roles, bindings and what belongs to nodes count at once, other authorizers within a minute.
+    #[arg(long)]
+    pub(crate) end_watches_on_lost_permission: bool,
+    /// How long Events are kept after they happened last; 0 keeps them for ever.
     #[arg(long, default_value = "1h", value_parser = duration::any, value_name = "DURATION")]
     pub(crate) event_ttl: Duration,
     /// The time for which requests are still answered after the signal to end, while /readyz already fails: load
@@ -41,6 +46,13 @@ pub(crate) struct ServingOptions {
 impl ServingOptions {
     pub(crate) fn timeouts(&self) -> Timeouts {
         Timeouts { request: self.request_timeout, watch_min: Duration::from_secs(self.min_request_timeout.into()) }
+    }
+
+    pub(crate) fn watch_authorization(&self) -> WatchAuthorization {
+        match self.end_watches_on_lost_permission {
+            true => WatchAuthorization::WhileOpen,
+            false => WatchAuthorization::AtStart,
+        }
     }
 
     /// # Errors

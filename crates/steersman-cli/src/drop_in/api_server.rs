@@ -28,12 +28,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_server::Ranges;
 use steersman_server::admission::Plugins;
-use steersman_server::authz::Authorization;
+use steersman_server::authz::{Authorization, WatchAuthorization};
+use steersman_server::builtin::service::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
 use steersman_server::webhook::Services;
-use steersman_server::{Concurrency, RuntimeConfig, Server, Timeouts, Web};
+use steersman_server::{Concurrency, Ranges, RuntimeConfig, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -91,6 +91,7 @@ struct Plan {
     runtime_config: RuntimeConfig,
     concurrency: Concurrency,
     timeouts: Timeouts,
+    watch_authorization: WatchAuthorization,
     event_ttl: Duration,
     web: Web,
     tls: TlsPolicy,
@@ -159,6 +160,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         concurrency: plan.concurrency,
         compute: compute_threads.compute(),
         timeouts: plan.timeouts,
+        watch_authorization: plan.watch_authorization,
         event_ttl: plan.event_ttl,
         web: plan.web,
         agents: None,
@@ -267,6 +269,7 @@ impl Plan {
                 writes_max: number("max-mutating-requests-inflight", concurrency.writes_max)?,
             },
             timeouts: serving.timeouts(),
+            watch_authorization: serving.watch_authorization(),
             event_ttl: serving.event_ttl,
             web: serving.web()?,
             tls: TlsPolicy {

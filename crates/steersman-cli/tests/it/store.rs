@@ -46,15 +46,15 @@ fn file(home: &Path) -> PathBuf {
     home.join("data/store/store.redb")
 }
 
-/// Flips a bit `behind` bytes after every occurrence of `at` that satisfies a condition. Unused pages may contain
-/// copies.
+/// Flips two bits some bytes behind every place of some bytes that fulfils a condition: one alone is put right. Pages that are no
+/// longer in use may have copies.
 fn flip(home: &Path, at: &[u8], behind: usize, is_wanted: impl Fn(&[u8]) -> bool) {
     let mut image = std::fs::read(file(home)).unwrap();
     let found = image.windows(at.len()).enumerate().filter(|(_, bytes)| *bytes == at).map(|(place, _)| place);
     let places: Vec<usize> = found.filter(|place| is_wanted(&image[*place..])).collect();
     assert!(!places.is_empty(), "the file does not have the bytes");
     for place in places {
-        image[place + behind] ^= 1;
+        image[place + behind] ^= 3;
     }
     std::fs::write(file(home), image).unwrap();
 }

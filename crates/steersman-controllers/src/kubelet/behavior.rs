@@ -12,9 +12,9 @@
 //! | `crash-loop` | `crashLoop` | `true` | the containers end with `exit-code`, or 1, as soon as they have begun |
 //! | `liveness-fails-after` | `livenessFailsAfter` | duration | the liveness probe, if there is one, fails from then on |
 //! | `stop-delay` | `stopDelay` | duration | how long a container takes to end when it is asked to; usually no time |
-//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; images with the tag `missing` never can |
-//! | `cpu-usage` | `usage.cpu` | quantity | the CPU usage of each running container |
-//! | `memory-usage` | `usage.memory` | quantity | the memory usage of each running container |
+//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; the same holds of images whose tag is `missing`, `non-existent` or `404` |
+//! | `cpu-usage` | `usage.cpu` | quantity | what each container uses of CPU while it runs |
+//! | `memory-usage` | `usage.memory` | quantity | what each container uses of memory while it runs |
 //!
 //! A duration is written as in Go (`1m30s`), or as a range (`1s..3s`) from which each container gets its own. A value
 //! that cannot be read counts as absent and is reported by an Event. Annotations come first; the Stages, in order, fill

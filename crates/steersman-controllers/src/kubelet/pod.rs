@@ -13,6 +13,7 @@ mod plan;
 pub(crate) mod references;
 pub(crate) mod resize;
 pub(crate) mod status;
+mod subpath;
 
 use crate::kubelet::behavior::Behaviors;
 use crate::kubelet::container::{self, Cause, Container, Exit, Phase, Role, Run, after};
@@ -36,7 +37,9 @@ use tokio::time::Instant;
 const PULL_FAILED: Duration = Duration::from_secs(2);
 /// The pause before the ConfigMaps and Secrets that a container refers to are looked up again.
 const CONFIG_RETRY: Duration = Duration::from_secs(10);
-/// The exit codes of a process that ended on SIGTERM without handling it, and of one that was killed.
+/// Tags of images that no registry has: `missing`, and those with which tests of Kubernetes name such an image.
+const MISSING_TAGS: [&str; 3] = ["404", "missing", "non-existent"];
+/// The exit codes of a process that was asked to end and had not arranged for it, and of one that was killed.
 const TERMINATED: i32 = 143;
 const KILLED: i32 = 137;
 const GRACE: Duration = Duration::from_secs(30);
@@ -50,8 +53,9 @@ pub(crate) struct PodState {
     faults: (Vec<String>, bool),
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) began: Timestamp,
-    deadline: Option<Instant>,
-    /// In the order of [`container::all`].
+    /// How many seconds the Pod may be active, as it said last, and until when that is.
+    deadline: Option<(i64, Instant)>,
+    /// As [`container::all`] lists them.
     pub(crate) containers: Vec<Container>,
     ephemeral: Vec<Ephemeral>,
     pub(crate) allocation: Allocation,
@@ -164,17 +168,13 @@ impl PodState {
     /// restarted while the Pod ran.
     pub(crate) fn new(pod: &Pod, (behaviors, faults): (Behaviors, Vec<String>), now: Now) -> PodState {
         let began = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map_or(now.time, |time| time.0);
-        let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds).map(|allowed| {
-            let passed = Duration::try_from(now.time.duration_since(began)).unwrap_or_default();
-            after(now.instant, seconds(allowed).saturating_sub(passed))
-        });
         let mut state = PodState {
             uid: uid(pod).to_owned(),
             behaviors,
             faults: (faults, false),
             ips: Vec::new(),
             began,
-            deadline,
+            deadline: None,
             containers: container::all(pod).map(|_| Container::new()).collect(),
             ephemeral: Vec::new(),
             allocation: Allocation::new(pod),
@@ -231,6 +231,7 @@ impl PodState {
 
     /// Advances the Pod as far as possible at this time.
     pub(crate) fn step(&mut self, pod: &Pod, images: &mut Images, now: Now, input: Input) -> Effects {
+        self.heed_deadline(pod, now);
         let mut step = Step { pod, images, now, effects: Effects::default() };
         if !std::mem::replace(&mut self.faults.1, true) {
             let event = |fault: &String| PodEvent::about_pod(EventType::Warning, "InvalidSimulation", fault.clone());
@@ -255,7 +256,19 @@ impl PodState {
         effects
     }
 
-    /// Stores the result of a lookup, in whatever state the Pod is.
+    /// A Pod may be given another deadline while it runs, which is counted from its start.
+    fn heed_deadline(&mut self, pod: &Pod, now: Now) {
+        let allowed = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        if allowed == self.deadline.map(|(known, _)| known) {
+            return;
+        }
+        self.deadline = allowed.map(|allowed| {
+            let passed = Duration::try_from(now.time.duration_since(self.began)).unwrap_or_default();
+            (allowed, after(now.instant, seconds(allowed).saturating_sub(passed)))
+        });
+    }
+
+    /// What was asked for is known, whatever the Pod is at.
     pub(crate) fn learn(&mut self, found: Found) {
         self.lookup = Lookup::Known(found);
     }
@@ -264,7 +277,7 @@ impl PodState {
         if self.verdict.is_some() && !self.containers.iter().any(Container::is_running) {
             return None;
         }
-        let deadline = self.deadline.filter(|_| self.ending.is_none());
+        let deadline = self.deadline.map(|(_, at)| at).filter(|_| self.ending.is_none());
         let lookup = match self.lookup {
             Lookup::Unmountable { until } => Some(until),
             _ => None,
@@ -310,7 +323,7 @@ impl PodState {
             self.failure = reason.map(|reason| (reason, message));
             self.verdict = Some(verdict);
             self.begin_ending(step, EndingCause::Declaration, spec_grace.map_or(GRACE, seconds));
-        } else if self.ending.is_none() && self.verdict.is_none() && self.deadline.is_some_and(|at| at <= now) {
+        } else if self.ending.is_none() && self.verdict.is_none() && self.deadline.is_some_and(|(_, at)| at <= now) {
             let (reason, message) =
                 ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
             step.effects.events.push(PodEvent::about_pod(EventType::Normal, reason, message.to_owned()));
@@ -528,6 +541,7 @@ impl PodState {
             Lookup::Known(found) => references::problem(namespace(step.pod), spec, found),
             _ => None,
         };
+        let problem = problem.or_else(|| subpath::problem(step.pod, spec));
         let Some(container) = self.containers.get_mut(index) else { return };
         if let Some(message) = problem {
             step.container_event(spec, role, EventType::Warning, "Failed", format!("Error: {message}"));
@@ -563,7 +577,7 @@ impl PodState {
 
     fn is_missing(&self, spec: &core::Container) -> bool {
         self.behaviors.container(&spec.name).is_image_missing
-            || image(spec).rsplit_once(':').is_some_and(|(_, tag)| tag == "missing")
+            || image(spec).rsplit_once(':').is_some_and(|(_, tag)| MISSING_TAGS.contains(&tag))
     }
 
     fn pulled(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role, took: Duration) {

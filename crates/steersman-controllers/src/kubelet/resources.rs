@@ -1,8 +1,9 @@
-//! Decides whether a node admits a Pod, by its resources and its node selection.
+//! Whether a node takes a Pod: its resources, and the labels and the ports that the Pod asks for.
 //!
 //! Follows kubernetes' `pkg/kubelet/lifecycle/predicate.go` in the checks, their order and the messages.
 
 use crate::kubelet::container::{self, Role};
+use crate::shared::host_port::HostPort;
 use crate::shared::labels::{Labels, RequiredNodes};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource as k8s;
@@ -137,7 +138,22 @@ pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts)
     })
 }
 
-/// Whether the Pod's node selector and node affinity match the node.
+/// The ports of its node that a Pod asks for.
+pub(crate) fn ports(pod: &Pod) -> Vec<HostPort> {
+    pod.spec.as_ref().map(HostPort::of).unwrap_or_default()
+}
+
+/// Why a node does not take a Pod if these of its ports are taken.
+pub(crate) fn port_conflict(mut taken: impl Iterator<Item = HostPort>, pod: &Pod) -> Option<Rejection> {
+    let wanted = Some(ports(pod)).filter(|ports| !ports.is_empty())?;
+    let is_taken = taken.any(|port| wanted.iter().any(|one| one.conflicts(&port)));
+    is_taken.then(|| Rejection {
+        reason: "NodePorts".to_owned(),
+        message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports".to_owned(),
+    })
+}
+
+/// Whether the node has the labels that the Pod asks for.
 fn is_selected(node: &Node, pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let (name, labels) = (node.metadata.name.as_deref().unwrap_or_default(), node.metadata.labels.as_ref());
@@ -207,6 +223,21 @@ mod tests {
         assert_eq!(reason(requires("rack", "Gt", &["6"])), None);
         assert_eq!(reason(requires("rack", "Lt", &["6"])).as_deref(), Some("NodeAffinity"));
         assert_eq!(reason(requires("disk", "NotIn", &["ssd"])).as_deref(), Some("NodeAffinity"));
+    }
+
+    #[test]
+    fn a_pod_is_not_taken_whose_port_of_the_node_another_pod_has() {
+        let with = |ports: serde_json::Value| pod(json!({"containers": [{"name": "c", "ports": ports}]}));
+        let other = with(
+            json!([{"containerPort": 1, "hostPort": 80}, {"containerPort": 2, "hostPort": 81, "hostIP": "10.0.0.1"}]),
+        );
+        let reason =
+            |ports| port_conflict(super::ports(&other).into_iter(), &with(ports)).map(|rejection| rejection.reason);
+        assert_eq!(reason(json!([{"containerPort": 1, "hostPort": 80}])).as_deref(), Some("NodePorts"));
+        assert_eq!(reason(json!([{"containerPort": 1, "hostPort": 81}])).as_deref(), Some("NodePorts"));
+        assert_eq!(reason(json!([{"containerPort": 1, "hostPort": 81, "hostIP": "10.0.0.2"}])), None);
+        assert_eq!(reason(json!([{"containerPort": 1, "hostPort": 80, "protocol": "UDP"}])), None);
+        assert_eq!(reason(json!([{"containerPort": 80}])), None);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use crate::scheduler::pod::{HostPort, Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
+use crate::shared::host_port::HostPort;
 use crate::shared::labels::Labels;
 use crate::shared::tolerations::NodeTaint;
 use hashbrown::HashMap;

@@ -3,6 +3,7 @@
 
 use crate::scheduler::resources::{self, Requests};
 use crate::scheduler::taints::Tolerations;
+use crate::shared::host_port::HostPort;
 use crate::shared::labels::{Labels, NodeTerm, RequiredNodes, Selector};
 use k8s_openapi::api::core::v1::{
     Pod, PodAffinityTerm, PodCondition, PodSpec, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
@@ -91,14 +92,6 @@ pub(super) struct Owner {
     pub(super) uid: String,
 }
 
-/// A host port.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct HostPort {
-    ip: String,
-    protocol: String,
-    port: i32,
-}
-
 /// A claim of a Pod.
 #[derive(Clone, Debug)]
 pub(super) struct ClaimUse {
@@ -168,7 +161,7 @@ impl Placed {
             uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
             priority: spec.and_then(|spec| spec.priority).unwrap_or_default(),
             requests: Requests::read(pod),
-            ports: spec.map(host_ports).unwrap_or_default(),
+            ports: spec.map(HostPort::of).unwrap_or_default(),
             affinity: spec.and_then(|spec| PodAffinities::read(spec, &identity.namespace)).map(Arc::new),
             claims: claims(pod, volumes).into_iter().map(|claim| claim.name).collect(),
             disks: volumes.iter().filter_map(Disk::read).collect(),
@@ -200,18 +193,6 @@ impl Placed {
     pub(super) fn required_anti(&self) -> &[PodTerm] {
         self.affinity.as_ref().map_or(&[], |affinity| &affinity.required_anti)
     }
-}
-
-fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    let sidecars = spec.init_containers.iter().flatten().filter(|container| resources::is_sidecar(container));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-    let host_port = |port: &k8s_openapi::api::core::v1::ContainerPort| {
-        let number = port.host_port.filter(|number| 0 < *number)?;
-        let ip = port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| ANY_ADDRESS.to_owned());
-        let protocol = port.protocol.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| "TCP".to_owned());
-        Some(HostPort { ip, protocol, port: number })
-    };
-    ports.filter_map(host_port).collect()
 }
 
 fn claims(pod: &Pod, volumes: &[Volume]) -> Vec<ClaimUse> {
@@ -307,18 +288,6 @@ impl Owner {
 pub(super) fn with_tag(image: &str) -> String {
     let (colon, slash) = (image.rfind(':'), image.rfind('/'));
     if colon <= slash { format!("{image}:latest") } else { image.to_owned() }
-}
-
-// === impl HostPort ===
-
-const ANY_ADDRESS: &str = "0.0.0.0";
-
-impl HostPort {
-    /// Whether a node cannot provide both.
-    pub(super) fn conflicts(&self, other: &HostPort) -> bool {
-        let is_same_address = self.ip == other.ip || self.ip == ANY_ADDRESS || other.ip == ANY_ADDRESS;
-        self.port == other.port && self.protocol == other.protocol && is_same_address
-    }
 }
 
 // === impl Disk ===

@@ -47,7 +47,7 @@ impl Catalog {
         Ok(Catalog::of([core, groups]))
     }
 
-    fn of(documents: impl IntoIterator<Item = APIGroupDiscoveryList>) -> Catalog {
+    pub(crate) fn of(documents: impl IntoIterator<Item = APIGroupDiscoveryList>) -> Catalog {
         let mut catalog = Catalog::default();
         for group in documents.into_iter().flat_map(|document| document.items) {
             let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();

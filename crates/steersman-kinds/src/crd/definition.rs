@@ -86,8 +86,8 @@ impl Strategy for Definition {
         }
     }
 
-    fn validate_create(&self, version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
-        validate::create(value, &version.name)
+    fn validate_create(&self, version: &Version, value: &Value, budget: &Budget) -> Vec<field::Error> {
+        validate::create(value, &version.name, budget)
     }
 
     fn validate_update(
@@ -96,11 +96,11 @@ impl Strategy for Definition {
         endpoint: Endpoint,
         new: &Value,
         old: &Value,
-        _budget: &Budget,
+        budget: &Budget,
     ) -> Vec<field::Error> {
         match endpoint {
             Endpoint::Status => validate::status(new),
-            Endpoint::Main | Endpoint::Other | Endpoint::Resize => validate::update(new, old, &version.name),
+            Endpoint::Main | Endpoint::Other | Endpoint::Resize => validate::update(new, old, &version.name, budget),
         }
     }
 

@@ -16,6 +16,7 @@ pub(super) use crate::crd::rules::definition::{Place, faults, judge_default};
 
 use crate::crd::rules::compile::Node;
 use crate::crd::rules::evaluate::Pass;
+use crate::strategy::Effort;
 use std::sync::{Arc, OnceLock};
 use steersman_cel::{DeclType, OBJECT_BUDGET};
 use steersman_machinery::Value;
@@ -35,24 +36,39 @@ impl Rules {
         Rules { schema, compiled: OnceLock::new() }
     }
 
-    /// Whether there is any rule.
-    pub(super) fn exist(&self) -> bool {
-        self.compiled.get_or_init(|| compiled(&self.schema)).is_some()
+    /// Whether they are compiled, or there are none.
+    pub(super) fn are_ready(&self) -> bool {
+        self.compiled.get().is_some() || !has_rules(&self.schema)
     }
 
-    /// Evaluates the rules on an object whose other errors are known, and appends their errors. Returns the warnings
-    /// for the client: rules that do not hold for values that the update does not change.
-    pub(super) fn judge(&self, object: &Value, old: Option<&Value>, faults: &mut Vec<Error>) -> Vec<String> {
-        let Some(root) = self.compiled.get_or_init(|| compiled(&self.schema)) else { return Vec::new() };
+    /// Tries the rules on an object whose other faults are known, and adds the faults that they find. Returns what a client
+    /// is warned of: rules that do not hold for values that the update does not change. `None`, and no fault, if the effort was too little.
+    pub(super) fn judge(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        faults: &mut Vec<Error>,
+        effort: Effort,
+    ) -> Option<Vec<String>> {
+        let Some(root) = self.compiled.get_or_init(|| compiled(&self.schema)) else { return Some(Vec::new()) };
         if faults.iter().any(is_blocking) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
                           to complete validation";
             faults.push(Error::invalid(&Path::new("<nil>"), Value::Null, detail));
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let mut pass = Pass::new(None, OBJECT_BUDGET, faults);
+        if effort == Effort::Whole {
+            let mut pass = Pass::new(None, OBJECT_BUDGET, faults);
+            pass.object(root, object, old);
+            return Some(pass.into_warnings());
+        }
+        let mut found = Vec::new();
+        let mut pass = Pass::brief(&mut found);
         pass.object(root, object, old);
-        pass.into_warnings()
+        pass.budget()?;
+        let warnings = pass.into_warnings();
+        faults.append(&mut found);
+        Some(warnings)
     }
 }
 

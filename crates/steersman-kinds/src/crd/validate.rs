@@ -13,6 +13,7 @@ use crate::crd::{approval, condition, flag, list, shared, text, texts, v1beta1, 
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_cel::OBJECT_BUDGET;
+use steersman_machinery::budget::Budget;
 use steersman_machinery::value::at;
 use steersman_machinery::{Value, field, name};
 use steersman_schema::{Schema, structural};
@@ -31,8 +32,9 @@ struct Demands<'d> {
     old_versions: &'d [Value],
 }
 
-/// The errors of a new definition written in this version.
-pub(super) fn create(definition: &Value, version: &str) -> Vec<field::Error> {
+/// The faults of a new definition that was written in this version. It ends early when the budget is exceeded, which [`Budget::check`]
+/// tells.
+pub(super) fn create(definition: &Value, version: &str, budget: &Budget) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
         schemas: is_current,
@@ -49,7 +51,7 @@ pub(super) fn create(definition: &Value, version: &str) -> Vec<field::Error> {
         let name = text(definition, &["metadata", "name"]);
         faults.push(field::Error::invalid(&path, name, r#"must be spec.names.plural+"."+spec.group"#));
     }
-    faults.extend(spec(definition, &demands));
+    faults.extend(spec(definition, &demands, budget));
     faults.extend(status(definition));
     faults.extend(stored_versions(definition));
     if demands.approval {
@@ -58,8 +60,8 @@ pub(super) fn create(definition: &Value, version: &str) -> Vec<field::Error> {
     faults
 }
 
-/// The errors of a change written in this version. Errors that the old definition has already are accepted.
-pub(super) fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Error> {
+/// The faults of a change that was written in this version. What was wrong before may stay wrong.
+pub(super) fn update(new: &Value, old: &Value, version: &str, budget: &Budget) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
         schemas: is_current && versions(old).iter().all(|version| schema(version).is_some()),
@@ -71,7 +73,7 @@ pub(super) fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Erro
         pruning: is_current && !flag(old, &["spec", "preserveUnknownFields"]),
         old_versions: versions(old),
     };
-    let mut faults = spec(new, &demands);
+    let mut faults = spec(new, &demands, budget);
     let mut immutable = |path: &[&str]| {
         if at(new, path) != at(old, path) {
             let value = at(new, path).cloned().unwrap_or_default();
@@ -103,7 +105,7 @@ pub(super) fn status(definition: &Value) -> Vec<field::Error> {
     parts::names(names, &field::Path::new("status.acceptedNames"))
 }
 
-fn spec(definition: &Value, demands: &Demands<'_>) -> Vec<field::Error> {
+fn spec(definition: &Value, demands: &Demands<'_>, budget: &Budget) -> Vec<field::Error> {
     let (path, spec) = (field::Path::new("spec"), definition.get("spec").unwrap_or(&Value::Null));
     let mut faults = Vec::new();
     faults.extend(group(text(spec, &["group"]), &path.child("group")));
@@ -119,7 +121,7 @@ fn spec(definition: &Value, demands: &Demands<'_>) -> Vec<field::Error> {
         faults.push(field::Error::invalid(&path.child("preserveUnknownFields"), true, detail));
     }
     faults.extend(version_list(spec, &path.child("versions")));
-    faults.extend(schemas(spec, demands, preserves));
+    faults.extend(schemas(spec, demands, preserves, budget));
     for (_, place, subresources) in shared::places(list(spec, &["versions"]), "subresources") {
         faults.extend(parts::subresources(subresources, &place));
     }
@@ -185,8 +187,8 @@ fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
     faults
 }
 
-/// The errors of the schemas, and of versions without one.
-fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool) -> Vec<field::Error> {
+/// The faults of the schemas, and of versions without one.
+fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool, budget: &Budget) -> Vec<field::Error> {
     let (path, versions) = (field::Path::new("spec"), list(spec, &["versions"]));
     let mut faults = Vec::new();
     for (index, version) in versions.iter().enumerate().filter(|(_, version)| schema(version).is_none()) {
@@ -223,23 +225,23 @@ fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool) -> Vec<field::E
             let name = text(&versions[index], &["name"]);
             let old = demands.old_versions.iter().find(|version| text(version, &["name"]) == name);
             let is_unchanged = old.and_then(schema) == Some(written);
-            faults.extend(schema_faults(written, &place, is_unchanged));
+            faults.extend(schema_faults(written, &place, is_unchanged, budget));
         }
     }
     faults
 }
 
-/// The errors of one schema that must be structural, and of its rules.
-fn schema_faults(written: &Value, path: &field::Path, is_unchanged: bool) -> Vec<field::Error> {
-    let mut budget = Some(OBJECT_BUDGET);
+/// The faults of one schema that has to be structural, and of its rules.
+fn schema_faults(written: &Value, path: &field::Path, is_unchanged: bool, budget: &Budget) -> Vec<field::Error> {
+    let mut cost = Some(OBJECT_BUDGET);
     let mut judge = |schema: &Schema, default: &Value, path: &field::Path, is_resource: bool| {
-        rules::judge_default(schema, default, path, is_resource, &mut budget)
+        rules::judge_default(schema, default, path, is_resource, &mut cost, budget)
     };
-    let found = structural::examine(written, path, &mut judge);
+    let found = structural::examine(written, path, budget, &mut judge);
     let has_rules = holds(written, &|schema| schema.contains_key("x-kubernetes-validations"));
     let rules = match has_rules && found.structure.is_empty() {
         true => {
-            let place = rules::Place { path, keywords: &found.keywords, is_unchanged };
+            let place = rules::Place { path, keywords: &found.keywords, is_unchanged, budget };
             rules::faults(&Schema::from_json(written), &place)
         }
         false => Vec::new(),

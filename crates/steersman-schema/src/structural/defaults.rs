@@ -5,19 +5,28 @@ use crate::structural::JudgeDefault;
 use crate::validate::Found;
 use crate::{embedded, prune, validate};
 use steersman_machinery::Value;
-use steersman_machinery::budget::Budget;
+use steersman_machinery::budget::{Budget, cost};
 use steersman_machinery::field::{self, Error, Path};
 use steersman_machinery::value::Map;
 
-/// Validates every default of a definition.
-pub(crate) fn check(schema: &Schema, path: &Path, judge: &mut JudgeDefault<'_>, errors: &mut Vec<Error>) {
+/// The steps that copying a value of a default and walking through it take, beside validation.
+const LOOKS: usize = 20;
+
+/// Judges every default of a definition.
+pub(crate) fn check(schema: &Schema, path: &Path, judging: Judging<'_, '_>, errors: &mut Vec<Error>) {
     let mut around = Surroundings { resource_root: true, way: Vec::new(), meta: false };
-    Defaults { judge, errors }.of(schema, path, &mut around);
+    Defaults { judging, errors }.of(schema, path, &mut around);
+}
+
+/// How defaults are judged beyond their schemas, and within what.
+pub(crate) struct Judging<'d, 'j> {
+    pub(crate) budget: &'d Budget,
+    pub(crate) judge: &'d mut JudgeDefault<'j>,
 }
 
 /// The walk through a definition.
 struct Defaults<'d, 'j> {
-    judge: &'d mut JudgeDefault<'j>,
+    judging: Judging<'d, 'j>,
     errors: &'d mut Vec<Error>,
 }
 
@@ -48,7 +57,10 @@ impl Surroundings {
 impl Defaults<'_, '_> {
     fn of(&mut self, schema: &Schema, path: &Path, around: &mut Surroundings) {
         let is_resource = schema.embedded_resource || (around.resource_root && around.way.is_empty());
-        if let Some(default) = &schema.default {
+        let budget = self.judging.budget;
+        // A default is copied and walked through for itself, and again as a part of each default around it.
+        let is_affordable = |default: &Value| budget.work(cost::of(default).0 * LOOKS + around.way.len()).is_ok();
+        if let Some(default) = schema.default.as_ref().filter(|default| is_affordable(default)) {
             let path = path.child("default");
             let mut faults = Vec::new();
             if around.meta {
@@ -66,14 +78,13 @@ impl Defaults<'_, '_> {
                 if pruned != *default {
                     self.errors.push(Error::invalid(&path, default.clone(), "must not have unknown fields"));
                 }
-                let budget = Budget::unlimited();
-                embedded::look(schema, default, &path, &mut Found { errors: &mut faults, budget: &budget });
+                embedded::look(schema, default, &path, &mut Found { errors: &mut faults, budget });
             }
             if faults.is_empty() {
-                faults = validate::validate_default(schema, default, &path);
+                faults = validate::validate_default(schema, default, &path, budget);
             }
             if faults.is_empty() {
-                faults = (self.judge)(schema, default, &path, is_resource);
+                faults = (self.judging.judge)(schema, default, &path, is_resource);
             }
             self.errors.extend(faults);
         }

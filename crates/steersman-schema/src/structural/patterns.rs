@@ -3,14 +3,18 @@
 use crate::pattern::{DEFINITION_WEIGHT_MAX, Pattern};
 use crate::structural::node::Node;
 use std::collections::BTreeSet;
+use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{Error, Path};
 
 /// The minimum weight of an invalid pattern, so that the number of reported errors is bounded.
 const FAULT_WEIGHT: usize = 1000;
+/// The steps that reading a pattern takes, and those that it takes for each byte.
+const READING_STEPS: usize = 500;
+const BYTE_STEPS: usize = 20;
 
-/// Checks the patterns of a definition.
-pub(crate) fn check(root: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
-    let mut patterns = Patterns { left: Some(DEFINITION_WEIGHT_MAX), seen: BTreeSet::new() };
+/// Judges the patterns of a definition.
+pub(crate) fn check(root: Node<'_>, path: &Path, budget: &Budget, errors: &mut Vec<Error>) {
+    let mut patterns = Patterns { left: Some(DEFINITION_WEIGHT_MAX), seen: BTreeSet::new(), budget };
     patterns.walk(root, false, path, errors);
 }
 
@@ -19,6 +23,7 @@ struct Patterns<'v> {
     left: Option<usize>,
     /// Valid patterns. Repeating one costs nothing: it is compiled once.
     seen: BTreeSet<&'v str>,
+    budget: &'v Budget,
 }
 
 impl<'v> Patterns<'v> {
@@ -46,6 +51,10 @@ impl<'v> Patterns<'v> {
 
     fn pattern(&mut self, text: &'v str, path: &Path, errors: &mut Vec<Error>) {
         let Some(left) = self.left.filter(|_| !text.is_empty() && !self.seen.contains(text)) else { return };
+        if self.budget.work(READING_STEPS + text.len() * BYTE_STEPS).is_err() {
+            self.left = None;
+            return;
+        }
         let fault = match Pattern::check(text) {
             Ok(weight) => {
                 self.seen.insert(text);

@@ -216,6 +216,14 @@ fn three_way_patches_leave_alone_what_others_wrote() {
     );
 }
 
+#[test]
+fn a_patch_takes_away_a_null_that_is_gone_and_leaves_one_that_stays() {
+    let (from, to) = (json!({"a": null, "b": {"c": null, "d": 1}, "e": null}), json!({"b": {}, "e": null}));
+    let patch = merge_patch::create(&from, &to);
+    assert_eq!(patch, json!({"a": null, "b": {"c": null, "d": null}}));
+    merged(from, patch, to);
+}
+
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(

@@ -6,10 +6,12 @@
 //! is here (`webhook`). Without a policy nothing is logged.
 
 mod event;
+mod held;
 mod policy;
 mod trail;
 pub mod webhook;
 
+use crate::access::audit::held::Room;
 use futures::future::{self, BoxFuture};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -76,6 +78,8 @@ pub struct Sinks(pub Vec<Arc<dyn Sink>>);
 pub struct Audit {
     policy: Policy,
     sink: Arc<dyn Sink>,
+    /// For bodies of requests that have not ended.
+    room: Room,
     counts: Counts,
 }
 
@@ -83,6 +87,7 @@ pub struct Audit {
 struct Counts {
     events: AtomicU64,
     lost: AtomicU64,
+    bodies_dropped: AtomicU64,
     /// Requests by level, in the order of [`Level`].
     levels: [AtomicU64; 4],
 }
@@ -93,6 +98,8 @@ pub(crate) struct Figures {
     pub(crate) events: u64,
     /// Events that were dropped before or after they were accepted.
     pub(crate) errors: u64,
+    /// Bodies that were left out of their events, because they are too long or there was no room for them.
+    pub(crate) bodies_dropped: u64,
     pub(crate) levels: [(&'static str, u64); 4],
 }
 
@@ -144,11 +151,11 @@ impl Sink for Sinks {
 impl Audit {
     /// Logs to the sink according to the policy.
     pub fn new(policy: Policy, sink: Arc<dyn Sink>) -> Audit {
-        Audit { policy, sink, counts: Counts::default() }
+        Audit { policy, sink, room: Room::default(), counts: Counts::default() }
     }
 
     pub(crate) fn figures(&self) -> Figures {
-        let Counts { events, lost, levels } = &self.counts;
+        let Counts { events, lost, bodies_dropped, levels } = &self.counts;
         let mut by_level = [("", 0); 4];
         for ((slot, (_, name)), count) in by_level.iter_mut().zip(Level::ALL).zip(levels) {
             *slot = (name, count.load(Ordering::Relaxed));
@@ -156,12 +163,17 @@ impl Audit {
         Figures {
             events: events.load(Ordering::Relaxed),
             errors: lost.load(Ordering::Relaxed) + self.sink.n_failed(),
+            bodies_dropped: bodies_dropped.load(Ordering::Relaxed),
             levels: by_level,
         }
     }
 
     fn count_request(&self, level: Level) {
         self.counts.levels[level as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_dropped_body(&self) {
+        self.counts.bodies_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     fn take(&self, event: Event) {

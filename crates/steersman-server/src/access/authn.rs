@@ -23,13 +23,13 @@ mod certificate;
 mod configuration;
 pub(crate) mod jws;
 mod key;
-mod oidc;
+pub(crate) mod oidc;
 mod request_header;
 pub(crate) mod service_account;
 #[cfg(test)]
 mod tests;
 mod token_file;
-mod webhook;
+pub(crate) mod webhook;
 
 pub(crate) use crate::access::authn::certificate::common_name;
 pub use crate::access::authn::certificate::{Peer, certificate_end, certificate_user};

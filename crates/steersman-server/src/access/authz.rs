@@ -10,7 +10,7 @@ mod configuration;
 mod modes;
 pub(crate) mod node;
 pub(crate) mod rbac;
-mod webhook;
+pub(crate) mod webhook;
 
 pub use self::abac::{Abac, AbacError};
 pub use self::configuration::ConfigurationError;
@@ -77,7 +77,17 @@ pub enum Decision {
     NoOpinion,
 }
 
-/// The permissions of a user.
+/// When a watch is authorized.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum WatchAuthorization {
+    /// When it begins, as in kube-apiserver: a watch goes on when its user loses the permission.
+    #[default]
+    AtStart,
+    /// When it begins, and again while it is open: it ends with a 403 when its user has lost the permission.
+    WhileOpen,
+}
+
+/// What a user may do.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
     /// Permissions on resources.

@@ -14,6 +14,7 @@
 //! | `apiserver_storage_objects`, `apiserver_resource_objects` | gauge | objects of each resource; the second as 1.34 renamed it |
 //! | `apiserver_validating_admission_policy_check_total`, `..._check_duration_seconds`, and `mutating` alike | counter, histogram | evaluations of admission policies |
 //! | `apiserver_audit_event_total`, `apiserver_audit_error_total`, `apiserver_audit_level_total` | counter | events of the audit log, those that were lost, requests by level; with a log only |
+//! | `steersman_audit_bodies_dropped_total` | counter | bodies that were left out of events, because they are too long or there was no room for them |
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
 //! | `steersman_store_healthy` | gauge | whether the store accepts writes |
 //! | `steersman_store_unreadable_entries` | gauge | stored entries that are damaged or no objects and are skipped |
@@ -230,10 +231,17 @@ fn store(text: &mut Text, store: &StoreFigures) {
 fn audited(text: &mut Text, figures: &audit::Figures) {
     let (events, errors, levels) =
         ("apiserver_audit_event_total", "apiserver_audit_error_total", "apiserver_audit_level_total");
+    let bodies = "steersman_audit_bodies_dropped_total";
     text.family(events, Type::Counter, "Events made for the audit log.");
     text.value(events, &[], figures.events);
     text.family(errors, Type::Counter, "Events that the audit log lost.");
     text.value(errors, &[("plugin", "log")], figures.errors);
+    text.family(
+        bodies,
+        Type::Counter,
+        "Bodies that were left out of events of the audit log: too long, or without room.",
+    );
+    text.value(bodies, &[], figures.bodies_dropped);
     text.family(levels, Type::Counter, "Requests by the level at which the policy has them logged.");
     for (level, n) in figures.levels {
         text.value(levels, &[("level", level)], n);

@@ -16,7 +16,6 @@ use crate::shared::compute::queue::{Bounds, Full, Queue};
 use crate::shared::status::Failure;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
@@ -24,12 +23,13 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
+use std::{fmt, thread};
 use steersman_kinds::user::User;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+pub(crate) use crate::shared::compute::load::{LIGHT, Load, body_bytes, text_bytes};
 pub(crate) use crate::shared::compute::load::{Load, body_bytes};
 
 /// The options of heavy requests.

@@ -4,7 +4,7 @@
 //! attributes, its user, its options, and the warnings for the client. It contains nothing of HTTP, so the server's own writes
 //! are operations too.
 
-use crate::shared::compute::{self, Load};
+use crate::shared::compute::{self, LIGHT, Load};
 use crate::shared::conversion::OnDemand;
 use crate::shared::request::options::FieldValidation;
 use crate::shared::status::Failure;
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::{Arc, LazyLock};
 use steersman_kinds::catalog::{Resource, ResourceScope, Served, Verb, Version};
 use steersman_kinds::expressions::Allowance;
@@ -321,7 +322,29 @@ impl<'a> Operation<'a> {
         if is_over || self.load.is_interrupted() { Err(compute::too_late()) } else { Ok(()) }
     }
 
-    /// Fails with 422 and the validation errors of an object, if it has any.
+    /// Computes within a small part of the budget where the request is polled, and once more, within all of it, on a thread for heavy requests if
+    /// that was too little. So `compute` may be called twice; of the first call only what it took of the budget would be left.
+    pub(crate) async fn computed<T>(&mut self, compute: impl Fn(&mut Operation<'a>) -> T) -> T {
+        if !self.load.is_light() {
+            return compute(self);
+        }
+        let (n_warnings, n_annotations) = (self.warnings.len(), self.audit_annotations.len());
+        let part = self.budget.part(LIGHT);
+        let whole = mem::replace(&mut self.budget, part);
+        let outcome = compute(self);
+        let part = mem::replace(&mut self.budget, whole);
+        if !part.is_exceeded() {
+            self.budget.take_over(&part);
+            return outcome;
+        }
+        drop(outcome);
+        self.warnings.truncate(n_warnings);
+        self.audit_annotations.truncate(n_annotations);
+        self.load.expect_more().await;
+        compute(self)
+    }
+
+    /// Fails with 422 and all faults of an object, if there are any.
     pub(crate) fn refuse(&self, name: &str, faults: &[field::Error]) -> Result<(), Failure> {
         if faults.is_empty() { Ok(()) } else { Err(Failure::invalid(&self.resource().group_kind(), name, faults)) }
     }

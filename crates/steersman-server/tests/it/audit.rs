@@ -2,7 +2,7 @@
 
 use crate::support::{CONFIGS, Http, Options, World, allow_all, config, options};
 use http::{Method, Request};
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -194,4 +194,37 @@ async fn what_the_log_cannot_take_is_counted_and_holds_nobody_up() {
     ] {
         assert!(metrics.lines().any(|one| one == line), "{line} is not in\n{metrics}");
     }
+}
+
+#[tokio::test]
+async fn bodies_of_answers_that_are_read_slowly_have_a_bounded_memory_and_are_left_out_beyond_it() {
+    const RULES: &str = "rules: [{level: RequestResponse, verbs: [list]}, {level: None}]";
+    let (world, lines) = world(RULES, 100).await;
+    let http = world.http();
+    for n in 0..9 {
+        let object = json!({"metadata": {"name": format!("c{n}")}, "data": {"a": "x".repeat(900_000)}});
+        http.post(CONFIGS, &object).await.ok();
+    }
+    // Each has 8 MB, and is not at its end.
+    let mut unread = Vec::new();
+    for _ in 0..12 {
+        let mut body = http.unread(CONFIGS).await;
+        let mut n_bytes = 0;
+        while n_bytes < 8_000_000 {
+            n_bytes += body.frame().await.unwrap().unwrap().into_data().unwrap().len();
+        }
+        unread.push(body);
+    }
+    drop(unread);
+    let events: Vec<Value> = lines.taken().into_iter().filter(|event| event["stage"] == "ResponseComplete").collect();
+    let is_truncated = |event: &Value| event["annotations"]["audit.k8s.io/truncated"] == "true";
+    let n_truncated = events.iter().filter(|event| is_truncated(event)).count();
+    assert_eq!(events.len(), 12);
+    assert!((4..=8).contains(&n_truncated), "{n_truncated} of 12 answers of 8 MB find no room in 64 MiB");
+    let metrics = http.get("/metrics").await.body_text();
+    let dropped = format!("steersman_audit_bodies_dropped_total {n_truncated}\n");
+    assert!(metrics.contains(&dropped), "{metrics}");
+    // What was kept is free again.
+    http.get(CONFIGS).await.ok();
+    assert!(!is_truncated(lines.taken().last().unwrap()));
 }

@@ -1,11 +1,13 @@
 //! Heavy requests: they compute beside small ones, users take turns, and they end in time.
 
+use crate::definitions::{DEFINITIONS, KITES, definition};
 use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options, text, version};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 use steersman_server::Compute;
 use steersman_storage::{Memory, Store};
 use tokio::runtime::{Builder, Runtime};
@@ -190,4 +192,128 @@ async fn a_request_without_time_is_answered_with_504_and_does_nothing() {
     }
     http.get(&path).await.ok();
     assert_eq!(http.get(&format!("{CONFIGS}/d")).await.code, 404);
+}
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// A small object of many values.
+fn dense(name: &str) -> Value {
+    let keys: Map<String, Value> = (0..3000).map(|n| (format!("k{n}"), json!(""))).collect();
+    json!({"metadata": {"name": name}, "data": keys})
+}
+
+/// A server in which requests with small bodies compute much.
+async fn costly() -> Gated {
+    let before = World::new().await;
+    let http = before.http();
+    let words = |n: usize| (0..n).map(|n| json!({"pattern": format!("^{n}$")})).collect::<Vec<_>>();
+    let rule = json!([{"rule": "self.all(a, self.all(b, a + b < 1000))"}]);
+    let properties = json!({
+        "defaulted": {"type": "array", "items": {"type": "object", "properties": {"d": {"type": "string", "default": "x".repeat(50_000)}}}},
+        "matched": {"type": "array", "items": {"type": "string", "anyOf": words(500)}},
+        "ruled": {"type": "array", "maxItems": 100, "items": {"type": "integer"}, "x-kubernetes-validations": rule},
+    });
+    http.post(DEFINITIONS, &definition(&json!({"type": "object", "properties": properties}))).await.ok();
+    http.post(CONFIGS, &dense("dense")).await.ok();
+    for n in 0..40 {
+        let labels = json!({"n": n.to_string()});
+        http.post(CONFIGS, &json!({"metadata": {"name": format!("c{n}"), "labels": labels}})).await.ok();
+    }
+    let rules: Vec<Value> = (0..300)
+        .map(|n| json!({"apiGroups": ["example.com"], "resources": [format!("r{n}")], "verbs": ["get"]}))
+        .collect();
+    let access = "/apis/rbac.authorization.k8s.io/v1";
+    http.post(&format!("{access}/clusterroles"), &json!({"metadata": {"name": "many"}, "rules": rules})).await.ok();
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "many"});
+    let bound = json!({"metadata": {"name": "many"}, "roleRef": role, "subjects": [{"kind": "User", "name": "admin"}]});
+    http.post(&format!("{access}/clusterrolebindings"), &bound).await.ok();
+    let matches = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"], "operations": ["CREATE"]}]});
+    let costly = json!([{"expression": "object.data.all(a, object.data.all(b, a != b || true))"}]);
+    let spec = json!({"matchConstraints": matches, "validations": costly});
+    let policy = json!({"metadata": {"name": "costly"}, "spec": spec});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicies"), &policy).await.ok();
+    let bound =
+        json!({"metadata": {"name": "costly"}, "spec": {"policyName": "costly", "validationActions": ["Deny"]}});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicybindings"), &bound).await.ok();
+    Gated::on(before.store).await
+}
+
+#[tokio::test]
+async fn small_requests_that_compute_much_are_large_requests() {
+    let mut gated = costly().await;
+    let http = gated.world.http();
+    let kite = |name: &str, spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Kite", "metadata": {"name": name}, "spec": spec});
+    let values: Vec<String> = (0..2000).map(|n| format!("v{n}")).collect();
+    let selector = format!("labelSelector=n%20in%20({})", values.join(","));
+    let rules: Vec<Value> = (0..40).map(|n| json!({"rule": format!("self.p.size() < {n} + 1000")})).collect();
+    let properties = json!({"p": {"type": "string", "maxLength": 10}});
+    let ruled = definition(&json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules}));
+    let ruled = ruled.to_string().replace("kite", "kayak").replace("Kite", "Kayak");
+    let keys: Map<String, Value> = (0..200).map(|n| (format!("k{n}"), json!("eA=="))).collect();
+    let review = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let (post, get, merge) = (Method::POST, Method::GET, "application/merge-patch+json");
+    let cases = [
+        ("defaults", post.clone(), KITES.to_owned(), kite("d", json!({"defaulted": vec![json!({}); 50]})).to_string()),
+        ("patterns", post.clone(), KITES.to_owned(), kite("m", json!({"matched": vec!["499"; 400]})).to_string()),
+        ("rules in CEL", post.clone(), KITES.to_owned(), kite("r", json!({"ruled": vec![1; 100]})).to_string()),
+        ("a definition", post.clone(), DEFINITIONS.to_owned(), ruled),
+        (
+            "a policy",
+            post.clone(),
+            CONFIGS.replace("configmaps", "secrets"),
+            json!({"metadata": {"name": "s"}, "data": keys}).to_string(),
+        ),
+        ("many values", post.clone(), CONFIGS.to_owned(), dense("many").to_string()),
+        ("a patch of many values", Method::PATCH, format!("{CONFIGS}/dense"), json!({"data": {"a": "b"}}).to_string()),
+        ("a list", get.clone(), format!("{CONFIGS}?{selector}"), String::new()),
+        ("a watch", get.clone(), format!("{CONFIGS}?watch=true&timeoutSeconds=1&{selector}"), String::new()),
+        ("a collection", Method::DELETE, format!("{CONFIGS}?labelSelector=n"), String::new()),
+        ("a review", post, review.to_owned(), json!({"spec": {"namespace": "default"}}).to_string()),
+    ];
+    let mut requests = Vec::new();
+    for (n, (what, method, path, body)) in cases.into_iter().enumerate() {
+        assert!(body.len() < 64 * 1024, "{what} has {} bytes", body.len());
+        let content_type = if method == Method::PATCH { merge } else { "application/json" };
+        let http = http.clone();
+        let request = tokio::spawn(async move { http.send(method, &path, content_type, body).await });
+        let line = |state: &str, n: usize| format!("steersman_heavy_requests{{state=\"{state}\"}} {n}\n");
+        let waiting = line("waiting", n);
+        loop {
+            let metrics = gated.world.http().get("/metrics").await.body_text();
+            if metrics.contains(&line("computing", 1)) && metrics.contains(&waiting) {
+                break;
+            }
+            assert!(!request.is_finished(), "{what} was computed where small requests are");
+            tokio::task::yield_now().await;
+        }
+        requests.push((what, request));
+    }
+    gated.open();
+    for (what, request) in requests {
+        let answer = request.await.unwrap();
+        assert!((200..300).contains(&answer.code), "{what}: {} {}", answer.code, answer.body_text());
+    }
+}
+
+#[tokio::test]
+async fn small_requests_of_the_usual_kind_stay_where_they_are() {
+    let gated = costly().await;
+    let http = gated.world.http();
+    let blocker = post(http.clone(), large("large"));
+    gated.until(1, 0).await;
+    let small = async {
+        let container = |n: usize| json!({"name": format!("c{n}"), "image": "i", "env": [{"name": "A", "value": "b"}], "ports": [{"containerPort": 80 + n}]});
+        let pod =
+            json!({"metadata": {"name": "p"}, "spec": {"containers": (0..10).map(container).collect::<Vec<_>>()}});
+        http.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
+        http.post("/api/v1/namespaces/default/pods", &pod).await.ok();
+        http.get(&format!("{CONFIGS}?labelSelector=n%3D7")).await.ok();
+        http.merge(&format!("{CONFIGS}/c7"), &json!({"data": {"a": "b"}})).await.ok();
+        http.delete(&format!("{CONFIGS}/c7")).await.ok();
+        http.post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}, "data": {"k": "eA=="}}))
+            .await
+            .ok();
+    };
+    tokio::time::timeout(Duration::from_secs(60), small).await.expect("none waits for its turn");
+    assert!(!blocker.is_finished());
 }

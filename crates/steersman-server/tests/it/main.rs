@@ -47,6 +47,7 @@ mod served;
 mod services;
 mod support;
 mod tokens;
+mod watch_permission;
 mod watches;
 mod webhooks;
 mod writes;

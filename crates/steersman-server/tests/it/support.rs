@@ -94,7 +94,11 @@ impl World {
     }
 
     pub(crate) fn http_as(&self, name: &str) -> Http {
-        Http(self.server.service_as(User::authenticated(name, [])))
+        self.http_of(User::authenticated(name, []))
+    }
+
+    pub(crate) fn http_of(&self, user: User) -> Http {
+        Http(self.server.service_as(user))
     }
 }
 

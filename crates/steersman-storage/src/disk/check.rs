@@ -38,8 +38,9 @@ pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenErro
     }
     let _lock = hold(dir)?;
     let storage = Storage::file(&path)?;
+    let acknowledged = newest::read(&dir.join(FILE_NEWEST));
     let Survey { faults, format, index, lost, n_unknown, stored, .. } =
-        survey::survey(&storage).map_err(refused(&path))?;
+        survey::survey(&storage, acknowledged).map_err(refused(&path))?;
     let lost = lost.into_iter().map(|lost| Damaged {
         key: lost.key,
         revision: Revision(lost.place.0),
@@ -67,6 +68,6 @@ pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenErro
     }
     damaged.sort_by(|a, b| a.key.cmp(&b.key));
     let revision = index.revision();
-    let acknowledged = newest::read(&dir.join(FILE_NEWEST)).filter(|acknowledged| revision < *acknowledged);
+    let acknowledged = acknowledged.filter(|acknowledged| revision < *acknowledged);
     Ok(Report { acknowledged, damaged, faults, format, n_unknown, revision })
 }

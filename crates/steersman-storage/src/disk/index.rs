@@ -244,7 +244,12 @@ impl Index {
         Volume { live: self.live, revision: self.revision, superseded: self.superseded }
     }
 
-    /// The revision at which a key was last written.
+    /// Goes on with the count of what was superseded that another index has, which only grows.
+    pub(super) fn keep_count(&mut self, before: &Index) {
+        self.superseded = self.superseded.max(before.superseded);
+    }
+
+    /// The revision a key was last written at.
     pub(super) fn written_at(&self, key: &[u8]) -> Option<Revision> {
         let hashes = self.hash(key);
         self.current.find(hashes.0, |slot| slot.is_of(hashes)).map(|slot| slot.place.revision())

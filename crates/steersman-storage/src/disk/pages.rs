@@ -1,12 +1,17 @@
 //! The pages of redb's file, read and verified without redb.
 //!
-//! redb stores a checksum of each page in the page above it, up to the header, and verifies none of them when it reads.
-//! It trusts the pages and panics, or finds nothing, when they make no sense. So every page of the newest commit is
-//! verified here before redb opens the file. Nothing here panics, whatever the bytes are. The layout is that of redb's
-//! file format 3, which redb documents in `docs/design.md`.
+//! redb keeps a checksum of each page in the page above it, up to the header, and looks at none of them when it reads. It takes
+//! what a page says for granted and panics, or finds nothing, when that is nonsense. So the file is looked through here before
+//! redb gets it: every page that the newest commit leads to. Nothing here panics, whatever the bytes are. The layout is the one of
+//! redb's file format 3, which redb documents in `docs/design.md`.
+//!
+//! A small page, or the record of a commit, of which one bit is flipped is put right (`flipped`): its checksum of 128 bits says which bit.
 
+use crate::disk::flipped;
+use parking_lot::Mutex;
 use redb::StorageBackend;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use twox_hash::XxHash3_128;
 
 /// The size of the smallest page. Others are larger by a power of two.
@@ -34,7 +39,11 @@ const NORMAL: u8 = 3;
 
 /// A file of redb.
 pub(super) struct Pages<'a> {
+    /// The pages that were put right.
+    corrected: Mutex<Vec<Fault>>,
     length: u64,
+    /// Pages that a bit was looked for in.
+    n_tried: AtomicUsize,
     storage: &'a dyn StorageBackend,
 }
 
@@ -52,6 +61,8 @@ pub(super) struct Header {
 /// A commit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
+    /// A bit of it was flipped, and is put right.
+    pub(super) is_corrected: bool,
     pub(super) system: Option<Root>,
     transaction: u64,
     pub(super) user: Option<Root>,
@@ -104,7 +115,17 @@ const TABLES: Widths = Widths { key: None, value: None };
 
 impl<'a> Pages<'a> {
     pub(super) fn new(storage: &'a dyn StorageBackend) -> io::Result<Pages<'a>> {
-        Ok(Pages { length: storage.len()?, storage })
+        let (corrected, n_tried) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(Pages { corrected, length: storage.len()?, n_tried, storage })
+    }
+
+    /// The pages so far of which a bit was flipped and is put right.
+    pub(super) fn corrected(&self) -> Vec<Fault> {
+        let mut corrected = self.corrected.lock().clone();
+        corrected.sort_by_key(|fault| fault.offset);
+        // A branch page is read twice.
+        corrected.dedup();
+        corrected
     }
 
     pub(super) fn length(&self) -> u64 {
@@ -192,15 +213,21 @@ impl<'a> Pages<'a> {
         };
         let mut page = vec![0; length];
         self.storage.read(offset, &mut page)?;
-        let end = match page[0] {
-            LEAF => leaf_end(&page, widths),
-            BRANCH => branch_end(&page, widths),
-            _ => None,
-        };
-        let is_sound =
-            end.and_then(|end| page.get(..end)).is_some_and(|part| XxHash3_128::oneshot(part) == root.checksum);
-        let fault = Fault { offset, what: "its bytes are not those that were written" };
-        Ok(if is_sound { Ok(page) } else { Err((fault, page)) })
+        if summed(&page, widths).is_some_and(|part| XxHash3_128::oneshot(part) == root.checksum) {
+            return Ok(Ok(page));
+        }
+        if length <= flipped::BYTES_MAX
+            && self.n_tried.fetch_add(1, Ordering::Relaxed) < flipped::TRIES_MAX
+            && flipped::correct(
+                &mut page,
+                |page| summed(page, widths).map_or(0, <[u8]>::len),
+                |part| XxHash3_128::oneshot(part) == root.checksum,
+            )
+        {
+            self.corrected.lock().push(Fault { offset, what: "one bit of it was flipped, and is put right" });
+            return Ok(Ok(page));
+        }
+        Ok(Err((Fault { offset, what: "its bytes are not those that were written" }, page)))
     }
 
     /// The offset and the length of a page; `None` if it is beyond the end of the file.
@@ -256,22 +283,38 @@ impl Header {
         self.slots[usize::from(self.god_byte & PRIMARY)]
     }
 
-    /// The commit of the other slot, if it is newer.
+    /// The other one.
+    pub(super) fn secondary(&self) -> Option<Slot> {
+        self.slots[usize::from(self.god_byte & PRIMARY ^ PRIMARY)]
+    }
+
+    /// The other one, if it is newer.
     pub(super) fn newer(&self) -> Option<Slot> {
-        let other = self.slots[usize::from(self.god_byte & PRIMARY ^ PRIMARY)]?;
-        // If the commit in force is damaged, the other one may be older.
+        let other = self.secondary()?;
+        // If the one in force is damaged, nothing says that the other one is not older.
         (self.primary()?.transaction < other.transaction).then_some(other)
     }
 }
 
 impl Slot {
     fn parse(bytes: &[u8]) -> Option<Slot> {
-        let checksum = u128::from_le_bytes(*bytes.get(SLOT_CHECKSUM..)?.first_chunk()?);
-        if bytes[0] != VERSION || XxHash3_128::oneshot(&bytes[..SLOT_CHECKSUM]) != checksum {
+        let is_right = |bytes: &[u8]| {
+            let (summed, checksum) = bytes.split_at(SLOT_CHECKSUM);
+            *checksum == XxHash3_128::oneshot(summed).to_le_bytes()
+        };
+        let mut corrected = [0; SLOT];
+        corrected.copy_from_slice(bytes.get(..SLOT)?);
+        let is_corrected = !is_right(bytes);
+        if is_corrected && !flipped::correct(&mut corrected, <[u8]>::len, is_right) {
+            return None;
+        }
+        let bytes = &corrected[..];
+        if bytes[0] != VERSION {
             return None;
         }
         let root = |is_there: u8, at: usize| if is_there == 0 { None } else { Root::parse(bytes.get(at..)?) };
-        Some(Slot { user: root(bytes[1], 8), system: root(bytes[2], 40), transaction: number(bytes, 104)? })
+        let (user, system) = (root(bytes[1], 8), root(bytes[2], 40));
+        Some(Slot { is_corrected, system, transaction: number(bytes, 104)?, user })
     }
 }
 
@@ -325,7 +368,17 @@ fn children(page: &[u8]) -> Vec<Root> {
     (0..n_children).map_while(child).collect()
 }
 
-/// The end of the checksummed part of a branch page.
+/// The part of a page that its checksum is of.
+fn summed(page: &[u8], widths: Widths) -> Option<&[u8]> {
+    let end = match *page.first()? {
+        LEAF => leaf_end(page, widths),
+        BRANCH => branch_end(page, widths),
+        _ => None,
+    };
+    page.get(..end?)
+}
+
+/// Where the part of a branch page ends that its checksum is of.
 fn branch_end(page: &[u8], widths: Widths) -> Option<usize> {
     let n_keys = count(page);
     let last = n_keys.checked_sub(1)?;

@@ -1,14 +1,21 @@
 //! Surveys the file before redb opens it: verifies every page and every change, and finds the current change of each
 //! key.
 //!
-//! An undamaged file takes one pass. From a damaged one, everything is saved that is certainly right: a change counts
-//! if its own checksum is right and the page that leads to it is undamaged; otherwise, if the other copy of its head
-//! shows that it belongs in the log. A change with only a head left is lost: its key is known, so that no older value
-//! is taken for the current one. If the lost changes cannot be determined, the file is refused.
+//! A file that is as it was written costs one pass. Of a damaged one, all is saved that is known to be right: a change counts if its
+//! own checksum holds and the page that leads to it does; failing that, if the other copy of its head says that it belongs into the
+//! log. A change of which only the head is left is lost: its key is known, so that nothing older passes for its value. If it cannot be
+//! told which changes are lost, the file is refused.
+//!
+//! The file has the last two commits. If the record of the newer one or its list of tables is damaged, the older one is used, and the
+//! changes that were acknowledged since are looked for in the pages of the file (`newer`).
 
+use crate::disk::flipped;
 use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
 use crate::disk::index::{Change, Index, Stored};
-use crate::disk::pages::{BadPage, Fault, Found, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs};
+use crate::disk::newer::{self, Missing};
+use crate::disk::pages::{
+    BadPage, Fault, Found, Header, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs,
+};
 use crate::parallel;
 use bytes::Bytes;
 use redb::StorageBackend;
@@ -57,6 +64,9 @@ pub(super) struct Lost {
 /// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SurveyError {
+    /// Changes that were acknowledged are not all there, and not even the keys of all are known.
+    #[error("its newest commit is damaged, and of the changes since the one before it, {missing}")]
+    Commit { missing: Missing },
     #[error("it has format {found}")]
     Format { found: u64 },
     #[error("it cannot be read")]
@@ -69,8 +79,17 @@ pub(super) enum SurveyError {
     /// A file of an older format does not show which change was damaged.
     #[error("it is of an older format, whose changes have no checksums: {fault}")]
     Old { fault: String },
+    /// Of neither commit.
     #[error("the list of its tables is lost: {0}")]
     Tables(Fault),
+}
+
+/// The commit that a file is read by.
+struct Commit {
+    /// Whether it is the one before the newest, which is damaged.
+    is_older: bool,
+    slot: Slot,
+    tables: Vec<Table>,
 }
 
 impl From<io::Error> for SurveyError {
@@ -93,8 +112,8 @@ struct Part {
 /// The heads in undamaged pages.
 type Heads = BTreeMap<Place, Box<[u8]>>;
 
-/// Surveys a file.
-pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError> {
+/// Looks through a file. `acknowledged` is the newest revision that was acknowledged, as far as is known beside the file.
+pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Option<Revision>) -> Result<Survey, SurveyError> {
     let pages = Pages::new(storage)?;
     let mut faults = Vec::new();
     let header = pages.header()?.ok_or(SurveyError::NoStore("it is too short"))?;
@@ -104,10 +123,8 @@ pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError
         None => None,
     };
     let is_behind = newer.is_some();
-    let lost = SurveyError::NoStore("the commit in force is damaged, or this is no store");
-    let slot = newer.or(header.primary()).ok_or(lost)?;
     faults.extend(header.fault(pages.length()).map(|fault| fault.to_string()));
-    let tables = pages.tables(slot.user)?.map_err(SurveyError::Tables)?;
+    let Commit { is_older, slot, tables } = commit(&pages, &header, newer, &mut faults)?;
     let table = |name: &str| tables.iter().find(|table| table.name == name);
     faults.extend(check_system(&pages, slot)?);
     let meta = table("meta").ok_or(SurveyError::NoStore("it is no store of Steersman"))?;
@@ -136,9 +153,9 @@ pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError
     faults.extend(bad.iter().map(|(fault, _)| fault.to_string()));
     faults.extend(malformed.map(|malformed| malformed.to_string()));
     if format < FORMAT
-        && let Some(fault) = faults.first()
+        && let Some(fault) = faults.first().cloned().or(pages.corrected().first().map(ToString::to_string))
     {
-        return Err(SurveyError::Old { fault: fault.clone() });
+        return Err(SurveyError::Old { fault });
     }
     let is_log_whole = n_found == n_events;
     let mut markers = Vec::new();
@@ -162,13 +179,80 @@ pub(super) fn survey(storage: &dyn StorageBackend) -> Result<Survey, SurveyError
             }
             markers = missing.into_iter().filter_map(|(place, head)| Lost::of(place, head)).collect();
         }
+        if is_older {
+            let found = parts.iter().flat_map(|part| &part.changes).map(|change| change.place.revision());
+            let marked = markers.iter().map(|lost: &Lost| Revision(lost.place.0));
+            let base = found.chain(marked).max().unwrap_or_default().max(compacted);
+            let (part, lost) = since(&pages, base, acknowledged, &index)?;
+            parts.push(part);
+            markers.extend(lost);
+        }
+    } else if is_older {
+        return Err(SurveyError::Old { fault: faults.first().cloned().unwrap_or_default() });
     }
+    faults.extend(pages.corrected().iter().map(ToString::to_string));
     let (stored, superseded) = put_together(&mut index, parts, &markers, format);
     let lost = markers.into_iter().filter(|lost| index.is_at(&lost.key, lost.place)).collect();
     Ok(Survey { faults, format, index, is_behind, is_meta_lost, lost, n_events, n_unknown, stored, superseded })
 }
 
-/// Puts the newest commit in force.
+/// The newest commit of which the list of tables is there.
+fn commit(
+    pages: &Pages<'_>,
+    header: &Header,
+    newer: Option<Slot>,
+    faults: &mut Vec<String>,
+) -> Result<Commit, SurveyError> {
+    let mut lost = SurveyError::NoStore("the records of its commits are damaged, or this is no store");
+    let newest = newer.or(header.primary());
+    match newest {
+        Some(slot) => match pages.tables(slot.user)? {
+            Ok(tables) => {
+                if slot.is_corrected {
+                    faults.push("one bit of the record of the newest commit was flipped, and is put right".to_owned());
+                }
+                return Ok(Commit { is_older: false, slot, tables });
+            }
+            Err(fault) => {
+                faults.push(format!("the list of tables of the newest commit is lost: {fault}"));
+                lost = SurveyError::Tables(fault);
+            }
+        },
+        None => faults.push("the record of the newest commit is damaged".to_owned()),
+    }
+    let older = if newer.is_some() { header.primary() } else { header.secondary() };
+    let Some(slot) = older else { return Err(lost) };
+    match pages.tables(slot.user)? {
+        Ok(tables) => Ok(Commit { is_older: true, slot, tables }),
+        Err(_) => Err(lost),
+    }
+}
+
+/// The changes after a revision that were acknowledged and are not in the commit that the file is read by, and those of which only the
+/// head is left.
+fn since(
+    pages: &Pages<'_>,
+    base: Revision,
+    acknowledged: Option<Revision>,
+    index: &Index,
+) -> Result<(Part, Vec<Lost>), SurveyError> {
+    let acknowledged = acknowledged.ok_or(SurveyError::Commit { missing: Missing::Unknown })?;
+    let found = newer::find(pages, base, acknowledged)?.map_err(|missing| SurveyError::Commit { missing })?;
+    let (mut part, mut lost) = (Part::default(), Vec::new());
+    for (place, change) in found {
+        match change {
+            newer::Change::Head(head) => lost.extend(Lost::of(place, head.into())),
+            newer::Change::Whole(stored) => {
+                if let Err(malformed) = part.push(place, &stored, FORMAT, index) {
+                    part.malformed.get_or_insert(malformed);
+                }
+            }
+        }
+    }
+    Ok((part, lost))
+}
+
+/// Makes the newest commit the one in force.
 pub(super) fn catch_up(storage: &dyn StorageBackend) -> io::Result<()> {
     let pages = Pages::new(storage)?;
     match pages.header()? {
@@ -316,11 +400,12 @@ fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Inde
     let deletions = missing.iter().filter(|(place, head)| payload(**place, head, head).is_some_and(<[u8]>::is_empty));
     recovered.extend(deletions.map(|(place, head)| (*place, head.to_vec())));
     missing.retain(|place, _| !recovered.contains_key(place));
+    let mut n_tried = 0;
     for (_, page) in bad {
         for (place, head) in missing.iter() {
             let at = memchr::memmem::find(page, head);
-            if let Some(stored) = at.and_then(|at| whole(*place, head, &page[at..])) {
-                recovered.insert(*place, stored.to_vec());
+            if let Some(stored) = at.and_then(|at| whole_or_corrected(*place, head, &page[at..], &mut n_tried)) {
+                recovered.insert(*place, stored);
             }
         }
         missing.retain(|place, _| !recovered.contains_key(place));
@@ -347,8 +432,8 @@ fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Inde
     Ok(part)
 }
 
-/// The changes in a page of the file, if it looks like a page of the log. `first` has its first `PAGE` bytes.
-fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Result<Vec<(Place, Vec<u8>)>> {
+/// The changes in a page of the file, if it looks like one of the log. The bytes of the first page are given.
+pub(super) fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Result<Vec<(Place, Vec<u8>)>> {
     let owned = |(place, stored): (&[u8], &[u8])| Some((place_of(place)?, stored.to_vec()));
     let found = match leaf_end(first, CHANGES) {
         Some(end) if first.first() == Some(&LEAF) && end <= first.len() => {
@@ -368,6 +453,20 @@ fn whole<'b>(place: Place, head: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
     Some(&bytes[..head.len() + payload.len()])
 }
 
+/// As [`whole`], and if a bit of a small payload is flipped, the change with that put right.
+fn whole_or_corrected(place: Place, head: &[u8], bytes: &[u8], n_tried: &mut usize) -> Option<Vec<u8>> {
+    if let Some(stored) = whole(place, head, bytes) {
+        return Some(stored.to_vec());
+    }
+    let (parsed, _) = format::split_head(place, head).ok()?;
+    let mut stored = bytes.get(..head.len() + parsed.payload_length)?.to_vec();
+    if flipped::BYTES_MAX < parsed.payload_length || flipped::TRIES_MAX <= *n_tried {
+        return None;
+    }
+    *n_tried += 1;
+    flipped::correct(&mut stored[head.len()..], <[u8]>::len, |payload| parsed.is_of(payload)).then_some(stored)
+}
+
 fn payload<'b>(place: Place, head: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
     let behind = bytes.strip_prefix(head)?;
     let (head, _) = format::split_head(place, head).ok()?;
@@ -378,6 +477,11 @@ impl Lost {
     fn of(place: Place, head: Box<[u8]>) -> Option<Lost> {
         let key = Bytes::copy_from_slice(format::split_head(place, &head).ok()?.0.key);
         Some(Lost { head, key, place })
+    }
+
+    /// The key, and what is to be said of its change.
+    pub(super) fn malformed(self) -> (Bytes, Malformed) {
+        (self.key, Malformed { fault: "its value is lost", revision: Revision(self.place.0) })
     }
 }
 
@@ -403,5 +507,6 @@ fn put_together(index: &mut Index, parts: Vec<Part>, markers: &[Lost], format: u
 pub fn fuzz_file(file: &[u8]) -> bool {
     let storage = redb::backends::InMemoryBackend::new();
     let written = storage.set_len(file.len() as u64).and_then(|()| storage.write(0, file));
-    written.is_ok() && survey(&storage).is_ok()
+    let acknowledged = written.is_ok().then_some(Revision(9));
+    survey(&storage, acknowledged).is_ok()
 }

@@ -4,10 +4,11 @@
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, HEADS, META, Packed, Place, Position};
 use crate::disk::index::Index;
-use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
+use crate::disk::{BATCH_WRITES_MAX, Current, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
 use bytes::Bytes;
-use redb::{Database, ReadableTable};
+use redb::ReadableTable;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steersman_machinery::Revision;
@@ -20,6 +21,8 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 pub(super) enum Command {
     Compact(Revision, Reply<()>),
+    /// The file is damaged and shall be written anew.
+    Renew(Reply<()>),
     Write(Write, Reply<Outcome>),
 }
 
@@ -32,15 +35,18 @@ pub(super) struct Write {
 
 struct Change {
     key: Bytes,
-    stored: Vec<u8>,
+    /// Taken when it is decided where it is stored; made anew if that is decided again.
+    stored: Option<Vec<u8>>,
     value: Option<Bytes>,
 }
 
 pub(super) struct Writer {
     commands: mpsc::Receiver<Command>,
-    database: Arc<Database>,
-    index: Index,
-    shared: Arc<Shared>,
+    pub(super) current: Current,
+    /// Where the file is, if it is one of a directory.
+    pub(super) dir: Option<PathBuf>,
+    pub(super) index: Index,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// The changes of one commit, and the replies that wait for it.
@@ -50,16 +56,19 @@ struct Batch {
     compactions: Vec<Reply<()>>,
     events: Vec<Event>,
     stored: Vec<(Place, Vec<u8>)>,
+    renewals: Vec<Reply<()>>,
     weight: usize,
-    writes: Vec<(Reply<Outcome>, Outcome)>,
+    writes: Vec<(Write, Reply<Outcome>, Outcome)>,
 }
 
 impl Write {
     pub(super) fn new(txn: Txn) -> Write {
         let weight = txn.weight();
         let change = |op| match op {
-            Op::Delete { key } => Change { stored: format::encode(&key, None), key, value: None },
-            Op::Put { key, value } => Change { stored: format::encode(&key, Some(&value)), key, value: Some(value) },
+            Op::Delete { key } => Change { stored: Some(format::encode(&key, None)), key, value: None },
+            Op::Put { key, value } => {
+                Change { stored: Some(format::encode(&key, Some(&value))), key, value: Some(value) }
+            }
         };
         Write { changes: txn.ops.into_iter().map(change).collect(), compares: txn.compares, weight }
     }
@@ -72,11 +81,12 @@ impl Write {
 impl Writer {
     pub(super) fn new(
         commands: mpsc::Receiver<Command>,
-        database: Arc<Database>,
+        current: Current,
         index: Index,
         shared: Arc<Shared>,
+        dir: Option<&Path>,
     ) -> Writer {
-        Writer { commands, database, index, shared }
+        Writer { commands, current, dir: dir.map(Path::to_owned), index, shared }
     }
 
     /// Runs until the queue is closed and drained.
@@ -98,6 +108,7 @@ impl Writer {
             } else if self.commands.blocking_recv_many(&mut drained, BATCH_WRITES_MAX) == 0 {
                 return;
             }
+            self.renew_if_damaged();
             let batch = self.prepare(&mut drained);
             self.carry_out(batch);
         }
@@ -114,17 +125,31 @@ impl Writer {
                     batch.compacted = Some(self.index.compacted());
                     batch.compactions.push(reply);
                 }
-                Command::Write(write, reply) => {
+                Command::Renew(reply) => batch.renewals.push(reply),
+                Command::Write(mut write, reply) => {
                     batch.weight += write.weight;
-                    let outcome = self.decide(write, &mut batch);
-                    batch.writes.push((reply, outcome));
+                    let outcome = self.decide(&mut write, &mut batch);
+                    batch.writes.push((write, reply, outcome));
                 }
             }
         }
         batch
     }
 
-    fn decide(&mut self, write: Write, batch: &mut Batch) -> Outcome {
+    /// Decides the writes of a batch again, on what is in a file that was written anew. That has no history to be removed.
+    fn prepare_again(&mut self, failed: &mut Batch) {
+        let mut batch = Batch::default();
+        for (mut write, reply, _) in failed.writes.drain(..) {
+            let outcome = self.decide(&mut write, &mut batch);
+            batch.writes.push((write, reply, outcome));
+        }
+        failed.compacted = None;
+        failed.events = batch.events;
+        failed.stored = batch.stored;
+        failed.writes = batch.writes;
+    }
+
+    fn decide(&mut self, write: &mut Write, batch: &mut Batch) -> Outcome {
         let before = self.index.revision();
         if let Err(found) = hold(&write.compares, |key| self.index.written_at(key)) {
             return Outcome::Failed { revision: before, found };
@@ -132,18 +157,19 @@ impl Writer {
         let revision = before.next();
         let start = batch.stored.len();
         let mut sealing = Vec::new();
-        for Change { key, stored, value } in write.changes {
+        for Change { key, stored, value } in &mut write.changes {
             let place = (revision.0, (batch.stored.len() - start) as u32);
-            let previous = match &value {
-                Some(_) => self.index.put(&key, place, stored.len()),
-                None => match self.index.delete(&key, place, stored.len()) {
+            let stored = stored.take().unwrap_or_else(|| format::encode(key, value.as_deref()));
+            let previous = match value {
+                Some(_) => self.index.put(key, place, stored.len()),
+                None => match self.index.delete(key, place, stored.len()) {
                     None => continue,
                     previous => previous,
                 },
             };
             sealing.push(previous);
             batch.stored.push((place, stored));
-            batch.events.push(Event { key, revision, value });
+            batch.events.push(Event { key: key.clone(), revision, value: value.clone() });
         }
         let n_changes = sealing.len();
         for (n, ((place, stored), previous)) in batch.stored[start..].iter_mut().zip(sealing).enumerate() {
@@ -153,13 +179,13 @@ impl Writer {
         Outcome::Committed { revision: self.index.revision() }
     }
 
-    /// Replies are sent after the commit, even those of failed compares, which may have read a write of the same batch.
-    fn carry_out(&mut self, batch: Batch) {
+    /// Replies are sent after the commit, also those of failed compares, which may have seen a write of the same batch.
+    fn carry_out(&mut self, mut batch: Batch) {
         self.shared.opened.lock().take();
         let done = match self.shared.health() {
             Err(error) => Err(error),
             Ok(()) if batch.is_unwritten() && !self.index.has_garbage() => Ok(()),
-            Ok(()) => self.commit(&batch).map_err(|error| self.poison(error)),
+            Ok(()) => self.commit_or_renew(&mut batch).map_err(|source| self.poison(source)),
         };
         self.shared.queued_bytes.fetch_sub(batch.weight, Ordering::Relaxed);
         if done.is_ok() {
@@ -173,17 +199,37 @@ impl Writer {
                 self.shared.tail.drop_through(compacted);
             }
         }
-        // If the receiver is gone, the reply is dropped.
-        for (reply, outcome) in batch.writes {
+        // A reply whose receiver is gone is dropped.
+        for (_, reply, outcome) in batch.writes {
             let _unheard = reply.send(done.clone().map(|()| outcome));
         }
-        for reply in batch.compactions {
+        for reply in batch.compactions.into_iter().chain(batch.renewals) {
             let _unheard = reply.send(done.clone());
         }
     }
 
+    /// Commits. If redb comes by a damaged block, the file is written anew, and the batch is decided and committed once more.
+    fn commit_or_renew(&mut self, batch: &mut Batch) -> Result<(), Cause> {
+        match self.commit(batch) {
+            Ok(()) => return Ok(()),
+            Err(error) if self.current.storage.damage().is_none() => return Err(Arc::new(error)),
+            Err(error) => tracing::warn!("a commit came by a damaged block: {error}"),
+        }
+        self.renew()?;
+        let newest = batch.events.last().map(|event| event.revision);
+        // The block may have been found after the commit was in the file.
+        if newest.is_some_and(|newest| newest <= self.index.revision()) {
+            return Ok(());
+        }
+        self.prepare_again(batch);
+        if batch.is_unwritten() {
+            return Ok(());
+        }
+        self.commit(batch).map_err(|error| Arc::new(error) as Cause)
+    }
+
     fn commit(&mut self, batch: &Batch) -> Result<(), redb::Error> {
-        let transaction = format::begin(&self.database)?;
+        let transaction = format::begin(&self.current.database)?;
         {
             let mut events = transaction.open_table(EVENTS)?;
             let mut heads = transaction.open_table(HEADS)?;
@@ -205,8 +251,7 @@ impl Writer {
         Ok(transaction.commit()?)
     }
 
-    fn poison(&self, error: redb::Error) -> Error {
-        let source: Cause = Arc::new(error);
+    pub(super) fn poison(&self, source: Cause) -> Error {
         tracing::error!("the store takes no more writes: {source}");
         poisoned(self.shared.poison.get_or_init(|| source))
     }

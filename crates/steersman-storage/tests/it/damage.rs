@@ -361,10 +361,10 @@ async fn two_pages_that_are_in_each_others_places_are_noticed_wherever_they_are(
     println!("{outcomes:#?}");
 }
 
-/// Flips a bit in the value of a key whose text lz4 has not compressed.
+/// Flips two bits in the value of a key of which lz4 has left the text as it is: one alone is put right.
 fn flip_value(image: &mut [u8], text: &str) {
     let at = image.windows(text.len()).rposition(|bytes| bytes == text.as_bytes()).unwrap();
-    image[at + 2] ^= 2;
+    image[at + 2] ^= 6;
 }
 
 #[tokio::test]
@@ -510,4 +510,58 @@ async fn what_goes_bad_while_the_store_is_open_is_not_served_from_the_past_eithe
     }
     println!("{n_answered} lists of the past answered, {n_refused} reads refused");
     assert!(0 < n_answered);
+}
+
+/// Where the record of the commit in force is.
+fn slot_at(image: &[u8]) -> usize {
+    64 + 128 * usize::from(image[9] & 1)
+}
+
+/// Where the list of tables of the commit in force is.
+fn tables_at(image: &[u8]) -> usize {
+    let page = u64::from_le_bytes(*image[slot_at(image) + 8..].first_chunk().unwrap());
+    assert_eq!(page >> 20, 0, "a small page of the first region");
+    PAGE + page as usize * PAGE
+}
+
+#[tokio::test]
+async fn a_lost_newest_commit_is_put_together_from_the_one_before_and_what_was_written_since() {
+    let made = make(6).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let [closed, crashed] = &made.images;
+    let (slot, crashed_slot, tables) = (slot_at(closed), slot_at(crashed), tables_at(crashed));
+    let losses = [
+        (closed, slot..slot + 128, "the record"),
+        (crashed, crashed_slot..crashed_slot + 128, "the record after a crash"),
+        (crashed, tables..tables + PAGE, "the list of tables after a crash"),
+    ];
+    for (image, lost, what) in losses {
+        let mut image = image.clone();
+        image[lost].fill(0);
+        let mut outcomes = Outcomes::default();
+        hold(&made, scratch.path(), &image, what, &mut outcomes).await;
+        assert_eq!((outcomes.n_repaired, outcomes.n_keys_lost), (1, 0), "{what}: {outcomes:#?}");
+        // Nothing says what was acknowledged since the commit before.
+        std::fs::write(scratch.path().join("store.redb"), &image).unwrap();
+        std::fs::remove_file(scratch.path().join("store.newest")).unwrap();
+        let error = Disk::open(scratch.path()).unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.ends_with("store.newest is missing or damaged"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn one_flipped_bit_in_a_small_page_or_in_the_header_costs_nothing() {
+    let made = make(3).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let mut outcomes = Outcomes::default();
+    for image in &made.images {
+        let (slot, tables) = (slot_at(image), tables_at(image));
+        for at in [9, 14, slot, slot + 20, slot + 127, tables, tables + 2, tables + 40] {
+            let mut image = image.clone();
+            image[at] ^= 1;
+            hold(&made, scratch.path(), &image, &format!("a bit of byte {at}"), &mut outcomes).await;
+        }
+    }
+    assert_eq!((outcomes.n_refused, outcomes.n_keys_lost), (0, 0), "{outcomes:#?}");
 }

@@ -9,4 +9,5 @@ mod faulty;
 mod interests;
 mod model;
 mod objects;
+mod rot;
 mod stress;

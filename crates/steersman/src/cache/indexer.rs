@@ -17,10 +17,12 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::RwLock;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::cache::cached::{Cached, Decoder, Keep};
 use crate::cache::indexer::core::{Core, Slot};
@@ -45,6 +47,8 @@ pub struct Indexer<K> {
     /// True once the first list is in `core`. Set under its lock, so that a reader that finds it set reads a complete
     /// state.
     is_filled: Arc<AtomicBool>,
+    /// When a list was last asked for because the watch seemed to stand still. The reflector subscribes to it.
+    relist: Arc<watch::Sender<Option<Instant>>>,
 }
 
 /// The result of reading one key.
@@ -105,6 +109,7 @@ impl<K: CachedResource> Indexer<K> {
             scope: Arc::default(),
             version: Arc::new(watch::Sender::new(Covered::default())),
             is_filled: Arc::default(),
+            relist: Arc::default(),
         }
     }
 
@@ -118,12 +123,30 @@ impl<K: CachedResource> Indexer<K> {
             scope: Arc::new(scope.clone()),
             version: Arc::new(watch::Sender::new(Covered::nothing(scope))),
             is_filled: Arc::default(),
+            relist: Arc::default(),
         }
     }
 
     /// The scope of the watch.
     pub fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Has the reflector that fills the cache break off its watch and list anew, unless that was asked for within `pause`.
+    pub(crate) fn relist(&self, pause: Duration) {
+        let now = Instant::now();
+        self.relist.send_if_modified(|asked| {
+            let is_due = asked.is_none_or(|asked| pause <= now.saturating_duration_since(asked));
+            if is_due {
+                *asked = Some(now);
+            }
+            is_due
+        });
+    }
+
+    /// Is told when [`Indexer::relist`] asks for a list.
+    pub(crate) fn relists(&self) -> watch::Receiver<Option<Instant>> {
+        self.relist.subscribe()
     }
 
     /// Adds an index and fills it from the objects present. Returns its number.
@@ -404,6 +427,7 @@ impl<K> Clone for Indexer<K> {
             scope: Arc::clone(&self.scope),
             version: Arc::clone(&self.version),
             is_filled: Arc::clone(&self.is_filled),
+            relist: Arc::clone(&self.relist),
         }
     }
 }

@@ -263,7 +263,12 @@ impl<K: CachedResource> Lister<K> {
         }
     }
 
-    /// Whether the cache no longer has the object with `uid` at `key`, or has it with a `deletionTimestamp`.
+    /// Has the cache listed anew; see [`Indexer::relist`].
+    pub(crate) fn relist(&self, pause: Duration) {
+        self.indexer.relist(pause);
+    }
+
+    /// Whether the cache no longer shows the object with `uid` at `key`, or shows that it is being deleted.
     pub(crate) fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool {
         self.indexer.is_filled() && self.indexer.is_gone_or_going(key, uid)
     }

@@ -1,9 +1,10 @@
 //! Keeps a reconciler that has written from deciding again on a cache that does not have its write yet.
 //!
-//! [`ConsistencyStore`] records, per key of the controller, the writes and deletions of its reconciles, and says
-//! whether the caches have them. Nothing blocks: the key comes back later, and the worker goes on with others, as a
-//! reconciler wants. Follows Kubernetes' `pkg/controller/util/consistency`, and replaces its expectations: where the
-//! answer to a write was lost, the key is held back for a time.
+//! [`ConsistencyStore`] remembers, per key of the controller, what its reconciles wrote and deleted, and says whether the
+//! caches have got there. Nobody waits: the key comes back later, the worker goes on with others. That is what a reconciler
+//! wants. After Kubernetes' `pkg/controller/util/consistency`, and in place of its expectations: where the answer to a
+//! write was lost, the key is held back for a time. Where a cache does not get there for minutes, its watch is broken off and its
+//! objects are listed anew.
 //!
 //! Code outside a reconciler that needs one write in the cache before it goes on waits for it where it writes:
 //! [`Lister::wait_for`](crate::Lister::wait_for).
@@ -27,7 +28,11 @@ use crate::shared::selection::{CachedResource, resource_name};
 /// watch up after [`ReflectorOptions::idle_timeout`](crate::list_watch::reflector::ReflectorOptions::idle_timeout).
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-/// Says whether caches have the writes and deletions of a reconciler. Clones share one store.
+/// After this long the cache that a key waits for is listed anew, and after as long again if that did not help: one list of a cache,
+/// however many keys wait for it. Kubernetes' expectations expire after the same time.
+const RELISTED_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// Says whether caches have seen what a reconciler wrote and deleted. Clones are the same store.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -109,6 +114,8 @@ trait Cache: Send + Sync {
     fn has_seen(&self, key: &ObjectKey, version: &str) -> bool;
     /// Whether the object is gone from the cache, or has a `deletionTimestamp` there.
     fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool;
+    /// Breaks off its watch and lists anew, unless it was asked to within `pause`.
+    fn relist(&self, pause: Duration);
 }
 
 /// The writes of the reconciles of one key that were not checked since.
@@ -153,9 +160,21 @@ impl<K: CachedResource> Cache for Lister<K> {
     fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool {
         self.has_seen_deletion(key, uid)
     }
+
+    fn relist(&self, pause: Duration) {
+        self.relist(pause);
+    }
 }
 
 impl StaleCache {
+    /// Whose cache is behind.
+    fn resource(&self) -> Option<&str> {
+        match self {
+            Self::Deletion { resource, .. } | Self::Write { resource, .. } => Some(resource),
+            Self::Unanswered { .. } => None,
+        }
+    }
+
     /// How long the key of the reconciler has been waiting for the caches.
     pub fn waited(&self) -> Duration {
         match self {
@@ -257,15 +276,17 @@ impl ConsistencyStore {
 
     /// Checks that the caches have everything that the reconciles of `owner` wrote. Call it first in every reconcile.
     ///
-    /// Resources without a cache are not waited for.
+    /// Resources without a cache are not waited for. A cache that `owner` has waited for more than five minutes is listed anew, which the
+    /// metric `steersman_informer_relists_total` counts with the reason `stale`.
     ///
     /// # Errors
     /// [`StaleCache`] names one write that is missing.
     pub fn ensure_ready(&self, owner: &ObjectKey) -> Result<(), StaleCache> {
         let mut all = self.shared.done.lock();
         let Some(done) = all.get_mut(owner) else { return Ok(()) };
-        // Lock order: `done`, then `caches`.
-        match done.missing(&self.shared.caches.lock()) {
+        // Lock order: what was done, then caches.
+        let caches = self.shared.caches.lock();
+        match done.missing(&caches) {
             None => {
                 all.remove(owner);
                 Ok(())
@@ -274,6 +295,11 @@ impl ConsistencyStore {
                 if REPORTED_AFTER <= stale.waited() && !std::mem::replace(&mut done.is_reported, true) {
                     let waited = stale.waited();
                     tracing::warn!(key = %owner, ?waited, %stale, "a watch seems to stand still: the key waits for it");
+                }
+                if RELISTED_AFTER <= stale.waited()
+                    && let Some(cache) = stale.resource().and_then(|resource| caches.get(resource))
+                {
+                    cache.relist(RELISTED_AFTER);
                 }
                 Err(stale)
             }

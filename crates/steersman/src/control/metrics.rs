@@ -73,7 +73,7 @@ pub use crate::control::metrics::text::MetricsFormat;
 /// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that wait for handlers |
 /// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | the version up to which the cache is filled |
 /// | `steersman_informer_staleness_seconds` | gauge | `name`, `group`, `version`, `resource` | how stale the cache may be: time since the last event, bookmark or list. Servers send a bookmark about once a minute |
-/// | `steersman_informer_relists_total` | counter | `name`, `group`, `version`, `resource`, `reason` | lists after the first, by cause: for instance `expired` (the server no longer has the version), `transport`, `refused`; a cause appears once it has occurred |
+/// | `steersman_informer_relists_total` | counter | `name`, `group`, `version`, `resource`, `reason` | lists after the first, by what made them necessary: for instance `expired` (the server has forgotten the version), `stale` (a controller waited more than five minutes for what it wrote), `transport`, `refused`; a reason is there once it was one |
 ///
 /// The priorities of `workqueue_depth` are `-100` (initial list and resyncs), `0` and `100`. The values of two sources
 /// with one name are added up. A source is reported for as long as it exists.

@@ -24,6 +24,7 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use serde::Serialize;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -115,6 +116,8 @@ pub struct Reflector<K> {
     n_lists_due: u32,
     /// The number of consecutive streaming lists that were refused or did not come to their end.
     n_unended: u32,
+    /// Changes when somebody has waited too long for what the watch does not bring.
+    relists: watch::Receiver<Option<Instant>>,
 }
 
 /// An open watch.
@@ -243,6 +246,7 @@ impl<K: CachedResource> Reflector<K> {
         Self {
             client,
             backoff: Backoff::new(options.backoff),
+            relists: known.relists(),
             decoding: Decoding::new(&target, &options, known),
             target,
             options,
@@ -317,6 +321,8 @@ impl<K: CachedResource> Reflector<K> {
     /// Pushes the complete state without the mark of its end. Returns its version, and, where it came by watch, the
     /// watch to go on with.
     async fn fill(&mut self, deltas: &DeltaSender<K>) -> Result<(String, Option<Stream>), Unfilled> {
+        // Whoever asked for a list before gets this one.
+        self.relists.mark_unchanged();
         if self.options.initial == InitialList::Streaming && self.n_lists_due == 0 {
             let mut streamed = self.stream_list(deltas).await;
             if let Err(Unfilled::Failed(failure)) = &streamed
@@ -365,7 +371,7 @@ impl<K: CachedResource> Reflector<K> {
                 self.n_unended = (self.n_unended + 1).min(LISTS_DUE_BITS);
                 Ok(())
             }
-            Kind::Expired | Kind::Idle | Kind::Internal | Kind::Refused | Kind::TooLargeVersion => Ok(()),
+            Kind::Expired | Kind::Idle | Kind::Internal | Kind::Refused | Kind::Stale | Kind::TooLargeVersion => Ok(()),
         }
     }
 
@@ -472,7 +478,8 @@ impl<K: CachedResource> Reflector<K> {
             let next = match failure.kind {
                 Kind::Idle | Kind::TooManyRequests => Next::Resume,
                 Kind::Internal | Kind::Transport if n_resumes < RESUMES_MAX => Next::Resume,
-                Kind::TooLargeVersion => {
+                // A list that may be as old as what the cache has would not help.
+                Kind::Stale | Kind::TooLargeVersion => {
                     self.is_version_unusable = true;
                     Next::Relist
                 }
@@ -491,7 +498,15 @@ impl<K: CachedResource> Reflector<K> {
     /// Reads one watch to its end.
     async fn consume(&mut self, stream: &mut Stream, deltas: &DeltaSender<K>) -> Result<Result<(), Failure>, Closed> {
         loop {
-            let event = match stream.next_line(self.options.idle_timeout).await {
+            let line = tokio::select! {
+                biased;
+                Ok(()) = self.relists.changed() => {
+                    let message = "a controller has waited for too long for what it wrote";
+                    return Ok(Err(Failure::new(Kind::Stale, message)));
+                }
+                line = stream.next_line(self.options.idle_timeout) => line,
+            };
+            let event = match line {
                 Ok(Some(line)) => read_event(&line),
                 Ok(None) => return Ok(Ok(())),
                 Err(failure) => return Ok(Err(failure)),
@@ -570,7 +585,7 @@ impl<K: CachedResource> Reflector<K> {
         self.monitor.failed(&self.target, failure);
         let (now, dice) = (Instant::now(), rand::random::<f64>());
         let wait = match failure.kind {
-            Kind::Expired | Kind::Idle => self.backoff.next_first_free(now, dice),
+            Kind::Expired | Kind::Idle | Kind::Stale => self.backoff.next_first_free(now, dice),
             Kind::NotServed => self.backoff.next(now, dice).min(NOT_SERVED_WAIT_MAX.mul_f64(1.0 + dice)),
             _ => self.backoff.next(now, dice),
         };

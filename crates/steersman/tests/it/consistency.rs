@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman::consistency::{ConsistencyStore, StaleCache};
+use steersman::metrics::{Metrics, MetricsFormat};
+use steersman::reflector::ReflectorOptions;
 use steersman::{InformerFactory, LookupError, ObjectKey, ReconcileError, Scope};
+use tokio::time::Instant;
 
 use crate::server::{Fault, Server, Verb, settle};
 
@@ -53,6 +56,42 @@ async fn a_key_is_ready_when_the_cache_has_its_writes_and_others_are_not_held_up
     .unwrap();
     assert!(store.ensure_ready(&owner).is_ok());
     assert!(store.is_empty());
+    running.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_keys_wait_for_in_vain_is_listed_anew_once_after_five_minutes_and_a_metric_tells() {
+    let server = Server::new();
+    let day = Duration::from_secs(24 * 3_600);
+    // Nothing else gives the watch up.
+    let options = ReflectorOptions::default().idle_timeout(day).watch_lifetime((day, day));
+    let (factory, metrics) = (InformerFactory::new(server.client()).options(options), Metrics::new());
+    metrics.observe_informers("test", &factory);
+    let config_maps = factory.informer::<ConfigMap>(Scope::All);
+    let running = factory.start();
+    config_maps.wait_synced(Duration::from_secs(60)).await.unwrap();
+    let store = ConsistencyStore::new().covers(&config_maps.lister());
+    let owners = ["first", "second", "third"].map(|name| ObjectKey::namespaced("a", name));
+    let n_lists = server.n_seen("sendInitialEvents");
+
+    server.stall_watches();
+    let version = server.put("a/x", "1");
+    owners.iter().for_each(|owner| store.wrote_at(owner, &config_map("x", &version)));
+    let started = Instant::now();
+    // As reconcilers that come back each second.
+    while owners.iter().any(|owner| store.ensure_ready(owner).is_err()) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(started.elapsed() < Duration::from_secs(400), "the keys wait for ever");
+    }
+    assert!((300..310).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+    assert_eq!((server.n_seen("sendInitialEvents") - n_lists, server.n_watches()), (1, 1));
+    let text = metrics.encode(MetricsFormat::Prometheus);
+    let line = text.lines().find(|line| line.contains(r#"reason="stale""#)).unwrap();
+    assert!(line.starts_with("steersman_informer_relists_total{") && line.ends_with("} 1"), "{line}");
+    // The new watch works.
+    let version = server.put("a/x", "2");
+    let key = ObjectKey::namespaced("a", "x");
+    config_maps.lister().wait_for(&key, &version, Duration::from_secs(5)).await.unwrap();
     running.shutdown().await;
 }
 

@@ -173,6 +173,11 @@ impl Server {
         self.state.lock().watchers.clear();
     }
 
+    /// The watches stay open, and no event comes through them any more.
+    pub(crate) fn stall_watches(&self) {
+        self.state.lock().watchers.iter_mut().for_each(|watcher| watcher.collection.clear());
+    }
+
     /// Breaks all watches off, in the middle of a line.
     pub(crate) fn break_watches(&self) {
         for watcher in self.state.lock().watchers.drain(..) {

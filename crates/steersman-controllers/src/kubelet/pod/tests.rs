@@ -225,6 +225,46 @@ async fn an_init_container_of_a_pod_that_never_restarts_fails_the_pod_only_if_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_given_a_deadline_while_it_runs_fails_at_it() {
+    let mut pod = Simulated::new(json!({}), json!({}));
+    pod.pass(10);
+    pod.pod.spec.as_mut().unwrap().active_deadline_seconds = Some(15);
+    pod.step(Input::Wake);
+    pod.pass(4);
+    assert_eq!(pod.phase(), "Running");
+    pod.pass(1);
+    assert_eq!(pod.status().reason.as_deref(), Some("DeadlineExceeded"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_whose_tag_says_that_they_do_not_exist_cannot_be_pulled() {
+    for (image, want) in
+        [("x:missing", "c ErrImagePull"), ("x:404", "c ErrImagePull"), ("x:non-existent", "c ErrImagePull")]
+            .into_iter()
+            .chain([("x:4040", "c running"), ("404", "c running")])
+    {
+        let pod = Simulated::new(json!({}), json!({"containers": [{"name": "c", "image": image}]}));
+        assert_eq!(pod.containers(), want, "{image}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_waits_until_the_path_in_its_volume_can_be_made() {
+    let field = json!({"fieldRef": {"fieldPath": "metadata.annotations['path']"}});
+    let mounts = json!([{"name": "v", "mountPath": "/m", "subPathExpr": "$(PATH_OF_LOGS)/logs"}]);
+    let container = json!([{
+        "name": "c", "image": "x", "env": [{"name": "PATH_OF_LOGS", "valueFrom": field}], "volumeMounts": mounts,
+    }]);
+    let mut pod =
+        Simulated::new(json!({}), json!({"containers": container, "volumes": [{"name": "v", "emptyDir": {}}]}));
+    pod.pass(30);
+    assert_eq!((pod.containers().as_str(), pod.phase().as_str()), ("c CreateContainerConfigError", "Pending"));
+    pod.pod.metadata.annotations.get_or_insert_default().insert("path".to_owned(), "data".to_owned());
+    pod.pass(10);
+    assert_eq!((pod.containers().as_str(), pod.phase().as_str()), ("c running", "Running"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn probes_have_the_delays_that_they_are_given() {
     let container = json!([{
         "name": "c", "image": "x",

@@ -49,11 +49,17 @@ impl Run {
         let now = self.now();
         let mut state = PodState::new(pod, self.observed.behaviors(pod), now);
         let Some(node) = self.nodes.get_mut(name) else { return };
-        node.pods.insert(key.clone());
         let requests = resources::requests(&state.allocation.applied(pod));
         let is_new = state.is_new() && pod.metadata.deletion_timestamp.is_none();
         let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok().filter(|_| is_new);
-        let rejection = object.and_then(|object| resources::rejection(&object, &node.used, pod, &requests));
+        let rejection = object.and_then(|object| {
+            let is_active = |other: &&ObjectKey| self.pods.get(*other).is_some_and(|entry| entry.state.is_active());
+            let others =
+                node.pods.iter().filter(is_active).filter_map(|other| self.informers.pods.lister().get(other).ok());
+            let taken = others.flat_map(|other| resources::ports(&other));
+            resources::rejection(&object, &node.used, pod, &requests).or_else(|| resources::port_conflict(taken, pod))
+        });
+        node.pods.insert(key.clone());
         if let Some(rejection) = rejection {
             let event = state.reject(&rejection.reason, &rejection.message);
             node.record(pod, event);

@@ -7,7 +7,7 @@ use crate::crd::custom::scale;
 use crate::crd::rules::Rules;
 use crate::crd::{stored, text};
 use crate::projection::Projection;
-use crate::strategy::{self, DecodeError, Endpoint, Strategy};
+use crate::strategy::{self, DecodeError, Effort, Endpoint, Strategy};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -198,12 +198,16 @@ impl Strategy for Objects {
         new: &Value,
         old: Option<&Value>,
         faults: &mut Vec<field::Error>,
-    ) -> Vec<String> {
-        self.compiled(&version.name).map(|compiled| compiled.rules.judge(new, old, faults)).unwrap_or_default()
+        effort: Effort,
+    ) -> Option<Vec<String>> {
+        match self.compiled(&version.name) {
+            Some(compiled) => compiled.rules.judge(new, old, faults, effort),
+            None => Some(Vec::new()),
+        }
     }
 
-    fn may_judge_long(&self, version: &Version) -> bool {
-        self.compiled(&version.name).is_some_and(|compiled| compiled.rules.exist())
+    fn is_ready_to_judge(&self, version: &Version) -> bool {
+        self.compiled(&version.name).is_none_or(|compiled| compiled.rules.are_ready())
     }
 
     fn rules(&self) -> strategy::Rules {

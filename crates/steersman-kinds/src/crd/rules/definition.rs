@@ -6,11 +6,18 @@ use crate::crd::rules::has_rules;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use steersman_cel::{DeclType, RULE_COST_LIMIT, SCHEMA_COST_LIMIT, factor_over};
+use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{Error, Path};
 use steersman_schema::Schema;
 use steersman_schema::schema::{List, Type};
 
-/// The maximum number of expressions that the error about the total cost names.
+/// The steps that compiling an expression takes, and those that it takes for each byte.
+const COMPILING_STEPS: usize = 2000;
+const COMPILING_STEPS_PER_BYTE: usize = 50;
+/// The steps that evaluating takes for what costs one.
+const STEPS_PER_COST: usize = 4;
+
+/// The most expressions that are named as those that cost too much together.
 const DEAREST_MAX: usize = 4;
 
 /// A schema in a definition.
@@ -19,7 +26,9 @@ pub(crate) struct Place<'p> {
     /// The errors of its keywords: the rules of a schema are not compiled if a keyword in it has an error.
     pub keywords: &'p [Error],
     /// Whether the old definition had the same schema, so that the cost of its single rules was already checked.
-    pub is_unchanged: bool,
+    pub(in crate::crd) is_unchanged: bool,
+    /// Of the request. Nothing more is compiled when it is exceeded.
+    pub(in crate::crd) budget: &'p Budget,
 }
 
 /// The errors of all rules of a schema that is structural and whose defaults are valid.
@@ -41,27 +50,50 @@ pub(crate) fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
     walk.faults
 }
 
-/// The errors that rules report for a default. All defaults of a schema share a budget.
-pub(crate) fn judge_default(
+/// The faults that rules find in a default. All defaults of a schema share what rules may cost, and those of all schemas the budget of the
+/// request.
+pub(in crate::crd) fn judge_default(
     schema: &Schema,
     default: &Json,
     path: &Path,
     is_resource: bool,
-    budget: &mut Option<u64>,
+    cost: &mut Option<u64>,
+    budget: &Budget,
 ) -> Vec<Error> {
     let mut faults = Vec::new();
-    let (Some(left), true) = (*budget, has_rules(schema)) else { return faults };
+    let (Some(left), true) = (*cost, has_rules(schema)) else { return faults };
+    if !compiles_within(schema, budget) {
+        return faults;
+    }
     let node = DeclType::from_schema(schema, is_resource).and_then(|decl| Node::compile(schema, &decl));
     if let Some(node) = node {
         let mut pass = Pass::new(Some(path), left, &mut faults);
         // The default is also the old value, so that transition rules are evaluated too.
         pass.object(&node, default, Some(default));
-        *budget = pass.budget();
+        *cost = pass.budget();
+        let spent = left - cost.unwrap_or_default();
+        // Of a refused charge the registry learns by itself.
+        let _ = budget.work(usize::try_from(spent).unwrap_or(usize::MAX).saturating_mul(STEPS_PER_COST));
     }
     faults
 }
 
-/// A schema that is being walked.
+/// Charges the compilation of all rules of a schema. False if the budget is exceeded.
+fn compiles_within(schema: &Schema, budget: &Budget) -> bool {
+    let is_own_affordable = schema.rules.iter().all(|rule| budget.work(compiling_steps(rule)).is_ok());
+    is_own_affordable
+        && schema.item().is_none_or(|item| compiles_within(item, budget))
+        && schema.values().is_none_or(|values| compiles_within(values, budget))
+        && schema.properties.iter().all(|(_, property)| compiles_within(property, budget))
+}
+
+/// The steps that compiling a rule takes.
+fn compiling_steps(rule: &Json) -> usize {
+    let length = |key: &str| rule.get(key).and_then(Json::as_str).map_or(0, str::len);
+    COMPILING_STEPS + (length("rule") + length("messageExpression")) * COMPILING_STEPS_PER_BYTE
+}
+
+/// A schema on the way.
 struct Here<'h> {
     path: Cow<'h, Path>,
     /// The declaration of its values for expressions; none if they cannot be declared.
@@ -117,6 +149,9 @@ impl Walk<'_> {
 
     /// Whether a keyword here or deeper has an error.
     fn has_keyword_fault(&self, path: &Path) -> bool {
+        if self.place.budget.work(self.place.keywords.len()).is_err() {
+            return true;
+        }
         self.place.keywords.iter().any(|fault| {
             let behind = fault.field.strip_prefix(path.as_str());
             behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(['.', '[']))
@@ -132,6 +167,9 @@ impl Walk<'_> {
         let environments = Environments::new(decl);
         let times = here.times.unwrap_or_else(|| decl.occurrences_max());
         for (index, written) in schema.rules.iter().enumerate() {
+            if self.place.budget.work(compiling_steps(written)).is_err() {
+                return;
+            }
             let path = path.index(index);
             let compiled = Compiled::new(written, schema, &environments);
             self.rule(&compiled, written, &path, times);

@@ -1,6 +1,7 @@
 //! Evaluates rules on an object, within a budget.
 
 use crate::crd::rules::compile::{Compiled, Node};
+use crate::expressions::{BRIEF_COST, BRIEF_WORK};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use steersman_cel::{Activation, EvalError, Meter, PER_CALL_LIMIT, Program, Value};
@@ -20,6 +21,8 @@ pub(super) struct Pass<'f, 'a> {
     /// The remaining cost. `None`: no more rules are evaluated.
     budget: Option<u64>,
     work: u64,
+    /// The cost of one evaluation.
+    per_call: u64,
     faults: &'f mut Vec<Error>,
     warnings: Vec<String>,
 }
@@ -56,7 +59,21 @@ impl<'a> At<'a> {
 
 impl<'f, 'a> Pass<'f, 'a> {
     pub(super) fn new(prefix: Option<&'f Path>, budget: u64, faults: &'f mut Vec<Error>) -> Pass<'f, 'a> {
-        Pass { prefix, way: Vec::new(), budget: Some(budget), work: Meter::object_work(), faults, warnings: Vec::new() }
+        let work = Meter::object_work();
+        Pass {
+            prefix,
+            way: Vec::new(),
+            budget: Some(budget),
+            work,
+            per_call: PER_CALL_LIMIT,
+            faults,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// One that ends early: without a budget, and with faults that are none.
+    pub(super) fn brief(faults: &'f mut Vec<Error>) -> Pass<'f, 'a> {
+        Pass { work: BRIEF_WORK, per_call: BRIEF_COST, ..Pass::new(None, BRIEF_COST, faults) }
     }
 
     /// Evaluates the rules on an object and on all parts of it.
@@ -180,7 +197,7 @@ impl<'f, 'a> Pass<'f, 'a> {
 
     /// Evaluates a program within the remaining budget.
     fn run(&mut self, program: &'a Program, variables: &mut Activation<'a>) -> Result<Value<'a>, Stopped> {
-        let mut meter = Meter::sharing(PER_CALL_LIMIT, self.work);
+        let mut meter = Meter::sharing(self.per_call, self.work);
         let outcome = program.evaluate(variables, &mut meter);
         self.work = meter.work_left(self.work);
         match self.budget.and_then(|budget| budget.checked_sub(meter.spent())) {

@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 use steersman_cel::{Activation, Environment, Meter, PER_CALL_LIMIT, Value as Cel};
+use steersman_machinery::budget::Budget;
 use steersman_schema::structural;
 
 fn rules(schema: &Value) -> Rules {
@@ -17,7 +18,7 @@ fn object(properties: &Value) -> Value {
 /// The errors and warnings of an object.
 fn judged(schema: &Value, new: &Value, old: Option<&Value>) -> (Vec<String>, Vec<String>) {
     let mut faults = Vec::new();
-    let warnings = rules(schema).judge(new, old, &mut faults);
+    let warnings = rules(schema).judge(new, old, &mut faults, Effort::Whole).unwrap();
     (faults.iter().map(Error::to_string).collect(), warnings)
 }
 
@@ -33,7 +34,7 @@ fn rule(text: &str) -> Value {
 #[test]
 fn without_a_rule_nothing_is_compiled() {
     let rules = rules(&object(&json!({"a": {"type": "array", "items": {"type": "string"}}})));
-    assert_eq!(rules.judge(&json!({"a": ["x"]}), None, &mut Vec::new()), Vec::<String>::new());
+    assert_eq!(rules.judge(&json!({"a": ["x"]}), None, &mut Vec::new(), Effort::Whole), Some(Vec::new()));
     assert!(rules.compiled.get().unwrap().is_none());
 }
 
@@ -45,7 +46,7 @@ fn a_fault_of_the_shape_keeps_rules_from_being_tried_and_one_of_a_value_does_not
     let value = Error::invalid(&path, "x", "should match");
     for (fault, n_faults, last) in [(shape, 2, "<nil>"), (value, 2, "a")] {
         let mut faults = vec![fault];
-        rules(&schema).judge(&json!({"a": 1}), None, &mut faults);
+        rules(&schema).judge(&json!({"a": 1}), None, &mut faults, Effort::Whole);
         assert_eq!((faults.len(), faults[1].field.as_str()), (n_faults, last));
     }
 }
@@ -252,7 +253,7 @@ proptest! {
     #[test]
     fn rules_are_tried_where_a_naive_walk_finds_them(object in any_object()) {
         let mut faults = Vec::new();
-        rules(&strict()).judge(&object, None, &mut faults);
+        rules(&strict()).judge(&object, None, &mut faults, Effort::Whole);
         let mut found: Vec<String> = faults.into_iter().map(|fault| fault.field).collect();
         let mut wanted = Vec::new();
         naive(&strict(), &object, &Path::root(), &mut wanted);
@@ -264,7 +265,7 @@ proptest! {
 
 fn found(schema: &Value, is_unchanged: bool) -> Vec<String> {
     let path = Path::new("s");
-    let place = Place { path: &path, keywords: &[], is_unchanged };
+    let place = Place { path: &path, keywords: &[], is_unchanged, budget: &Budget::unlimited() };
     faults(&structural::compile(schema), &place).iter().map(Error::to_string).collect()
 }
 
@@ -290,7 +291,7 @@ fn rules_are_not_compiled_where_a_keyword_is_wrong_at_or_below_them() {
         "ab": {"type": "string", "x-kubernetes-validations": rule("nonsense")}}));
     let path = Path::new("s");
     let keywords = [Error::forbidden(&Path::new("s.properties[a].uniqueItems"), "")];
-    let place = Place { path: &path, keywords: &keywords, is_unchanged: false };
+    let place = Place { path: &path, keywords: &keywords, is_unchanged: false, budget: &Budget::unlimited() };
     let found = faults(&structural::compile(&schema), &place);
     let fields: Vec<&str> = found.iter().map(|fault| fault.field.as_str()).collect();
     assert_eq!(fields, ["s.properties[ab].x-kubernetes-validations[0].rule"]);
@@ -309,11 +310,44 @@ fn all_defaults_of_a_schema_share_a_budget() {
     let schema = structural::compile(&json!({"type": "integer", "x-kubernetes-validations": rule("self > 5")}));
     let mut budget = Some(OBJECT_BUDGET);
     let path = Path::new("d");
-    let faults = judge_default(&schema, &json!(3), &path, false, &mut budget);
+    let faults = judge_default(&schema, &json!(3), &path, false, &mut budget, &Budget::unlimited());
     assert_eq!(faults[0].to_string(), "d: Invalid value: 3: failed rule: self > 5");
     assert!(budget.is_some_and(|left| left < OBJECT_BUDGET));
     budget = Some(0);
-    let faults = judge_default(&schema, &json!(7), &path, false, &mut budget);
+    let faults = judge_default(&schema, &json!(7), &path, false, &mut budget, &Budget::unlimited());
     assert!(faults[0].to_string().contains("running out of cost budget"), "{faults:?}");
-    assert_eq!((judge_default(&schema, &json!(3), &path, false, &mut budget), budget), (Vec::new(), None));
+    assert_eq!(
+        (judge_default(&schema, &json!(3), &path, false, &mut budget, &Budget::unlimited()), budget),
+        (Vec::new(), None)
+    );
+}
+
+#[test]
+fn costly_rules_are_given_up_in_a_brief_try_and_leave_no_fault() {
+    let list = json!({"type": "array", "maxItems": 100, "items": {"type": "integer"},
+        "x-kubernetes-validations": rule("self.all(a, self.all(b, a + b < 100))")});
+    let rules = rules(&object(&json!({"a": list})));
+    let judge = |n: usize, effort| {
+        let mut faults = Vec::new();
+        let warnings = rules.judge(&json!({"a": vec![50; n]}), None, &mut faults, effort);
+        (warnings.is_some(), faults.len())
+    };
+    assert_eq!(judge(1, Effort::Brief), (true, 1));
+    let object = json!({"a": (0..100).map(|n| if n < 99 { 1 } else { 99 }).collect::<Vec<_>>()});
+    let (mut brief, mut whole) = (Vec::new(), Vec::new());
+    assert_eq!(rules.judge(&object, None, &mut brief, Effort::Brief), None);
+    assert_eq!(brief, []);
+    assert_eq!(rules.judge(&object, None, &mut whole, Effort::Whole), Some(Vec::new()));
+    assert_eq!(whole.len(), 1);
+}
+
+#[test]
+fn compiling_the_rules_of_a_definition_is_charged() {
+    let rules: Vec<Value> = (0..20_000).map(|n| json!({"rule": format!("self.size() > {n}")})).collect();
+    let schema = structural::compile(&json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": rules}));
+    let (path, budget) = (Path::new("s"), Budget::default());
+    let place = Place { path: &path, keywords: &[], is_unchanged: false, budget: &budget };
+    faults(&schema, &place);
+    // Not all of them: the budget is exceeded before.
+    assert!(budget.is_exceeded());
 }

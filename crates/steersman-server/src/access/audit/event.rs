@@ -20,7 +20,10 @@ use steersman_machinery::Budget;
 use steersman_machinery::status::{Details, Status};
 use steersman_machinery::value;
 
-/// The state of a request at a stage.
+/// What an annotation takes beside its texts.
+const ANNOTATION_BYTES: usize = 64;
+
+/// What happened to a request up to a stage.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub(super) level: Level,
@@ -167,7 +170,15 @@ impl Event {
     /// The approximate size in memory.
     pub fn size(&self) -> usize {
         let body = |body: &Option<Document>| body.as_ref().map_or(0, |body| body.bytes.len());
-        size_of::<Event>() + self.request_uri.len() + body(&self.request_body) + body(&self.response_body)
+        let annotations = self.annotations.iter().map(|(key, value)| key.len() + value.len() + ANNOTATION_BYTES);
+        let failure = self.status.as_ref().and_then(|status| status.failure.as_deref());
+        size_of::<Event>()
+            + self.request_uri.len()
+            + self.user_agent.len()
+            + failure.map_or(0, failure_size)
+            + annotations.sum::<usize>()
+            + body(&self.request_body)
+            + body(&self.response_body)
     }
 
     /// The reported stage.
@@ -232,7 +243,14 @@ fn without_managed_fields(mut body: Value) -> Value {
     body
 }
 
-/// A time with six decimals, like `MicroTime`.
+/// About how many bytes the failure of a request takes.
+fn failure_size(status: &Status) -> usize {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let causes = causes.map(|cause| cause.reason.len() + cause.message.len() + cause.field.len() + size_of_val(cause));
+    size_of::<Status>() + status.message.len() + causes.sum::<usize>()
+}
+
+/// A time with six decimals, as `MicroTime` has it.
 fn micros(time: Timestamp) -> String {
     let micros = time.subsec_nanosecond().rem_euclid(1_000_000_000) / 1000;
     let time = Offset::UTC.to_datetime(time);

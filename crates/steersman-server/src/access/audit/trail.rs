@@ -4,6 +4,7 @@
 //! has been sent or aborted, from the body of the response.
 
 use crate::access::audit::event::{Document, Event, ObjectRef, Outcome};
+use crate::access::audit::held::Held;
 use crate::access::audit::policy::Ruling;
 use crate::access::audit::{Audit, Level, Stage};
 use crate::access::authz::Verdict;
@@ -22,7 +23,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use steersman_kinds::user::User;
 
-/// The maximum size of a logged response body. A longer one is left out, and an annotation says so.
+/// The most bytes of an answer's body that are logged. A longer one is left out, and an annotation says so, as of one for which there is no
+/// room (`held`).
 const RESPONSE_BYTES_MAX: usize = 10 * 1024 * 1024;
 /// The maximum length of a user agent, which the client chooses. As upstream.
 const USER_AGENT_BYTES_MAX: usize = 1024;
@@ -60,6 +62,8 @@ struct End {
     trail: Trail,
     body: BytesMut,
     keeps_body: bool,
+    /// The bytes of both bodies.
+    held: Held,
 }
 
 impl Trail {
@@ -182,9 +186,24 @@ impl Trail {
                     let media_type = media_type(answer.headers());
                     self.event.response_body = Some(Document { bytes: Bytes::new(), media_type });
                 }
-                let end = End { trail: self, body: BytesMut::new(), keeps_body };
+                let mut held = self.audit.room.held();
+                // Until now it counted as received for the request, which has ended.
+                let n_sent = self.event.request_body.as_ref().map_or(0, |body| body.bytes.len());
+                if !held.add(n_sent) {
+                    self.event.request_body = None;
+                    self.drop_body(Level::Request);
+                }
+                let end = End { trail: self, body: BytesMut::new(), keeps_body, held };
                 answer.body_mut().observe(Box::new(end));
             }
+        }
+    }
+
+    /// A body is left out, which the event says if it would have had it.
+    fn drop_body(&mut self, level: Level) {
+        if level <= self.event.level {
+            self.audit.count_dropped_body();
+            self.annotate("audit.k8s.io/truncated", "true");
         }
     }
 
@@ -228,13 +247,17 @@ impl Observer for End {
         if !self.keeps_body {
             return;
         }
-        if RESPONSE_BYTES_MAX < self.body.len() + bytes.len() {
+        let before = self.body.capacity();
+        let is_small = self.body.len() + bytes.len() <= RESPONSE_BYTES_MAX;
+        if is_small {
+            self.body.extend_from_slice(bytes);
+        }
+        if !is_small || !self.held.add(self.body.capacity() - before) {
             self.keeps_body = false;
             self.body = BytesMut::new();
-            self.trail.annotate("audit.k8s.io/truncated", "true");
-            return;
+            self.held.remove(before);
+            self.trail.drop_body(Level::RequestResponse);
         }
-        self.body.extend_from_slice(bytes);
     }
 }
 

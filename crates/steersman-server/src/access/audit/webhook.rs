@@ -1,9 +1,8 @@
 //! The audit log sent to a webhook. A task posts lists of events in batches, so that no request waits; in blocking mode
 //! each event is sent alone while its request waits. Follows apiserver's `plugin/pkg/audit/{webhook,buffered}`.
 //!
-//! The waiting events are bounded in number and bytes, and so are the concurrent calls: an event that finds no room is
-//! dropped and counted. A failed call is retried a few times; then its events are dropped and counted, and nothing else
-//! is affected.
+//! What waits is bounded in events and in bytes, and so are batches and the calls under way: an event that finds no room is lost and counted. A
+//! webhook that fails is tried again a few times; then its events are lost and counted, and nothing else suffers.
 
 use crate::access::audit::{Event, Sink};
 use crate::shared::webhook::Client;
@@ -22,9 +21,13 @@ use tokio_util::task::TaskTracker;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum size in bytes of the events that wait to be sent or are being sent.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The maximum number of batches sent at a time; the next waits in the queue.
+/// Bytes of the events of one batch, unless it is a single one.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Batches under way at a time; the next waits in the queue.
 const CALLS_MAX: usize = 16;
-/// The timeout for the last batches when the server ends.
+/// Batches that become text at a time. Meanwhile the bodies of an event are trees, which take many times as much as its bytes.
+const TEXTS_MAX: usize = 2;
+/// How long the last batches may take when the server ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How events are sent. The names are those of kube-apiserver's flags.
@@ -73,6 +76,8 @@ struct Shared {
     client: Client,
     settings: Settings,
     waiting_bytes: AtomicUsize,
+    /// For making texts.
+    texts: Semaphore,
     failed: AtomicU64,
     /// The tasks of the calls that requests wait for.
     awaited: TaskTracker,
@@ -119,7 +124,8 @@ impl Webhook {
         let (sender, receiver) = mpsc::channel(settings.buffer_size.max(1));
         let (waiting_bytes, failed) = (AtomicUsize::new(0), AtomicU64::new(0));
         let (awaited, ended) = (TaskTracker::new(), CancellationToken::new());
-        let shared = Arc::new(Shared { client, settings, waiting_bytes, failed, awaited, ended: ended.clone() });
+        let texts = Semaphore::new(TEXTS_MAX);
+        let shared = Arc::new(Shared { client, settings, waiting_bytes, texts, failed, awaited, ended: ended.clone() });
         let task = tokio::spawn(ended.run_until_cancelled_owned(send_all(receiver, shared.clone())));
         (Webhook { events: sender.clone(), shared: shared.clone() }, Sender { events: sender, task, shared })
     }
@@ -214,9 +220,9 @@ async fn send_all(mut events: mpsc::Receiver<Message>, shared: Arc<Shared>) {
 
 /// The events of the next batch, and whether it is the last.
 async fn next_batch(events: &mut mpsc::Receiver<Message>, settings: &Settings) -> (Vec<Event>, bool) {
-    let mut batch = Vec::new();
+    let (mut batch, mut bytes) = (Vec::new(), 0);
     let mut deadline = None;
-    while batch.len() < settings.batch_max_size.max(1) {
+    while batch.len() < settings.batch_max_size.max(1) && bytes < BATCH_BYTES_MAX {
         let next = match deadline {
             None => events.recv().await,
             Some(deadline) => match tokio::time::timeout_at(deadline, events.recv()).await {
@@ -225,7 +231,10 @@ async fn next_batch(events: &mut mpsc::Receiver<Message>, settings: &Settings) -
             },
         };
         match next {
-            Some(Message::Event(event)) => batch.push(*event),
+            Some(Message::Event(event)) => {
+                bytes += event.size();
+                batch.push(*event);
+            }
             Some(Message::End) | None => return (batch, true),
         }
         deadline = deadline.or_else(|| Some(Instant::now() + settings.batch_max_wait));
@@ -237,7 +246,7 @@ impl Shared {
     /// Counts the bytes of an event as waiting, if there is room for them.
     fn reserve(&self, size: usize) -> bool {
         let waiting = self.waiting_bytes.fetch_add(size, Ordering::Relaxed);
-        let has_room = waiting < WAITING_BYTES_MAX;
+        let has_room = waiting.saturating_add(size) <= WAITING_BYTES_MAX;
         if !has_room {
             self.release(size);
         }
@@ -252,16 +261,29 @@ impl Shared {
     /// accepted.
     async fn send_counted(&self, batch: Vec<Event>, size: usize) {
         let n_events = batch.len() as u64;
-        if !self.send(batch).await {
+        let text = self.text(batch).await;
+        // The text takes the place of the events. It may be longer, which keeps others out until it is sent.
+        let n_bytes = text.as_ref().map_or(0, Bytes::len);
+        self.waiting_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+        self.release(size);
+        let is_taken = match text {
+            Some(text) => self.send(text).await,
+            None => false,
+        };
+        if !is_taken {
             self.failed.fetch_add(n_events, Ordering::Relaxed);
         }
-        self.release(size);
+        self.release(n_bytes);
     }
 
-    /// Sends a batch; false if it was not accepted.
-    async fn send(&self, batch: Vec<Event>) -> bool {
-        // In a blocking task, because large bodies take long to encode.
-        let Ok(body) = tokio::task::spawn_blocking(move || list(&batch)).await else { return false };
+    /// The text of a batch. Bodies become JSON here, which for large ones takes long.
+    async fn text(&self, batch: Vec<Event>) -> Option<Bytes> {
+        let _permit = self.texts.acquire().await.ok()?;
+        tokio::task::spawn_blocking(move || list(&batch)).await.ok()
+    }
+
+    /// Sends a batch; false if it was not taken.
+    async fn send(&self, body: Bytes) -> bool {
         match self.client.post_again_after(self.settings.initial_backoff, &body, TIMEOUT).await {
             Ok(_) => true,
             Err(error) => {

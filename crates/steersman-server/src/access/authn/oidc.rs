@@ -173,8 +173,8 @@ fn unsigned(issuer: &Issuer) -> String {
 /// The user described by the claims of a token.
 ///
 /// # Errors
-/// When the token is not for this server, or the claims do not match the issuer's configuration.
-fn user(issuer: &Issuer, claims: &Map<String, Value>) -> Result<User, String> {
+/// When it is not for this server, or the claims are not such as the issuer's are to be.
+pub(crate) fn user(issuer: &Issuer, claims: &Map<String, Value>) -> Result<User, String> {
     let audiences = match claims.get("aud") {
         Some(Value::String(one)) => vec![one.as_str()],
         Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),

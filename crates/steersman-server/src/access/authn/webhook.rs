@@ -123,9 +123,8 @@ impl Webhook {
         let reviewed = tokio::time::timeout(TIMEOUT, self.ask(&review)).await;
         let reviewed =
             reviewed.map_err(|_| format!("the token webhook did not answer within {} s", TIMEOUT.as_secs()))?;
-        let status = reviewed?.status;
-        let outcome = identity(status, audiences, api_audiences);
-        // Errors are not cached, because they may be temporary.
+        let outcome = read(&reviewed?, audiences, api_audiences);
+        // An error may pass, so it is not remembered.
         if let Ok(identity) = &outcome
             && !self.settings.ttl.is_zero()
         {
@@ -146,14 +145,19 @@ impl Webhook {
         serde_json::to_vec(&review).map(Bytes::from).map_err(|error| error.to_string())
     }
 
-    async fn ask(&self, review: &Bytes) -> Result<Reviewed, String> {
-        let answer = self.client.post_again(review, TIMEOUT).await.map_err(|error| error.to_string())?;
-        serde_json::from_slice(&answer).map_err(|error| format!("the token webhook answers no TokenReview: {error}"))
+    async fn ask(&self, review: &Bytes) -> Result<Bytes, String> {
+        self.client.post_again(review, TIMEOUT).await.map_err(|error| error.to_string())
     }
 }
 
-fn identity(status: Status, audiences: &[String], api_audiences: &[String]) -> Result<Option<Identity>, String> {
-    let Status { authenticated, user, audiences: given, error } = status;
+/// Reads an answer: whose token it is, as for [`Webhook::authenticate`].
+///
+/// # Errors
+/// When it is no answer, or says why the token is not good.
+pub(crate) fn read(answer: &[u8], audiences: &[String], api_audiences: &[String]) -> Result<Option<Identity>, String> {
+    let reviewed: Reviewed =
+        serde_json::from_slice(answer).map_err(|error| format!("the token webhook answers no TokenReview: {error}"))?;
+    let Status { authenticated, user, audiences: given, error } = reviewed.status;
     if !authenticated {
         return if error.is_empty() { Ok(None) } else { Err(error) };
     }

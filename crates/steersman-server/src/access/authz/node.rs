@@ -15,6 +15,7 @@ use futures::future::{self, BoxFuture};
 use parking_lot::RwLock;
 use std::borrow::Cow;
 use steersman_kinds::user::User;
+use tokio::sync::watch;
 
 /// The namespace in which nodes renew their leases.
 const LEASES: &str = "kube-node-lease";
@@ -38,12 +39,19 @@ const OF_ALL: [(&[&str], &str, &[&str]); 9] = [
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     graph: RwLock<Graph>,
+    /// Notified when the graph has changed.
+    changed: watch::Sender<()>,
 }
 
 /// Why a request is not allowed; empty where upstream gives no reason.
 type Refusal = Cow<'static, str>;
 
 impl Nodes {
+    /// Notified when what belongs to nodes has changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     fn verdict(&self, user: &User, attributes: &Attributes<'_>) -> Verdict {
         let Some(node) = user.node_name() else { return Verdict::NO_OPINION };
         let checked = match attributes {

@@ -12,6 +12,7 @@ pub(crate) mod covers;
 pub(crate) mod follower;
 mod index;
 pub(crate) mod resource;
+mod role;
 pub(crate) mod rule;
 
 use crate::access::authz::rbac::binding::RoleRef;
@@ -30,7 +31,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use steersman_kinds::user::User;
 use steersman_machinery::Revision;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The maximum size of the rules that a review lists. The rules of Kubernetes' role `admin` take about 4 KB.
 const TOLD_BYTES_MAX: usize = 512 * 1024;
@@ -48,14 +49,18 @@ pub(crate) struct Rbac {
     roles: Progress,
     /// Notified when a ClusterRole has changed.
     cluster_roles_changed: Notify,
+    /// Notified when anything has changed.
+    changed: watch::Sender<()>,
 }
 
 /// The rules of a user.
-struct UserRules {
-    rules: Vec<Rule>,
-    not_found: BTreeSet<RoleRef>,
-    /// Whether rules were left out.
-    is_cut: bool,
+#[derive(Debug, Default)]
+pub(crate) struct UserRules {
+    /// Those of each role that the user has, as often as different bindings give it. They are shared, so that nobody waits while they are
+    /// looked through.
+    pub(crate) roles: Vec<Arc<[Rule]>>,
+    /// Roles that bindings name and that do not exist.
+    pub(crate) not_found: BTreeSet<RoleRef>,
 }
 
 // === impl Rbac ===
@@ -69,13 +74,13 @@ impl Rbac {
         };
         let mut not_found = BTreeSet::new();
         let index = self.index.read();
-        let allowed = index.visit(user, namespace, |held| match held.rules {
-            Some(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+        let allowed = index.visit(user, namespace, |held| match held.role {
+            Some(role) if role.allows(attributes) => {
                 held.grants.first().map_or(ControlFlow::Continue(()), |grant| ControlFlow::Break(grant.clone()))
             }
             Some(_) => ControlFlow::Continue(()),
             None => {
-                not_found.insert(held.role.not_found());
+                not_found.insert(held.name.not_found());
                 ControlFlow::Continue(())
             }
         });
@@ -90,35 +95,23 @@ impl Rbac {
         }
     }
 
-    /// All rules that apply to a user in a namespace, and the roles to which bindings refer and that do not exist.
-    pub(crate) fn rules_of(&self, user: &User, namespace: Option<&str>) -> (Vec<Rule>, BTreeSet<RoleRef>) {
-        let UserRules { rules, not_found, .. } = self.rules_up_to(user, namespace, usize::MAX);
-        (rules, not_found)
-    }
-
-    /// The rules that apply to a user in a namespace, up to this number of bytes.
-    fn rules_up_to(&self, user: &User, namespace: Option<&str>, bytes_max: usize) -> UserRules {
-        let mut all = UserRules { rules: Vec::new(), not_found: BTreeSet::new(), is_cut: false };
-        let (mut seen, mut bytes) = (BTreeSet::new(), 0_usize);
+    /// All rules that apply to a user in a namespace.
+    pub(crate) fn rules_of(&self, user: &User, namespace: Option<&str>) -> UserRules {
+        let (mut all, mut seen) = (UserRules::default(), BTreeSet::new());
         let index = self.index.read();
-        let visited = index.visit(user, namespace, |held| {
-            let Some(found) = held.rules else {
-                all.not_found.insert(held.role.clone());
-                return ControlFlow::Continue(());
-            };
-            // The user may match several subjects of a binding, which counts once.
-            for _ in held.grants.iter().filter(|grant| seen.insert(grant.binding_address())) {
-                for rule in found {
-                    bytes = bytes.saturating_add(told_bytes(rule));
-                    if bytes_max < bytes {
-                        return ControlFlow::Break(());
-                    }
-                    all.rules.push(rule.clone());
+        let _: ControlFlow<()> = index.visit(user, namespace, |held| {
+            match held.role {
+                // A binding may have several subjects that are the user, and counts once.
+                Some(role) => {
+                    let grants = held.grants.iter().filter(|grant| seen.insert(grant.binding_address()));
+                    all.roles.extend(grants.map(|_| role.rules().clone()));
+                }
+                None => {
+                    all.not_found.insert(held.name.clone());
                 }
             }
             ControlFlow::Continue(())
         });
-        all.is_cut = visited.is_break();
         all
     }
 
@@ -142,7 +135,12 @@ impl Rbac {
         self.cluster_roles_changed.notified().await;
     }
 
-    /// Waits until a write at a revision is in effect. False if it never will be.
+    /// Notified when a role or a binding has changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until what was written at a revision is in force. False if it never will be.
     pub(crate) async fn wait_for(&self, resource: Resource, revision: Revision) -> bool {
         self.progress(resource).wait_for(revision).await
     }
@@ -155,6 +153,12 @@ impl Rbac {
             Resource::RoleBindings => &self.role_bindings,
             Resource::Roles => &self.roles,
         }
+    }
+}
+
+impl UserRules {
+    pub(crate) fn n_rules(&self) -> usize {
+        self.roles.iter().map(|rules| rules.len()).sum()
     }
 }
 
@@ -174,9 +178,15 @@ impl Authorizer for Rbac {
     }
 
     fn rules_for<'a>(&'a self, user: &'a User, namespace: &'a str) -> BoxFuture<'a, Rules> {
-        let UserRules { rules: found, not_found, is_cut } = self.rules_up_to(user, Some(namespace), TOLD_BYTES_MAX);
-        let mut rules = Rules { is_incomplete: is_cut, ..Rules::default() };
-        for Rule { api_groups, non_resource_urls, resource_names, resources, verbs } in found {
+        let UserRules { roles, not_found } = self.rules_of(user, Some(namespace));
+        let (mut rules, mut bytes) = (Rules::default(), 0_usize);
+        for rule in roles.iter().flat_map(|rules| rules.iter()) {
+            bytes = bytes.saturating_add(told_bytes(rule));
+            if TOLD_BYTES_MAX < bytes {
+                rules.is_incomplete = true;
+                break;
+            }
+            let Rule { api_groups, non_resource_urls, resource_names, resources, verbs } = rule.clone();
             if !resources.is_empty() {
                 rules.resources.push(ResourceRule { verbs: verbs.clone(), api_groups, resources, resource_names });
             }
@@ -185,7 +195,7 @@ impl Authorizer for Rbac {
             }
         }
         let mut errors: BTreeSet<String> = not_found.iter().map(RoleRef::not_found).collect();
-        if is_cut {
+        if rules.is_incomplete {
             errors.insert(format!(
                 "the rules that apply to the user have more than {TOLD_BYTES_MAX} bytes; only the first of them are listed"
             ));
@@ -248,7 +258,7 @@ mod tests {
             "the rules that apply to the user have more than 524288 bytes; only the first of them are listed"
         );
         assert!((5_000..10_000).contains(&rules.resources.len()), "{}", rules.resources.len());
-        assert_eq!(rbac.rules_of(&alice, None).0.len(), 40_000, "who grants something needs all of them");
+        assert_eq!(rbac.rules_of(&alice, None).n_rules(), 40_000, "who grants something needs all of them");
         let nobody = rbac.rules_for(&User::authenticated("bob", []), "default").await;
         assert_eq!((nobody.is_incomplete, nobody.error, nobody.resources.len()), (false, None, 0));
     }

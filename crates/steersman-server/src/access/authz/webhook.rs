@@ -136,7 +136,7 @@ struct Answer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+pub(crate) struct Status {
     #[serde(default)]
     allowed: bool,
     #[serde(default)]
@@ -190,12 +190,8 @@ impl Webhook {
             None => {}
         }
         let answer = self.client.post_again(&Bytes::from(review), self.settings.timeout).await;
-        let answer = answer.map_err(|error| error.to_string()).and_then(|answer| {
-            let answer: Result<Answer, _> = serde_json::from_slice(&answer);
-            answer.map_err(|error| format!("the authorization webhook answers no SubjectAccessReview: {error}"))
-        });
-        let status = match answer {
-            Ok(Answer { status }) => status,
+        let status = match answer.map_err(|error| error.to_string()).and_then(|answer| read(&answer)) {
+            Ok(status) => status,
             Err(error) => {
                 tracing::error!(error, "the authorization webhook failed");
                 let decision = match self.settings.failure_policy {
@@ -216,8 +212,19 @@ impl Webhook {
     }
 }
 
+/// Reads an answer.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn read(answer: &[u8]) -> Result<Status, String> {
+    let answer: Result<Answer, _> = serde_json::from_slice(answer);
+    answer
+        .map(|answer| answer.status)
+        .map_err(|error| format!("the authorization webhook answers no SubjectAccessReview: {error}"))
+}
+
 impl Status {
-    fn verdict(self) -> Verdict {
+    pub(crate) fn verdict(self) -> Verdict {
         let Status { allowed, denied, reason, evaluation_error } = self;
         let both = "webhook subject access review returned both allow and deny response";
         let decision = match (allowed, denied) {

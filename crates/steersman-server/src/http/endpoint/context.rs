@@ -95,10 +95,10 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     /// When either cannot be read, or the object does not match the path.
-    pub(crate) fn read_object(&mut self, kind: &str, bytes: &Bytes) -> Result<Value, Failure> {
+    pub(crate) async fn read_object(&mut self, kind: &str, bytes: &Bytes) -> Result<Value, Failure> {
         self.read_options(kind)?;
         let body = Body { media_type: self.media_type(), bytes };
-        let mut object = registry::decode(&mut self.operation, body)?;
+        let mut object = self.operation.computed(|operation| registry::decode(operation, body)).await?;
         registry::set_namespace(&self.operation, &mut object)?;
         Ok(object)
     }

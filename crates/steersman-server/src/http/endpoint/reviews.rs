@@ -60,7 +60,7 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
         return Err(Failure::method_not_allowed());
     }
     let representation = cx.representation(negotiate(cx.headers, Shape::Review)?)?;
-    let mut object = cx.read_object("CreateOptions", &body)?;
+    let mut object = cx.read_object("CreateOptions", &body).await?;
     registry::record(&cx.operation, None, &mut object).await;
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
     let answered = (review.answers)(cx.state, &mut cx.operation, object).await?;

@@ -4,7 +4,7 @@ use futures::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
-use steersman_machinery::budget::Interrupt;
+use steersman_machinery::budget::{Interrupt, Limits};
 
 /// A request that reads at least this many bytes of objects is heavy. Parsing, checking and writing them takes about a
 /// millisecond, a hundred times as long as passing the request to another thread.
@@ -13,14 +13,34 @@ const HEAVY_BYTES: usize = 64 * 1024;
 /// The bytes of JSON that a byte of protobuf may expand to: an empty message takes two bytes, and its JSON a few dozen.
 const PROTOBUF_FACTOR: usize = 16;
 
-/// The approximate number of bytes of JSON that a body expands to.
+/// The bytes that a value costs at least, however few characters it has: an empty object takes three, and then a place in the tree, a walk of
+/// the schema, and a few lines of validation.
+const VALUE_BYTES: usize = 32;
+
+/// What a request is taken to read that turned out to need more than [`LIGHT`].
+const UNFORESEEN_BYTES: usize = 1 << 20;
+
+/// What a request may build and compute before it leaves the worker that polls it: a millisecond or two.
+pub(crate) const LIGHT: Limits = Limits { bytes_max: 2 << 20, items_max: 20_000, steps_max: 100_000 };
+
+/// About as many bytes of objects as it takes as long to read as this JSON or YAML.
+pub(crate) fn text_bytes(text: &[u8]) -> usize {
+    // What is heavy by its length need not be counted.
+    if HEAVY_BYTES <= text.len() {
+        return text.len();
+    }
+    let n_values = memchr::memchr2_iter(b',', b'\n', text).count();
+    text.len().max(n_values.saturating_mul(VALUE_BYTES))
+}
+
+/// About how many bytes of JSON a body stands for.
 pub(crate) fn body_bytes(content_type: &str, body: &[u8]) -> usize {
     if content_type.contains("protobuf") {
         return body.len().saturating_mul(PROTOBUF_FACTOR);
     }
     // A few aliases of aliases expand to as much as the budget allows.
     let has_aliases = content_type.contains("yaml") && memchr::memchr(b'&', body).is_some() && body.contains(&b'*');
-    if has_aliases { body.len().max(HEAVY_BYTES) } else { body.len() }
+    if has_aliases { body.len().max(HEAVY_BYTES) } else { text_bytes(body) }
 }
 
 /// The work of one request; clones share it. The default belongs to no request: the server's own work stays on its
@@ -51,8 +71,8 @@ impl Load {
         Load(Some(Arc::new(shared)))
     }
 
-    /// Awaited before this many bytes of objects are read, or before another computation that takes as long. If that
-    /// makes the request heavy, it continues on another thread when it is its turn.
+    /// To be awaited before so many bytes of objects are read. If that is much, the request goes on behind this on another thread, when it is
+    /// its turn.
     pub(crate) async fn expect(&self, bytes: usize) {
         let Some(shared) = self.0.as_ref().filter(|_| HEAVY_BYTES <= bytes) else { return };
         shared.bytes.fetch_max(bytes, Ordering::Relaxed);
@@ -67,7 +87,22 @@ impl Load {
         .await;
     }
 
-    /// Whether the deadline has passed, or nobody waits for the result any more.
+    /// To be awaited before something is computed that takes as long as reading so many bytes of objects, but not their memory.
+    pub(crate) async fn expect_work(&self, bytes: usize) {
+        self.expect(bytes.min(HEAVY_BYTES)).await;
+    }
+
+    /// To be awaited by a request that turned out to be heavy.
+    pub(crate) async fn expect_more(&self) {
+        self.expect(UNFORESEEN_BYTES).await;
+    }
+
+    /// Whether it is polled where small requests are, and may leave that place.
+    pub(crate) fn is_light(&self) -> bool {
+        self.0.is_some() && !self.is_heavy()
+    }
+
+    /// Whether nobody waits for the result any more, or its time is over.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.0.as_ref().is_some_and(|shared| shared.interrupt.is_set())
     }
@@ -129,6 +164,8 @@ mod tests {
         let yaml = "application/apply-patch+yaml";
         assert_eq!(body_bytes("application/json", b"{\"a\": \"&*\"}"), 11);
         assert_eq!(body_bytes(yaml, b"a: b"), 4);
+        let dense = format!("[{}0]", "{},".repeat(10_000));
+        assert_eq!(body_bytes("application/json", dense.as_bytes()), 320_000, "by its values, and not by its length");
         assert_eq!(body_bytes(yaml, b"{a: &a [1], b: *a}"), HEAVY_BYTES);
         assert_eq!(body_bytes("application/vnd.kubernetes.protobuf", &[0; 5_000]), 80_000);
     }

@@ -25,6 +25,8 @@ pub(super) struct Bounds {
     /// The bytes that requests that have begun may read together: of all users, and of one.
     pub(super) bytes_max: usize,
     pub(super) bytes_of_user_max: usize,
+    /// The requests that have not begun, of all users. Beyond it a user may have one, up to twice as many of all users together, so that a few
+    /// users who send as many as they may do not keep out all others.
     pub(super) waiting_max: usize,
     pub(super) waiting_of_user_max: usize,
 }
@@ -124,11 +126,13 @@ impl<W> Queue<W> {
 
     /// Adds a request of a user that reads this many bytes.
     pub(super) fn enter(&mut self, user: &str, bytes: usize) -> Result<u64, Full> {
-        let Bounds { waiting_max, waiting_of_user_max, .. } = self.bounds;
-        if waiting_max <= self.n_waiting {
+        let Bounds { bytes_of_user_max, waiting_max, waiting_of_user_max, .. } = self.bounds;
+        let known = self.users.get_key_value(user);
+        let has_waiting = known.is_some_and(|(_, of)| of.n_waiting > 0);
+        let n_max = if has_waiting { waiting_max } else { waiting_max.saturating_mul(2) };
+        if n_max <= self.n_waiting {
             return Err(Full::Server { waiting_max });
         }
-        let known = self.users.get_key_value(user);
         if known.is_some_and(|(_, of)| waiting_of_user_max <= of.n_waiting) {
             return Err(Full::User { waiting_max: waiting_of_user_max });
         }
@@ -139,6 +143,8 @@ impl<W> Queue<W> {
         self.n_waiting += 1;
         let id = self.next_id;
         self.next_id += 1;
+        // The budget of the request bounds what it may really take. So a share has room for each, and nobody fills those of others.
+        let bytes = bytes.min(bytes_of_user_max);
         self.jobs.insert(id, Job { user, bytes, has_begun: false, phase: Phase::Away });
         Ok(id)
     }
@@ -226,12 +232,12 @@ impl<W> Queue<W> {
             let of = self.users.get_mut(&user)?;
             let id = *of.waiting.front()?;
             let job = self.jobs.get_mut(&id)?;
-            // A user whose share is full is skipped. If there is no room at all, no other request may take the memory
-            // that is freed next, so that large requests are not overtaken for ever. One request always has room.
-            if of.bytes > 0 && bytes_of_user_max < of.bytes.saturating_add(job.bytes) {
+            // A user whose share is full is passed over. If there is no room at all, nobody else may take what becomes free first,
+            // so that large requests are not passed for ever.
+            if bytes_of_user_max < of.bytes.saturating_add(job.bytes) {
                 continue;
             }
-            if self.bytes > 0 && bytes_max < self.bytes.saturating_add(job.bytes) {
+            if bytes_max < self.bytes.saturating_add(job.bytes) {
                 return None;
             }
             job.has_begun = true;

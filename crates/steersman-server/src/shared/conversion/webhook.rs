@@ -9,7 +9,7 @@
 
 mod durations;
 mod recent;
-mod review;
+pub(crate) mod review;
 
 pub(crate) use self::durations::{BOUNDS, Durations, Labels, Seen};
 

@@ -51,11 +51,11 @@ pub(super) async fn plan<'s>(
     strategy.set_times(&mut object, &Value::Null, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut object, None)?;
     let mut errors = metadata::validate_create(&object, strategy);
-    errors.extend(strategy.validate_create(version, &object, &operation.budget));
-    // If the budget is exceeded, the field owners or the validation errors are incomplete.
+    let validate = |operation: &mut Operation<'_>| strategy.validate_create(version, &object, &operation.budget);
+    errors.extend(operation.computed(validate).await);
+    // Within an exceeded budget the owners of fields, or the faults, are not complete.
     operation.budget.check()?;
-    judging::expect(operation, &object).await;
-    strategy.judge(version, &object, None, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
+    judging::judge(operation, &object, None, &mut errors).await;
     let name = metadata::text(&object, "name").to_owned();
     operation.refuse(&name, &errors)?;
     for warning in strategy.warnings(version, &object) {

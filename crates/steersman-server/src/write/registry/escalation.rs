@@ -5,8 +5,9 @@
 //! membership of `system:masters`. Follows kubernetes'
 //! `pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased`.
 
+use crate::access::authz::rbac::UserRules;
 use crate::access::authz::rbac::binding::RoleRef;
-use crate::access::authz::rbac::covers;
+use crate::access::authz::rbac::covers::{self, MissingError};
 use crate::access::authz::rbac::resource::{GROUP, Resource};
 use crate::access::authz::rbac::rule::{Rule, quoted};
 use crate::access::authz::{self, Attributes, ResourceAttributes};
@@ -25,7 +26,7 @@ use steersman_machinery::value::{at, remove_at, str_at};
 /// 403 with the rules that the writer does not have; 404 if a binding names a role that does not exist.
 pub(super) async fn check(
     state: &State,
-    operation: &Operation<'_>,
+    operation: &mut Operation<'_>,
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), Failure> {
@@ -41,7 +42,12 @@ pub(super) async fn check(
     }
 }
 
-async fn check_role(state: &State, operation: &Operation<'_>, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+async fn check_role(
+    state: &State,
+    operation: &mut Operation<'_>,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), Failure> {
     let attributes = ResourceAttributes { verb: "escalate", version: "*", subresource: None, ..operation.attributes };
     if is_allowed(state, operation, attributes).await {
         return Ok(());
@@ -51,16 +57,17 @@ async fn check_role(state: &State, operation: &Operation<'_>, new: &Value, old: 
             .map_err(|error| Failure::bad_request(format!("the rules of the role cannot be read: {error}")))?,
         Some(_) | None => Vec::new(),
     };
-    confirm(state, operation, new, &rules)?;
-    // An aggregated role can get any rule.
+    confirm(state, operation, new, &rules).await?;
+    // An aggregated role can gather anything.
     if aggregates(new) || old.is_some_and(aggregates) {
-        confirm(state, operation, new, &everything())
+        let confirmed = confirm(state, operation, new, &everything()).await;
+        confirmed
             .map_err(|_| forbidden(operation, new, "must have cluster-admin privileges to use the aggregationRule"))?;
     }
     Ok(())
 }
 
-async fn check_binding(state: &State, operation: &Operation<'_>, new: &Value) -> Result<(), Failure> {
+async fn check_binding(state: &State, operation: &mut Operation<'_>, new: &Value) -> Result<(), Failure> {
     let text = |field: &str| str_at(new, &["roleRef", field]).unwrap_or_default();
     let (kind, name, namespace) = (text("kind"), text("name"), operation.namespace());
     let role = match RoleRef::new(kind, name) {
@@ -87,7 +94,7 @@ async fn check_binding(state: &State, operation: &Operation<'_>, new: &Value) ->
         return Ok(());
     }
     match state.rbac.rules_of_role(&role, namespace) {
-        Some(rules) => confirm(state, operation, new, &rules),
+        Some(rules) => confirm(state, operation, new, &rules).await,
         None => Err(Failure::not_found(&operation.group_resource(), name)),
     }
 }
@@ -98,10 +105,14 @@ async fn is_allowed(state: &State, operation: &Operation<'_>, attributes: Resour
 }
 
 /// Refuses rules that the writer does not have.
-fn confirm(state: &State, operation: &Operation<'_>, new: &Value, rules: &[Rule]) -> Result<(), Failure> {
+async fn confirm(state: &State, operation: &mut Operation<'_>, new: &Value, rules: &[Rule]) -> Result<(), Failure> {
     let user = operation.user;
-    let (own, not_found) = state.rbac.rules_of(user, operation.namespace());
-    let missing = covers::missing(&own, rules).map_err(|error| forbidden(operation, new, &error.to_string()))?;
+    let UserRules { roles, not_found } = state.rbac.rules_of(user, operation.namespace());
+    let missing = operation.computed(|operation| covers::missing(&roles, rules, &operation.budget)).await;
+    let missing = missing.map_err(|error| match error {
+        MissingError::Budget(error) => Failure::of_budget(&error),
+        error @ MissingError::TooMany => forbidden(operation, new, &error.to_string()),
+    })?;
     if missing.is_empty() {
         return Ok(());
     }

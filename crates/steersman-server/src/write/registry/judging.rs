@@ -1,32 +1,29 @@
-//! Estimates how long a definition's CEL rules may take on an object.
+//! Tries the rules that a definition has in CEL on an object: briefly where the request is polled, and on a thread for heavy requests if that
+//! is not enough. A rule may be costly for a small object too.
 
 use crate::shared::operation::Operation;
-use steersman_machinery::Value;
+use steersman_kinds::strategy::Effort;
+use steersman_machinery::{Value, field};
 
-/// Rules may read each value of an object several times, and compare each with every other. Running them on one value
-/// is estimated to cost as much as reading this many bytes of objects.
-const VALUE_BYTES: usize = 256;
-/// Further values need not be counted: the request is heavy.
-const VALUES_MAX: usize = 1024;
-
-/// Awaited before the rules run.
-pub(super) async fn expect(operation: &Operation<'_>, object: &Value) {
-    if operation.strategy().may_judge_long(operation.version()) {
-        let mut left = VALUES_MAX;
-        count(object, &mut left);
-        operation.load.expect((VALUES_MAX - left) * VALUE_BYTES).await;
+/// Adds the faults that the rules find to those that are known. The client is warned of rules that do not hold for what an update does not
+/// change.
+pub(super) async fn judge(
+    operation: &mut Operation<'_>,
+    new: &Value,
+    old: Option<&Value>,
+    faults: &mut Vec<field::Error>,
+) {
+    let (strategy, version) = (operation.strategy(), operation.version());
+    if !strategy.is_ready_to_judge(version) {
+        operation.load.expect_more().await;
     }
-}
-
-/// Subtracts the number of values in a tree from `left`.
-fn count(value: &Value, left: &mut usize) {
-    if *left == 0 {
-        return;
-    }
-    *left -= 1;
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| count(item, left)),
-        Value::Object(fields) => fields.values().for_each(|field| count(field, left)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
+    let brief = operation.load.is_light().then(|| strategy.judge(version, new, old, faults, Effort::Brief));
+    let warnings = match brief.flatten() {
+        Some(warnings) => warnings,
+        None => {
+            operation.load.expect_more().await;
+            strategy.judge(version, new, old, faults, Effort::Whole).unwrap_or_default()
+        }
+    };
+    warnings.into_iter().for_each(|warning| operation.warn(warning));
 }

@@ -56,15 +56,15 @@ pub(super) async fn plan<'s>(
     strategy.set_times(&mut new, &old, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
     let mut errors = metadata::validate_update(&new, &old, strategy, endpoint);
-    errors.extend(match is_unfinished {
+    let validate = |operation: &mut Operation<'_>| match is_unfinished {
         true => strategy.validate_create(version, &new, &operation.budget),
         false => strategy.validate_update(version, endpoint, &new, &old, &operation.budget),
-    });
+    };
+    errors.extend(operation.computed(validate).await);
     let before = if is_unfinished { None } else { Some(&old) };
     // If the budget is exceeded, the field owners or the validation errors are incomplete.
     operation.budget.check()?;
-    judging::expect(operation, &new).await;
-    strategy.judge(version, &new, before, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
+    judging::judge(operation, &new, before, &mut errors).await;
     operation.refuse(operation.name(), &errors)?;
     if strategy.rules().warns_on_update {
         strategy.warnings(version, &new).into_iter().for_each(|warning| operation.warn(warning));

@@ -2,6 +2,7 @@
 //! came in between.
 
 use crate::access::authz::{self, Attributes, ResourceAttributes};
+use crate::shared::compute::text_bytes;
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
 use crate::shared::request::options;
@@ -10,9 +11,9 @@ use crate::state::State;
 use crate::write::admission;
 use crate::write::registry::commit::{Attempt, Outcome, commit};
 use crate::write::registry::current::Current;
-use crate::write::registry::patch::{Format, Patch};
+use crate::write::registry::patch::{self, Format, Patch};
 use crate::write::registry::plan::{Plan, Recorded};
-use crate::write::registry::{create, delete, patch, update};
+use crate::write::registry::{create, delete, update};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use steersman_kinds::catalog::Verb;
@@ -115,7 +116,7 @@ async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Chan
     let Some(stored) = state.get(operation.storage(), &operation.key(operation.name())).await? else {
         return plan_for_absent(state, operation, change).await;
     };
-    operation.load.expect(stored.json().len()).await;
+    operation.load.expect(text_bytes(stored.json())).await;
     let (current, new, recorded) = match change {
         Change::Assign(assign) => {
             let old = conversion::to_internal(operation.served, conversion::parse(&stored)?).await?;
@@ -160,7 +161,8 @@ async fn plan_for_absent<'s>(
         Change::Patch(patch) if operation.attributes.subresource.is_none() => {
             if let Format::Apply(applied) = &patch.format {
                 authorize_creation(state, operation).await?;
-                let object = patch::applied_to_nothing(operation, patch, applied)?;
+                let object =
+                    operation.computed(|operation| patch::applied_to_nothing(operation, patch, applied)).await?;
                 return create::plan(state, operation, object, Recorded::Yes).await;
             }
         }
@@ -186,10 +188,10 @@ async fn with_conversions<T>(
     operation: &mut Operation<'_>,
     run: impl Fn(&mut Operation<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut outcome = run(operation);
+    let mut outcome = operation.computed(&run).await;
     if let Some(conversions) = operation.conversions.clone() {
         while conversions.supply(operation.resource()).await {
-            outcome = run(operation);
+            outcome = operation.computed(&run).await;
         }
     }
     outcome

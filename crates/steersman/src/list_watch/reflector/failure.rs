@@ -44,7 +44,9 @@ pub(crate) enum Kind {
     NotServed,
     /// Anything else the server refused: authentication, authorization, selectors.
     Refused,
-    /// The server has not reached the version yet.
+    /// What a controller wrote did not come for too long.
+    Stale,
+    /// The version is one the server has not reached.
     TooLargeVersion,
     /// The server asks for fewer requests.
     TooManyRequests,
@@ -87,6 +89,7 @@ impl Kind {
             Self::NoBookmark => "no_bookmark",
             Self::NotServed => "not_served",
             Self::Refused => "refused",
+            Self::Stale => "stale",
             Self::TooLargeVersion => "too_large_version",
             Self::TooManyRequests => "too_many_requests",
             Self::Transport => "transport",

@@ -88,6 +88,10 @@ impl Monitor {
             tracing::debug!(watch = %target, error = %failure, "starting over");
             return;
         }
+        if failure.kind == Kind::Stale {
+            tracing::warn!(watch = %target, "{}: listing anew", failure.message);
+            return;
+        }
         if part.last_error.as_deref() == Some(&failure.message) {
             tracing::debug!(watch = %target, error = %failure, "cannot list or watch, still");
             return;

@@ -166,8 +166,9 @@ impl Ending<'_> {
                 });
                 Deleted { left, failure }
             }
-            // A kind that was removed since discovery has no instances.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 405 => Deleted::default(),
+            // A kind that was removed since discovery has no instances. The answer is plain text then, in which `is_not_found` looks
+            // for the reason alone.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => Deleted::default(),
             Err(error) => Deleted { failure: Some(crate::shared::refusal::message(&error)), left: None },
         }
     }
@@ -254,5 +255,31 @@ async fn delete_one(api: &Api<DynamicObject>, object: PartialObjectMeta, params:
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request as HttpRequest, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn a_kind_that_was_removed_since_discovery_keeps_no_namespace() {
+        let service = tower::service_fn(|_: HttpRequest<Body>| async {
+            Ok::<_, Infallible>(
+                Response::builder().status(404).body(Body::from(b"404 page not found\n".to_vec())).unwrap(),
+            )
+        });
+        let client = Client::new(service, "default");
+        let document = json!({"items": [{"metadata": {"name": "shop"}, "versions": [{"version": "v1", "resources": [{
+            "resource": "carts", "scope": "Namespaced", "verbs": ["delete", "list"], "responseKind": {"kind": "Cart"},
+        }]}]}]});
+        let kinds = kinds_of(&Catalog::of([serde_json::from_value(document).unwrap()]));
+        assert_eq!(kinds.len(), 1);
+        let ending = Ending { client: &client, namespace: "a", since: Duration::ZERO };
+        assert_eq!(ending.delete_all(&kinds).await, Outcome::default());
     }
 }

@@ -52,6 +52,8 @@ impl Followed for Part {
         for (object, parsed) in objects {
             self.put(&mut graph, object, parsed);
         }
+        drop(graph);
+        self.nodes.changed.send_replace(());
     }
 
     fn change(&self, events: &[Arc<Event>]) {
@@ -64,6 +66,8 @@ impl Followed for Part {
         for (object, parsed) in changes {
             self.put(&mut graph, object, parsed);
         }
+        drop(graph);
+        self.nodes.changed.send_replace(());
     }
 }
 

@@ -5,28 +5,43 @@
 
 use crate::access::authz::rbac::rule::{Rule, has, has_or_all, is_path_below};
 use std::collections::HashMap;
+use std::sync::Arc;
+use steersman_machinery::budget::{self, Budget};
 
 /// The maximum number of parts of all rules together. Kubernetes' largest role, `admin`, has about a thousand.
 const PARTS_MAX: usize = 10_000;
 
-/// The rules have too many parts to be compared with the rules of the writer.
+/// Why rules cannot be compared with those that their writer has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "the rules combine more than {PARTS_MAX} groups, resources, names and verbs: write them with *, or as several roles"
-)]
-pub(crate) struct TooMany;
+pub(crate) enum MissingError {
+    /// The request is given up, or needs too much.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
+    /// They have too many parts.
+    #[error(
+        "the rules combine more than {PARTS_MAX} groups, resources, names and verbs: write them with *, or as several roles"
+    )]
+    TooMany,
+}
 
 /// The parts of the wanted rules that the owner's rules do not contain.
 ///
 /// # Errors
-/// When there are too many parts.
-pub(crate) fn missing(owner: &[Rule], wanted: &[Rule]) -> Result<Vec<Rule>, TooMany> {
+/// When there are too many parts, or looking for them takes more than the budget.
+pub(crate) fn missing(owner: &[Arc<[Rule]>], wanted: &[Rule], budget: &Budget) -> Result<Vec<Rule>, MissingError> {
     let n_parts = wanted.iter().map(n_parts).fold(0, usize::saturating_add);
     if n_parts > PARTS_MAX {
-        return Err(TooMany);
+        return Err(MissingError::TooMany);
     }
-    let parts = wanted.iter().flat_map(parts);
-    Ok(parts.filter(|part| !owner.iter().any(|rule| contains(rule, part))).collect())
+    let n_rules: usize = owner.iter().map(|rules| rules.len()).sum();
+    let mut missing = Vec::new();
+    for part in wanted.iter().flat_map(parts) {
+        budget.work(n_rules)?;
+        if !owner.iter().flat_map(|rules| rules.iter()).any(|rule| contains(rule, &part)) {
+            missing.push(part);
+        }
+    }
+    Ok(missing)
 }
 
 fn n_parts(rule: &Rule) -> usize {
@@ -107,7 +122,8 @@ mod tests {
 
     #[track_caller]
     fn check(owner: serde_json::Value, wanted: serde_json::Value, want: &[&str]) {
-        let missing = compacted(missing(&rules(owner), &rules(wanted)).unwrap());
+        let missing = missing(&[rules(owner).into()], &rules(wanted), &Budget::unlimited());
+        let missing = compacted(missing.unwrap());
         let missing: Vec<String> = missing.iter().map(Rule::to_string).collect();
         assert_eq!(missing, want);
     }
@@ -175,6 +191,16 @@ mod tests {
     fn rules_of_too_many_parts_are_not_taken_apart() {
         let many: Vec<String> = (0..101).map(|n| n.to_string()).collect();
         let rule = json!([{"apiGroups": [""], "resources": many, "verbs": many}]);
-        assert_eq!(missing(&[], &rules(rule)), Err(TooMany));
+        assert_eq!(missing(&[], &rules(rule), &Budget::unlimited()), Err(MissingError::TooMany));
+    }
+
+    #[test]
+    fn comparing_with_very_many_rules_is_charged() {
+        let own = json!({"apiGroups": ["g"], "resources": ["r"], "verbs": ["v"]});
+        let owner: Arc<[Rule]> = rules(json!(vec![own; 20_000])).into();
+        let words: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        let wanted = rules(json!([{"apiGroups": [""], "resources": words, "verbs": words}]));
+        let outcome = missing(&[owner], &wanted, &Budget::default());
+        assert!(matches!(outcome, Err(MissingError::Budget(budget::Error::Exceeded { .. }))), "{outcome:?}");
     }
 }

@@ -75,6 +75,8 @@ impl Part {
     }
 
     fn report(&self, revision: Revision) {
+        // Before the writer is answered.
+        self.rbac.changed.send_replace(());
         self.rbac.progress(self.resource).report(revision);
         if self.resource == Resource::ClusterRoles {
             self.rbac.cluster_roles_changed.notify_one();

@@ -5,6 +5,7 @@
 
 use crate::access::authz::rbac::binding::{Binding, Grant, RoleRef, Subject};
 use crate::access::authz::rbac::resource::Resource;
+use crate::access::authz::rbac::role::Role;
 use crate::access::authz::rbac::rule::Rule;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +30,7 @@ pub(super) struct Index {
 
 #[derive(Debug, Default)]
 struct Namespace {
-    roles: HashMap<Box<str>, Arc<[Rule]>>,
+    roles: HashMap<Box<str>, Role>,
     /// The subjects of RoleBindings.
     subjects: Subjects,
 }
@@ -47,7 +48,7 @@ type Grants = BTreeMap<RoleRef, Vec<Grant>>;
 
 #[derive(Debug)]
 pub(super) struct ClusterRole {
-    rules: Arc<[Rule]>,
+    role: Role,
     object: Arc<Object>,
     /// Selects the roles whose rules are aggregated; `None` if it is not an aggregated role.
     gathers: Option<Vec<Labels>>,
@@ -58,16 +59,16 @@ pub(super) struct ClusterRole {
 pub(super) enum Entry {
     Binding(Arc<Binding>),
     ClusterRole(ClusterRole),
-    Role(Arc<[Rule]>),
+    Role(Role),
 }
 
 /// A role granted to a user.
 pub(super) struct Held<'a> {
-    pub(super) role: &'a RoleRef,
-    /// The bindings that grant it, at least one.
+    pub(super) name: &'a RoleRef,
+    /// The bindings that give it, at least one.
     pub(super) grants: &'a [Grant],
-    /// `None` if the role does not exist.
-    pub(super) rules: Option<&'a [Rule]>,
+    /// `None` if it does not exist.
+    pub(super) role: Option<&'a Role>,
 }
 
 #[derive(Deserialize)]
@@ -99,16 +100,16 @@ impl Entry {
 
 impl Stored {
     fn entry(self, object: &Arc<Object>) -> Entry {
-        let rules: Arc<[Rule]> = self.rules.unwrap_or_default().into();
+        let role = Role::new(self.rules.unwrap_or_default());
         if object.key.namespace.is_some() {
-            return Entry::Role(rules);
+            return Entry::Role(role);
         }
         let rule = self.aggregation_rule.filter(|rule| !rule.is_null());
         let gathers = rule.map(|rule| {
             let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
             selectors.filter_map(selector::parse).collect()
         });
-        Entry::ClusterRole(ClusterRole { rules, object: object.clone(), gathers })
+        Entry::ClusterRole(ClusterRole { role, object: object.clone(), gathers })
     }
 }
 
@@ -134,24 +135,24 @@ impl Index {
         for (subjects, namespace) in scopes.into_iter().flatten() {
             let of_user = subjects.users.get(&*user.name);
             let of_groups = user.groups.iter().filter_map(|group| subjects.groups.get(&**group));
-            for (role, grants) in of_user.into_iter().chain(of_groups).flatten() {
-                let rules = self.find(role, namespace);
-                each(Held { role, grants, rules: rules.map(|rules| &**rules) })?;
+            for (name, grants) in of_user.into_iter().chain(of_groups).flatten() {
+                each(Held { name, grants, role: self.find(name, namespace) })?;
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn find<'a>(&'a self, role: &RoleRef, namespace: Option<&'a Namespace>) -> Option<&'a Arc<[Rule]>> {
+    fn find<'a>(&'a self, role: &RoleRef, namespace: Option<&'a Namespace>) -> Option<&'a Role> {
         match role {
-            RoleRef::ClusterRole(name) => self.cluster_roles.get(&**name).map(|role| &role.rules),
+            RoleRef::ClusterRole(name) => self.cluster_roles.get(&**name).map(|cluster_role| &cluster_role.role),
             RoleRef::Role(name) => namespace?.roles.get(&**name),
         }
     }
 
     /// The rules of a role, referred to from a namespace or from the cluster.
     pub(super) fn rules(&self, role: &RoleRef, namespace: Option<&str>) -> Option<Arc<[Rule]>> {
-        self.find(role, namespace.and_then(|namespace| self.namespaces.get(namespace))).cloned()
+        let found = self.find(role, namespace.and_then(|namespace| self.namespaces.get(namespace)));
+        found.map(|role| role.rules().clone())
     }
 
     // === aggregation ===
@@ -190,13 +191,13 @@ impl Index {
                 .filter(|(name, role)| &***name != cluster_role && selector.matches(|key| role.object.label(key)));
             let mut selected: Vec<_> = selected.collect();
             selected.sort_by_key(|(name, _)| *name);
-            for rule in selected.into_iter().flat_map(|(_, role)| role.rules.iter()) {
+            for rule in selected.into_iter().flat_map(|(_, selected)| selected.role.rules().iter()) {
                 if !gathered.contains(rule) {
                     gathered.push(rule.clone());
                 }
             }
         }
-        (gathered != *aggregated.rules).then_some(gathered)
+        (gathered != **aggregated.role.rules()).then_some(gathered)
     }
 
     // === changes ===
@@ -210,9 +211,9 @@ impl Index {
             Entry::ClusterRole(role) => {
                 self.cluster_roles.insert(name, role);
             }
-            Entry::Role(rules) => {
+            Entry::Role(role) => {
                 let namespace = key.namespace.clone().unwrap_or_default();
-                self.namespaces.entry(namespace).or_default().roles.insert(name, rules);
+                self.namespaces.entry(namespace).or_default().roles.insert(name, role);
             }
         }
     }
@@ -455,8 +456,8 @@ mod tests {
                 for (scope, verb) in SCOPES.iter().flat_map(|scope| VERBS.map(|verb| (*scope, verb))) {
                     let asked = ResourceAttributes { verb, resource: "pods", namespace: scope, ..Default::default() };
                     let asked = Attributes::Resource(asked);
-                    let allowed = index.visit(&user, scope, |held| match held.rules {
-                        Some(rules) if rules.iter().any(|rule| rule.allows(&asked)) => ControlFlow::Break(()),
+                    let allowed = index.visit(&user, scope, |held| match held.role {
+                        Some(role) if role.allows(&asked) => ControlFlow::Break(()),
                         Some(_) | None => ControlFlow::Continue(()),
                     });
                     let want = is_allowed(&world, &user, scope, verb);

@@ -22,8 +22,13 @@ pub(super) fn of_self<'a>(
         if namespace.is_empty() {
             return Err(Failure::bad_request("no namespace on request"));
         }
+        let n_rules = state.rbac.rules_of(operation.user, Some(&namespace)).n_rules();
+        operation.load.expect_work(n_rules.saturating_mul(RULE_BYTES)).await;
         let rules = state.authorizer.rules_for(operation.user, &namespace).await;
-        operation.load.expect((rules.resources.len() + rules.non_resources.len()).saturating_mul(RULE_BYTES)).await;
+        operation
+            .load
+            .expect_work((rules.resources.len() + rules.non_resources.len()).saturating_mul(RULE_BYTES))
+            .await;
         let mut status = json!({
             "resourceRules": rules.resources.iter().map(resource_rule).collect::<Vec<_>>(),
             "nonResourceRules": rules.non_resources.iter().map(non_resource_rule).collect::<Vec<_>>(),

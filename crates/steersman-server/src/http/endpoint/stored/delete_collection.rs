@@ -21,7 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The most concurrent deletions. Deletions that wait together share one commit of the store.
 const AT_A_TIME: usize = 64;
-/// The most warnings and annotations of admission that are sent and logged for all objects together.
+/// The cost of one deletion, in bytes of objects that are read in the same time.
+const DELETION_BYTES: usize = 2048;
+/// Of what admission notes about each object, the most that is sent and logged: beyond it nobody reads.
 const WARNINGS_MAX: usize = 256;
 const ANNOTATIONS_MAX: usize = 256;
 
@@ -36,9 +38,11 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     selection.visibility = Visibility::All;
     let at = list::version(cx, &list).await?;
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
-    let found = list::select(store, resource, &scope, at, Page::ALL, &selection)
-        .await
-        .map_err(|error| Failure::of_read(&error))?;
+    selection.expect(&cx.operation, store.count(resource)).await;
+    let found = list::select(store, resource, &scope, at, Page::ALL, &selection, &cx.operation.budget);
+    let found = found.await.map_err(|error| Failure::of_read(&error))?;
+    cx.operation.budget.check()?;
+    cx.operation.load.expect_work(found.objects.len().saturating_mul(DELETION_BYTES)).await;
     let revision = found.revision;
     let (state, operation) = (&**cx.state, &cx.operation);
     // Deletions that have begun are finished even after one has failed; but no further ones are begun.

@@ -8,13 +8,8 @@ use crate::shared::request::negotiate::Shape;
 use crate::shared::request::options::{self, Match, Token};
 use crate::shared::status::Failure;
 use std::sync::Arc;
-use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use steersman_machinery::{Budget, GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
-
-/// The cost of checking whether an object is selected, in bytes of objects that can be read in the same time.
-const SELECTING_BYTES: usize = 16;
-/// The same for a field that is not in the object's header.
-const READING_BYTES: usize = 1024;
 
 pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
@@ -24,12 +19,11 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));
     let page = Page { start_after: start.as_ref(), limit: options.limit };
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
-    if !selection.is_everything_visible() {
-        let bytes = if selection.reads_objects() { READING_BYTES } else { SELECTING_BYTES };
-        cx.operation.load.expect(store.count(resource).saturating_mul(bytes)).await;
-    }
-    let found =
-        select(store, resource, &scope, at, page, &selection).await.map_err(|error| expired(&error, &options))?;
+    selection.expect(&cx.operation, store.count(resource)).await;
+    let budget = &cx.operation.budget;
+    let found = select(store, resource, &scope, at, page, &selection, budget);
+    let found = found.await.map_err(|error| expired(&error, &options))?;
+    budget.check()?;
     let token = match (found.more, found.objects.last()) {
         (true, Some(last)) => Some(Token::after(&last.key.to_string(), found.revision).encode()),
         _ => None,
@@ -40,7 +34,8 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     Answer::list(found.objects, &head, Some(reload), representation).await
 }
 
-/// A page of the selected objects: current ones from the cache, older ones from as far back as history is kept.
+/// A page of the selected objects: the current ones from the cache, older ones from as far back as history is kept. It ends early when the
+/// budget is exceeded, which [`Budget::check`] tells.
 pub(super) async fn select(
     store: &Store,
     resource: &GroupResource,
@@ -48,8 +43,9 @@ pub(super) async fn select(
     at: At,
     page: Page<'_>,
     selection: &Selection,
+    budget: &Budget,
 ) -> Result<List, ReadError> {
-    let keep = |object: &Object| selection.selects(object);
+    let keep = |object: &Object| selection.selects_within(object, budget);
     match (at, selection.is_everything_visible()) {
         (At::Exact(revision), true) => {
             store.list_visible_at(resource, scope, revision, page, selection.visibility).await
@@ -69,7 +65,9 @@ fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload 
         Box::pin(async move {
             let (store, resource, scope, selection) = &*rest;
             let page = Page { start_after: Some(&after), limit: Some(objects_max) };
-            let found = select(store, resource, scope, At::Exact(revision), page, selection).await;
+            // The first time it was within the budget of the request.
+            let budget = Budget::unlimited();
+            let found = select(store, resource, scope, At::Exact(revision), page, selection, &budget).await;
             found.map(|found| found.objects).map_err(|error| Failure::of_read(&error))
         })
     })

@@ -25,13 +25,13 @@ pub(super) async fn create(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer,
     if !cx.operation.allows(Verb::Create) {
         return Err(Failure::method_not_allowed());
     }
-    let object = cx.read_object("CreateOptions", &bytes)?;
+    let object = cx.read_object("CreateOptions", &bytes).await?;
     write(cx, &Change::Create(object), &representation).await
 }
 
 pub(super) async fn update(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
-    let object = cx.read_object("UpdateOptions", &bytes)?;
+    let object = cx.read_object("UpdateOptions", &bytes).await?;
     registry::check_name(&cx.operation, &object)?;
     write(cx, &Change::Update(object), &representation).await
 }
@@ -40,7 +40,8 @@ pub(super) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, 
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     Patch::check_type(&cx.operation, cx.media_type())?;
     cx.read_options("PatchOptions")?;
-    let patch = Patch::parse(Body { media_type: cx.media_type(), bytes: &bytes }, &cx.operation.budget)?;
+    let body = Body { media_type: cx.media_type(), bytes: &bytes };
+    let patch = cx.operation.computed(|operation| Patch::parse(body, &operation.budget)).await?;
     write(cx, &Change::Patch(&patch), &representation).await
 }
 

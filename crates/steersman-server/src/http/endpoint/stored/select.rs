@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use steersman_kinds::catalog::Served;
 use steersman_kinds::projection::Projection;
-use steersman_machinery::selector::{Fields, Labels, Operator};
-use steersman_machinery::{Object, Value};
+use steersman_machinery::selector::{Fields, Labels, Operator, Requirement};
+use steersman_machinery::{Budget, Object, Value};
 use steersman_schema::json_path::Step;
 use steersman_storage::{Interest, Visibility};
 
@@ -27,6 +27,13 @@ pub(crate) struct Selection {
     /// The fields that are read from objects whose header does not have them.
     read: Option<Box<Projection>>,
 }
+
+/// The cost of holding an object against a requirement, in bytes of objects that are read in the same time.
+const REQUIREMENT_BYTES: usize = 16;
+/// The same for reading a field that is not in the object's header.
+const READING_BYTES: usize = 1024;
+/// A value of an object is held against so many of a requirement in one step.
+const VALUES_PER_STEP: usize = 4;
 
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
@@ -89,8 +96,37 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// Whether objects must be converted to check whether they are selected.
-    pub(crate) fn reads_objects(&self) -> bool {
+    /// To be awaited before it is applied to so many objects.
+    pub(crate) async fn expect(&self, operation: &Operation<'_>, n_objects: usize) {
+        if self.is_everything_visible() {
+            return;
+        }
+        let reading = if self.reads_objects() { READING_BYTES } else { 0 };
+        let of_object = reading + (1 + self.n_values() / VALUES_PER_STEP) * REQUIREMENT_BYTES;
+        operation.load.expect_work(n_objects.saturating_mul(of_object)).await;
+    }
+
+    /// Whether an object is selected, charged to a budget. None is once the budget is exceeded.
+    pub(crate) fn selects_within(&self, object: &Object, budget: &Budget) -> bool {
+        if self.is_everything_visible() {
+            return self.selects(object);
+        }
+        // A tree of an object has many times its bytes, each of which is looked at more than once.
+        let reading = if self.reads_objects() { object.json().len() } else { 0 };
+        budget.work(1 + self.n_values() / VALUES_PER_STEP + reading).is_ok() && self.selects(object)
+    }
+
+    /// The number of values that an object is held against.
+    fn n_values(&self) -> usize {
+        let of = |requirement: &Requirement| match &requirement.operator {
+            Operator::In(values) | Operator::NotIn(values) => 1 + values.len(),
+            Operator::DoesNotExist | Operator::Exists | Operator::GreaterThan(_) | Operator::LessThan(_) => 1,
+        };
+        self.labels.requirements.iter().map(of).sum::<usize>() + self.fields.requirements.len()
+    }
+
+    /// Whether objects must be read to see whether they are selected.
+    fn reads_objects(&self) -> bool {
         self.read.is_some() && !self.is_stored_form
     }
 

@@ -5,12 +5,14 @@
 //! frame that is the same for several watches is encoded once and shared.
 
 mod pending;
+mod permission;
 mod signals;
 
 use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
 use crate::http::endpoint::stored::select::Selection;
 use crate::http::endpoint::stored::watch::pending::{Chunk, Pending};
+use crate::http::endpoint::stored::watch::permission::Permission;
 use crate::http::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::http::representation::{Columns, Representation, Word, error_frame};
 use crate::metrics::{Labels, OpenWatch};
@@ -21,8 +23,7 @@ use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use crate::state::State;
 use bytes::Bytes;
-use futures::FutureExt as _;
-use futures::Stream;
+use futures::{FutureExt as _, Stream};
 use rand::Rng;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -60,6 +61,8 @@ struct WatchStream {
     signals: Signals,
     /// For a custom resource: notified when its definition may be gone.
     catalog_changes: Option<tokio::sync::watch::Receiver<()>>,
+    /// Where watches end when their users lose the permission.
+    permission: Option<Permission>,
     /// The objects that exist when the watch begins, sent before any event. They become frames as the client reads them.
     initial: VecDeque<Arc<Object>>,
     /// Whether a bookmark is to mark the end of the initial objects.
@@ -121,9 +124,12 @@ async fn start(
         }
     }
     let (resource, scope) = (cx.operation.storage(), cx.operation.list_scope());
-    let keep = |object: &Object| selection.selects(object);
+    selection.expect(&cx.operation, cx.state.store.count(resource)).await;
+    let budget = &cx.operation.budget;
+    let keep = |object: &Object| selection.selects_within(object, budget);
     let list = cx.state.store.list_where(resource, &scope, At::Latest, Page::ALL, keep);
     let list = list.map_err(|error| Failure::of_read(&error))?;
+    budget.check()?;
     let initial = if options.sends_initial_events == Some(false) { Vec::new() } else { list.objects };
     Ok(Ok(Start { after: list.revision, initial }))
 }
@@ -160,6 +166,11 @@ async fn begin(
     representation: Representation,
     selection: Selection,
 ) -> Result<Result<WatchStream, Failure>, Failure> {
+    let mut permission = Permission::new(cx);
+    if let Some(permission) = &mut permission {
+        // The permission may have been lost between the chain's question and the subscription to changes.
+        permission.check(cx.state).await?;
+    }
     let Start { after, initial } = match start(cx, options, &selection).await? {
         Ok(start) => start,
         Err(failure) => return Ok(Err(failure)),
@@ -181,6 +192,7 @@ async fn begin(
         watcher,
         signals: Signals::none(),
         catalog_changes: cx.operation.resource().is_custom().then(|| cx.state.catalog_changes()),
+        permission,
         initial: initial.into(),
         announces_end: options.sends_initial_events == Some(true) && options.wants_bookmarks,
         events: VecDeque::new(),
@@ -243,7 +255,7 @@ impl WatchStream {
             // Both arms are cancel-safe: a batch that is not returned is not consumed, and signals keep their state.
             tokio::select! {
                 biased;
-                signal = &mut self.signals => self.heed(signal),
+                signal = &mut self.signals => self.heed(signal).await,
                 batch = self.watcher.next_batch(BATCH_MAX) => self.take(batch),
             }
         }
@@ -251,10 +263,11 @@ impl WatchStream {
 
     /// Renews the signals, with the time of the next bookmark or of the end.
     fn listen(&mut self) {
-        self.signals = Signals::new(self.state.clone(), self.catalog_changes.clone(), self.wake_at());
+        let (changes, permission) = (self.catalog_changes.clone(), self.permission.as_ref());
+        self.signals = Signals::new(self.state.clone(), changes, permission, self.wake_at());
     }
 
-    fn heed(&mut self, signal: Signal) {
+    async fn heed(&mut self, signal: Signal) {
         match signal {
             Signal::Stopping => self.is_over = true,
             Signal::CatalogChanged => {
@@ -265,7 +278,20 @@ impl WatchStream {
                 self.is_ending = !self.is_served();
                 self.listen();
             }
-            // `next` compares the clock with the deadlines.
+            Signal::PermissionDue => {
+                let checked = match &mut self.permission {
+                    Some(permission) => permission.check(&self.state).await,
+                    None => Ok(()),
+                };
+                match checked {
+                    Ok(()) => self.listen(),
+                    Err(failure) => {
+                        self.push_error(&failure);
+                        self.is_over = true;
+                    }
+                }
+            }
+            // `next` compares the clock with the deadlines itself.
             Signal::Time => self.listen(),
         }
     }

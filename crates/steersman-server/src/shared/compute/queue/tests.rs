@@ -58,19 +58,27 @@ fn the_number_of_those_that_wait_is_bounded_for_each_user_and_for_all() {
     assert_eq!(queue.enter("a", 1), Err(Full::User { waiting_max: 4 }));
     enter(&mut queue, "b", 1);
     enter(&mut queue, "b", 1);
-    assert_eq!(queue.enter("c", 1), Err(Full::Server { waiting_max: 6 }));
+    assert_eq!(queue.enter("b", 1), Err(Full::Server { waiting_max: 6 }));
+    for user in ["c", "d", "e", "f", "g", "h"] {
+        assert!(queue.enter(user, 1).is_ok(), "who has none that waits is not kept out by others");
+        assert_eq!(queue.enter(user, 1), Err(Full::Server { waiting_max: 6 }));
+    }
+    assert_eq!(queue.enter("i", 1), Err(Full::Server { waiting_max: 6 }), "all together are bounded too");
     queue.leave(first);
-    assert!(queue.enter("c", 1).is_ok());
+    assert!(queue.enter("i", 1).is_ok());
 }
 
 #[test]
 fn requests_that_have_begun_are_bounded_by_bytes_for_each_user_and_for_all() {
     let mut queue = queue(9);
-    let (alone, granted) = enter(&mut queue, "a", 500);
-    assert_eq!(granted, [alone], "a request that is larger than everything begins alone");
-    let (waits, granted) = enter(&mut queue, "b", 1);
+    let (large, granted) = enter(&mut queue, "a", 500);
+    assert_eq!(granted, [large], "a request that is larger than everything takes the share of its user");
+    let (waits, granted) = enter(&mut queue, "b", 50);
     assert_eq!(granted, NOBODY);
-    assert_eq!(queue.leave(alone), [waits]);
+    let (small, granted) = enter(&mut queue, "c", 1);
+    assert_eq!(granted, NOBODY, "what becomes free is for b");
+    assert_eq!(queue.leave(large), [waits, small]);
+    assert_eq!((queue.leave(waits), queue.leave(small)), (Vec::new(), Vec::new()));
     let (half, _) = enter(&mut queue, "b", 50);
     let (more, granted) = enter(&mut queue, "b", 20);
     assert_eq!(granted, NOBODY, "the share of the user is full");
@@ -92,70 +100,177 @@ fn a_request_that_is_given_up_gives_back_what_it_has() {
     assert!(queue.users.is_empty() && queue.turns.is_empty() && queue.jobs.is_empty());
 }
 
-/// Random requests never exceed a bound, none is forgotten, and in the end none is left.
-#[test]
-fn random_requests_keep_the_bounds_and_all_get_a_slot_at_last() {
-    for seed in 0..60 {
-        let mut random = StdRng::seed_from_u64(seed);
-        let slots = random.random_range(1..4);
-        let mut queue = queue(slots);
-        // The requests by their state, each with the number of slots that it still needs.
-        let mut running: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut waiting: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut away: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut n_left = 300;
-        while n_left > 0 || !(running.is_empty() && waiting.is_empty() && away.is_empty()) {
-            let pick = |from: &BTreeMap<u64, u32>, random: &mut StdRng| {
-                from.keys().nth(random.random_range(0..from.len().max(1))).copied()
+/// What a request does next in the random test.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// It holds no slot, and wants none for now.
+    Away,
+    Running,
+    Waiting,
+}
+
+/// A request of the random test, as its client sees it.
+#[derive(Debug)]
+struct Request {
+    user: usize,
+    bytes: usize,
+    state: State,
+    has_begun: bool,
+    /// When it came, and when it asked for the slot that it waits for.
+    entered: usize,
+    asked: usize,
+}
+
+const USERS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Requests at random, and what they see of the queue.
+struct World {
+    queue: Queue<u64>,
+    requests: BTreeMap<u64, Request>,
+    /// How often another user's request has begun since a user has had one that could.
+    passed: [usize; USERS.len()],
+    n_steps: usize,
+}
+
+impl World {
+    /// The ids of requests in a state.
+    fn in_state(&self, state: State) -> Vec<u64> {
+        self.requests.iter().filter(|(_, request)| request.state == state).map(|(id, _)| *id).collect()
+    }
+
+    fn wait(&mut self, id: u64) {
+        let request = self.requests.get_mut(&id).unwrap();
+        (request.state, request.asked) = (State::Waiting, self.n_steps);
+        let granted = self.queue.wait(id, id);
+        self.grant(granted);
+    }
+
+    /// It gives up its slot, or waits no more.
+    fn release(&mut self, id: u64) {
+        self.requests.get_mut(&id).unwrap().state = State::Away;
+        let granted = self.queue.release(id);
+        self.grant(granted);
+    }
+
+    fn leave(&mut self, id: u64) {
+        self.requests.remove(&id).unwrap();
+        let granted = self.queue.leave(id);
+        self.grant(granted);
+    }
+
+    fn grant(&mut self, granted: Vec<u64>) {
+        for id in granted {
+            let (user, asked, has_begun, entered) = {
+                let request = &self.requests[&id];
+                assert_eq!(request.state, State::Waiting, "{id} was given a slot that it did not want");
+                (request.user, request.asked, request.has_begun, request.entered)
             };
-            let granted = match random.random_range(0..6) {
-                0 if n_left > 0 => {
-                    n_left -= 1;
-                    let user = ["a", "b", "c"][random.random_range(0..3)];
-                    let Ok(id) = queue.enter(user, random.random_range(1..70)) else { continue };
-                    waiting.insert(id, random.random_range(0..3));
-                    queue.wait(id, id)
+            let waiting = self.requests.values().filter(|other| other.state == State::Waiting);
+            if has_begun {
+                let is_first = waiting.filter(|other| other.has_begun).all(|other| asked <= other.asked);
+                assert!(is_first, "{id} goes on before one that waits for longer");
+            } else {
+                let (of_user, others): (Vec<_>, Vec<_>) = waiting.partition(|other| other.user == user);
+                assert!(others.iter().chain(&of_user).all(|other| !other.has_begun), "{id} begins before one goes on");
+                let is_first = of_user.iter().all(|other| asked <= other.asked);
+                assert!(is_first, "{id}, which came at {entered}, begins before one of its user that waits for longer");
+                for (other, passed) in self.passed.iter_mut().enumerate() {
+                    *passed = if other == user { 0 } else { *passed + 1 };
                 }
-                1 => match pick(&away, &mut random) {
-                    Some(id) => {
-                        waiting.insert(id, away.remove(&id).unwrap());
-                        queue.wait(id, id)
-                    }
-                    None => continue,
-                },
-                // One in ten of the waiting requests gives up.
-                2 if random.random_range(0..10) == 0 => match pick(&waiting, &mut random) {
-                    Some(id) => {
-                        waiting.remove(&id);
-                        queue.leave(id)
-                    }
-                    None => continue,
-                },
-                _ => match pick(&running, &mut random) {
-                    Some(id) => match running.remove(&id).unwrap() {
-                        0 => queue.leave(id),
-                        wants => {
-                            away.insert(id, wants - 1);
-                            queue.release(id)
-                        }
-                    },
-                    None => {
-                        // Nothing runs, so requests can wait only because others that are away hold memory.
-                        assert!(waiting.is_empty() || !away.is_empty(), "seed {seed}: {queue:?}");
-                        continue;
-                    }
-                },
-            };
-            for id in granted {
-                let wants = waiting.remove(&id);
-                running.insert(id, wants.unwrap_or_else(|| panic!("seed {seed}: {id} does not wait")));
             }
-            assert!(running.len() <= slots, "seed {seed}");
-            let one = queue.jobs.values().filter(|job| job.has_begun).count() == 1;
-            assert!(one || queue.bytes <= 100, "seed {seed}");
-            assert!(queue.n_waiting <= 6, "seed {seed}");
+            let request = self.requests.get_mut(&id).unwrap();
+            (request.state, request.has_begun) = (State::Running, true);
         }
-        assert_eq!(queue.figures(), Figures::default(), "seed {seed}");
-        assert!(queue.users.is_empty() && queue.turns.is_empty() && queue.bytes == 0, "seed {seed}");
+    }
+
+    /// What must be so after each step.
+    fn check(&mut self) {
+        let Bounds { slots, bytes_max, bytes_of_user_max, waiting_max, waiting_of_user_max } = self.queue.bounds;
+        let n = |state| self.in_state(state).len();
+        assert!(n(State::Running) <= slots);
+        assert_eq!(self.queue.slots_free, slots - n(State::Running));
+        let begun = |user: Option<usize>| {
+            let of = self.requests.values().filter(|one| one.has_begun && user.is_none_or(|user| one.user == user));
+            of.map(|one| one.bytes).sum::<usize>()
+        };
+        assert!(begun(None) <= bytes_max && begun(None) == self.queue.bytes);
+        let not_begun = |user: usize| self.requests.values().filter(|one| !one.has_begun && one.user == user).count();
+        assert!((0..USERS.len()).map(not_begun).sum::<usize>() <= 2 * waiting_max);
+        for (user, name) in USERS.iter().enumerate() {
+            assert!(begun(Some(user)) <= bytes_of_user_max && not_begun(user) <= waiting_of_user_max);
+            let of = self.queue.users.get(*name);
+            assert_eq!(of.map_or((0, 0), |of| (of.bytes, of.n_waiting)), (begun(Some(user)), not_begun(user)));
+        }
+        // The users whose next request fits into their share.
+        let next = |user: usize| {
+            let waiting = self.requests.values().filter(|one| one.state == State::Waiting && !one.has_begun);
+            waiting.filter(|one| one.user == user).min_by_key(|one| one.asked)
+        };
+        let fits = |user: &usize| next(*user).is_some_and(|one| begun(Some(*user)) + one.bytes <= bytes_of_user_max);
+        let candidates: Vec<usize> = (0..USERS.len()).filter(fits).collect();
+        if self.queue.slots_free > 0 {
+            let resuming = self.requests.values().any(|one| one.has_begun && one.state == State::Waiting);
+            assert!(!resuming, "one that has begun waits beside a free slot");
+            // One that does not fit beside those that have begun holds up all who come after it.
+            let room = bytes_max - begun(None);
+            let is_held_up = candidates.iter().filter_map(|user| next(*user)).any(|one| room < one.bytes);
+            assert!(candidates.is_empty() || is_held_up, "{candidates:?} wait beside a free slot");
+        }
+        for (user, passed) in self.passed.iter_mut().enumerate() {
+            if !candidates.contains(&user) {
+                *passed = 0;
+            }
+            assert!(*passed < USERS.len(), "{} was passed over {passed} times", USERS[user]);
+        }
+    }
+}
+
+#[test]
+fn random_requests_keep_the_bounds_and_the_order_and_nobody_waits_beside_a_free_slot() {
+    for seed in 0..300 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let queue = queue(random.random_range(1..4));
+        let mut world = World { queue, requests: BTreeMap::new(), passed: [0; USERS.len()], n_steps: 0 };
+        let (mut n_left, mut n_refused) = (200, 0);
+        while n_left > 0 || !world.requests.is_empty() {
+            world.n_steps += 1;
+            let step = random.random_range(0..10);
+            let from = match step {
+                0..3 if n_left > 0 => {
+                    n_left -= 1;
+                    let (user, bytes) = (random.random_range(0..USERS.len()), random.random_range(1..90));
+                    let Ok(id) = world.queue.enter(USERS[user], bytes) else {
+                        n_refused += 1;
+                        continue;
+                    };
+                    let (bytes, entered) = (bytes.min(60), world.n_steps);
+                    let request = Request { user, bytes, state: State::Away, has_begun: false, entered, asked: 0 };
+                    world.requests.insert(id, request);
+                    // Not all ask at once.
+                    if random.random_bool(0.8) {
+                        world.wait(id);
+                    }
+                    world.check();
+                    continue;
+                }
+                0..5 => State::Away,
+                5..9 => State::Running,
+                // Some give up.
+                _ => State::Waiting,
+            };
+            let ids = world.in_state(from);
+            let Some(id) = ids.get(random.random_range(0..ids.len().max(1))).copied() else { continue };
+            match (from, random.random_range(0..3)) {
+                (State::Away, 0) | (State::Running, 0) | (State::Waiting, 0 | 1) => world.leave(id),
+                (State::Away, _) => world.wait(id),
+                (State::Running | State::Waiting, _) => world.release(id),
+            }
+            world.check();
+        }
+        assert!(n_refused < 200, "seed {seed}");
+        let Queue { users, turns, resuming, jobs, bytes, n_waiting, .. } = &world.queue;
+        assert_eq!(world.queue.figures(), Figures::default(), "seed {seed}");
+        assert!(users.is_empty() && turns.is_empty() && resuming.is_empty() && jobs.is_empty(), "seed {seed}");
+        assert_eq!((*bytes, *n_waiting), (0, 0), "seed {seed}");
     }
 }

@@ -8,7 +8,7 @@ use steersman_machinery::{Value, name};
 
 /// A version of ConversionReview that the server supports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum ReviewVersion {
+pub(crate) enum ReviewVersion {
     V1,
     V1Beta1,
 }
@@ -70,8 +70,8 @@ pub(super) fn request(
 /// The converted objects of an answer, with metadata that a conversion must not change restored.
 ///
 /// # Errors
-/// With the end of the message about the kind.
-pub(super) fn answer(
+/// Says what is wrong with the answer, as the message goes on behind the kind.
+pub(crate) fn answer(
     bytes: &[u8],
     review: ReviewVersion,
     uid: &str,

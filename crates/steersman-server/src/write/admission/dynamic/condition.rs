@@ -107,8 +107,17 @@ impl<'a> Inputs<'a> {
         &self.subject.operation.expressions
     }
 
-    pub(crate) fn questions(&self) -> &'a Questions<'a> {
-        self.questions
+    /// Evaluates until no question is open: within little cost at first, and if that is not enough, within all that is left on a thread for heavy
+    /// requests. `evaluate` must only depend on the answers.
+    pub(crate) async fn settle<T>(&self, mut evaluate: impl FnMut() -> T) -> T {
+        let (load, allowance) = (&self.subject.operation.load, self.allowance());
+        if load.is_light() {
+            if let Some(value) = self.questions.settle(|| allowance.briefly(&mut evaluate)).await {
+                return value;
+            }
+            load.expect_more().await;
+        }
+        self.questions.settle(evaluate).await
     }
 }
 
@@ -155,7 +164,7 @@ impl Conditions {
         if self.conditions.is_empty() {
             return Matched::Yes;
         }
-        inputs.questions().settle(|| self.evaluate(inputs, params, names)).await
+        inputs.settle(|| self.evaluate(inputs, params, names)).await
     }
 
     fn evaluate(&self, inputs: &Inputs<'_>, params: &Value, names: Names) -> Matched {

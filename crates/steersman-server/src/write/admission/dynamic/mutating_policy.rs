@@ -86,7 +86,7 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
     let index = state.policies.mutating().index();
     let subject = review.subject(Phase::Mutate, Some(new)).await?;
     let dispatch = dispatch::find(state, &index, &subject).await;
-    review.operation.load.expect(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
+    review.operation.load.expect_work(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
     let Dispatch { steps, targets } = dispatch;
     if steps.is_empty() {
         return Ok(None);
@@ -214,7 +214,7 @@ impl Work<'_> {
         let objects = self.objects(target).await?;
         let inputs = Inputs::new(self.subject, target, &objects, self.questions);
         let inputs = inputs.map_err(|failure| dispatch::message(&failure))?;
-        let patch = inputs.questions().settle(|| policy.evaluate(mutation, &inputs, params)).await?;
+        let patch = inputs.settle(|| policy.evaluate(mutation, &inputs, params)).await?;
         patch.apply(self.subject, target, objects.new.as_deref().unwrap_or(&Value::Null))
     }
 

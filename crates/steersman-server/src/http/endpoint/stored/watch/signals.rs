@@ -1,8 +1,9 @@
-//! The signals that wake a watch beside its events: the end of the server, another catalog, the clock.
+//! What wakes a watch beside its events: the end of the server, another catalog, a permission that is to be asked for again, the clock.
 //!
 //! A watch is woken for every event, but signals are rare. They are polled with a separate waker, so that an event does
 //! not cost a poll of each signal and the locks behind it.
 
+use crate::http::endpoint::stored::watch::permission::Permission;
 use crate::state::State;
 use futures::task::AtomicWaker;
 use std::fmt;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Signal {
     CatalogChanged,
+    PermissionDue,
     Stopping,
     Time,
 }
@@ -40,14 +42,21 @@ impl Signals {
         Signals::of(std::future::pending())
     }
 
-    /// Resolves with the first of: the server's end, a change of the catalog if `changes` is given, and a time.
-    pub(super) fn new(state: Arc<State>, changes: Option<watch::Receiver<()>>, at: Instant) -> Signals {
+    /// The first of the server's end, a change of the catalog if that is asked for, a permission that is due, and a time.
+    pub(super) fn new(
+        state: Arc<State>,
+        changes: Option<watch::Receiver<()>>,
+        permission: Option<&Permission>,
+        at: Instant,
+    ) -> Signals {
+        let permission = permission.map(Permission::due);
         Signals::of(async move {
             // Every arm is cancel-safe: none has consumed anything before it is done.
             tokio::select! {
                 biased;
                 () = state.stopping() => Signal::Stopping,
                 () = changed(changes) => Signal::CatalogChanged,
+                () = due(permission) => Signal::PermissionDue,
                 () = tokio::time::sleep_until(at) => Signal::Time,
             }
         })
@@ -64,6 +73,13 @@ async fn changed(changes: Option<watch::Receiver<()>>) {
     match changes {
         // The sender lives as long as the server, which ends the watch by other means.
         Some(mut changes) => drop(changes.changed().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn due(permission: Option<impl Future<Output = ()>>) {
+    match permission {
+        Some(due) => due.await,
         None => std::future::pending().await,
     }
 }

@@ -60,9 +60,11 @@ pub(super) fn is_name(text: &str, sorts: ByteSorts) -> bool {
     may_be && !is_word(text)
 }
 
-/// Whether a text is written as a block of lines.
+/// Whether a text is written as a block of lines. A blank at the end of a line would not be seen there, so that it has the text
+/// written in quotes.
 pub(super) fn is_block(text: &str) -> bool {
-    text.contains('\n') && !text.trim().is_empty() && is_printable(text)
+    let has_blank_end = text.ends_with(' ') || text.contains(" \n");
+    text.contains('\n') && !has_blank_end && !text.trim().is_empty() && is_printable(text)
 }
 
 /// A text of several lines: `|`, with an indicator for its end, and an indentation indicator if it begins with a space.
@@ -95,15 +97,8 @@ pub(super) fn block(text: &str, indent: usize, out: &mut Vec<u8>) {
 /// A text of one line, plain or quoted; folded at spaces after the width unless it is a key, whose column is
 /// `usize::MAX`.
 pub(super) fn string(text: &str, indent: usize, column: usize, out: &mut Vec<u8>) {
-    if !is_printable(text) || text.contains('\n') {
-        // Strings always serialise.
-        out.extend_from_slice(&serde_json::to_vec(text).unwrap_or_default());
-        return;
-    }
-    if means_something_else(text) {
-        out.push(b'"');
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'"');
+    if !is_printable(text) || text.contains('\n') || means_something_else(text) {
+        double_quoted(text, indent, column, out);
         return;
     }
     let is_quoted = !is_plain(text);
@@ -141,10 +136,78 @@ fn folded(text: &str, is_quoted: bool, indent: usize, mut column: usize, out: &m
     }
 }
 
+/// A text in quotes, in which every character can be written; folded as a text without quotes is.
+pub(super) fn double_quoted(text: &str, indent: usize, mut column: usize, out: &mut Vec<u8>) {
+    out.push(b'"');
+    column = column.saturating_add(1);
+    let mut follows_blank = false;
+    for (at, char) in text.char_indices() {
+        let is_inner = 0 < at && at + 1 < text.len();
+        if char == ' ' && is_inner && !follows_blank && WIDTH < column && column != usize::MAX {
+            out.push(b'\n');
+            out.resize(out.len() + indent + 2, b' ');
+            column = indent + 2;
+            // A line that goes on with a blank says so.
+            if text.as_bytes()[at + 1] == b' ' {
+                out.push(b'\\');
+                column += 1;
+            }
+        } else {
+            let before = out.len();
+            let n_columns = if matches!(char, '"' | '\\' | '\n') || !is_printable_char(char) {
+                escape(char, out);
+                out.len() - before
+            } else {
+                out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+                1
+            };
+            column = column.saturating_add(n_columns);
+        }
+        follows_blank = char == ' ';
+    }
+    out.push(b'"');
+}
+
+/// The shortest escape there is.
+fn escape(char: char, out: &mut Vec<u8>) {
+    let short = match char {
+        '\0' => '0',
+        '\u{7}' => 'a',
+        '\u{8}' => 'b',
+        '\t' => 't',
+        '\n' => 'n',
+        '\u{b}' => 'v',
+        '\u{c}' => 'f',
+        '\r' => 'r',
+        '\u{1b}' => 'e',
+        '"' | '\\' => char,
+        '\u{85}' => 'N',
+        '\u{2028}' => 'L',
+        '\u{2029}' => 'P',
+        _ => {
+            let code = u32::from(char);
+            let text = match code {
+                0..=0xff => format!("\\x{code:02X}"),
+                0x100..=0xffff => format!("\\u{code:04X}"),
+                _ => format!("\\U{code:08X}"),
+            };
+            return out.extend_from_slice(text.as_bytes());
+        }
+    };
+    out.extend_from_slice(&[b'\\', short as u8]);
+}
+
 pub(super) fn is_printable(text: &str) -> bool {
-    // A fast path for printable ASCII, the common case.
-    text.bytes().all(|byte| matches!(byte, b'\n' | b' '..=b'~'))
-        || text.chars().all(|char| char == '\n' || !char.is_control())
+    // Printable ASCII, the common case, is recognized by its bytes.
+    text.bytes().all(|byte| matches!(byte, b'\n' | b' '..=b'~')) || text.chars().all(is_printable_char)
+}
+
+/// Whether a character is written as it is. Readers refuse a control character and DEL; go-yaml escapes what is beyond 16 bits;
+/// and what readers of YAML 1.1 take for a line break is none for those of YAML 1.2.
+fn is_printable_char(char: char) -> bool {
+    let is_break = matches!(char, '\u{2028}' | '\u{2029}');
+    let is_written = matches!(char, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}');
+    is_written && !is_break && char != '\u{feff}'
 }
 
 /// Whether a plain text would be read as something other than a text.

@@ -67,6 +67,40 @@ fn long_texts_fold_at_blanks() {
     .assert_eq(&print(&value));
 }
 
+/// go-yaml and others refuse a document with a control character, be it in quotes.
+#[test]
+fn what_readers_refuse_is_escaped_as_go_yaml_escapes_it() {
+    for (text, want) in [
+        ("a\u{7f}b", r#""a\x7Fb""#),
+        ("a\u{80}\u{85}\u{9f}b", r#""a\x80\N\x9Fb""#),
+        ("\u{0}\u{7}\u{8}\t\u{b}\u{c}\r\u{1b}\u{1}", r#""\0\a\b\t\v\f\r\e\x01""#),
+        ("a\u{feff}\u{ffff}", r#""a\uFEFF\uFFFF""#),
+        ("a\u{2028}\u{2029}b", r#""a\L\Pb""#),
+        ("a\n\u{1f600}\"\\", r#""a\n\U0001F600\"\\""#),
+        ("a\u{a0}\u{fc}\u{fffd}", "a\u{a0}\u{fc}\u{fffd}"),
+        ("2020-01-01T\"", r#""2020-01-01T\"""#),
+    ] {
+        let value = json!({ text: text });
+        let printed = print(&value);
+        assert_eq!(printed, format!("{want}: {want}\n"));
+        assert_eq!(decode_yaml(printed.as_bytes(), &Budget::unlimited()).unwrap().value, value);
+    }
+}
+
+#[test]
+fn lines_that_end_with_a_blank_are_quoted() {
+    let value = json!({"a": "x \ny", "b": "x\ny ", "c": "x\n y"});
+    assert_eq!(print(&value), "a: \"x \\ny\"\nb: \"x\\ny \"\nc: |-\n  x\n   y\n");
+    let long = format!("{} end \n  of\t{}", "word ".repeat(16), "more ".repeat(20));
+    let lines = [
+        "a: \"word word word word word word word word word word word word word word word word",
+        "  \\ end \\n  of\\tmore more more more more more more more more more more more more more",
+        "  more more more more more more \"",
+    ];
+    assert_eq!(print(&json!({ "a": long })), format!("{}\n", lines.join("\n")));
+    assert_eq!(decode_yaml(print(&json!({ "a": long })).as_bytes(), &Budget::unlimited()).unwrap().value["a"], long);
+}
+
 #[test]
 fn keys_are_sorted_wherever_they_stood() {
     let mut out = Vec::new();

@@ -1,9 +1,10 @@
 //! The same layout printed from a tree, as a reference for the printer of texts. It uses that printer's own functions
 //! to decide which texts need quotes; another test checks that they are read back unchanged.
 
-use crate::http::representation::encoding::yaml::scalar::{is_plain, is_printable, means_something_else};
+use crate::http::representation::encoding::yaml::scalar::{
+    self, is_block, is_plain, is_printable, means_something_else,
+};
 use serde_json::Value;
-use std::fmt::Write as _;
 
 const WIDTH: usize = 80;
 
@@ -69,7 +70,7 @@ fn print_scalar(out: &mut String, value: &Value, indent: usize) {
 
 fn print_scalar_at(out: &mut String, value: &Value, indent: usize, column: usize) {
     match value {
-        Value::String(text) if text.contains('\n') && !text.trim().is_empty() && is_printable(text) => {
+        Value::String(text) if is_block(text) => {
             print_block(out, text, indent);
             return;
         }
@@ -110,12 +111,10 @@ fn print_block(out: &mut String, text: &str, indent: usize) {
 
 /// A text of one line, plain or quoted; folded at spaces after the width unless it is a key.
 fn print_string(out: &mut String, text: &str, indent: usize, column: usize) {
-    if !is_printable(text) || text.contains('\n') {
-        let _ = write!(out, "{}", Value::from(text));
-        return;
-    }
-    if means_something_else(text) {
-        let _ = write!(out, "\"{text}\"");
+    if !is_printable(text) || text.contains('\n') || means_something_else(text) {
+        let mut quoted = Vec::new();
+        scalar::double_quoted(text, indent, column, &mut quoted);
+        out.push_str(&String::from_utf8_lossy(&quoted));
         return;
     }
     let quote = !is_plain(text);

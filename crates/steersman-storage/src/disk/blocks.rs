@@ -1,0 +1,98 @@
+//! Notices that a block of the file is no longer what it was when it was read first or written last.
+//!
+//! redb believes what is in its pages. It would follow a damaged one to a page of something else, and write there. A page that has gone
+//! bad while the store is open is an error here before redb has it. The look through the file at open reads every page that is in use, and
+//! compares it with redb's checksums: what counts from then on is what it read. This costs eight bytes of memory for each block of 4 KiB.
+
+use crate::disk::pages::PAGE;
+use parking_lot::Mutex;
+use twox_hash::XxHash3_64;
+
+/// The checksums of the blocks; zero where none is known.
+#[derive(Debug, Default)]
+pub(super) struct Blocks(Mutex<Vec<u64>>);
+
+impl Blocks {
+    /// Compares what was read at an offset with what is known of it. Returns where the first block is that differs.
+    pub(super) fn compare(&self, offset: u64, bytes: &[u8]) -> Result<(), u64> {
+        let read: Vec<(usize, u64)> = whole(offset, bytes).collect();
+        let mut known = self.0.lock();
+        for (number, checksum) in read {
+            let known = at(&mut known, number);
+            if *known == 0 {
+                *known = checksum;
+            } else if *known != checksum {
+                return Err((number * PAGE) as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes at an offset are about to be written: nothing is known of their blocks.
+    pub(super) fn forget(&self, offset: u64, length: usize) {
+        let mut known = self.0.lock();
+        let first = offset as usize / PAGE;
+        let behind = (offset as usize + length).div_ceil(PAGE);
+        for number in first..behind.min(known.len()) {
+            known[number] = 0;
+        }
+    }
+
+    /// Bytes were written.
+    pub(super) fn written(&self, offset: u64, bytes: &[u8]) {
+        let written: Vec<(usize, u64)> = whole(offset, bytes).collect();
+        let mut known = self.0.lock();
+        for (number, checksum) in written {
+            *at(&mut known, number) = checksum;
+        }
+    }
+
+    /// The file has another length.
+    pub(super) fn set_length(&self, length: u64) {
+        self.0.lock().truncate(length as usize / PAGE);
+    }
+}
+
+/// The checksums of the blocks that are there as a whole. The first block of a file is none of them: redb writes it in parts, and keeps
+/// in memory what it says.
+fn whole(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (usize, u64)> {
+    let offset = offset as usize;
+    let skipped = (offset.next_multiple_of(PAGE) - offset).min(bytes.len());
+    let first = offset.div_ceil(PAGE);
+    let blocks = bytes[skipped..].chunks_exact(PAGE).enumerate().map(move |(n, block)| (first + n, block));
+    blocks.filter(|(number, _)| *number != 0).map(|(number, block)| (number, XxHash3_64::oneshot(block).max(1)))
+}
+
+fn at(known: &mut Vec<u64>, number: usize) -> &mut u64 {
+    if known.len() <= number {
+        known.resize(number + 1, 0);
+    }
+    &mut known[number]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_compared_with_what_was_read_first_or_written_last() {
+        let blocks = Blocks::default();
+        let (one, two) = ([1; PAGE], [2; 2 * PAGE]);
+        let at = PAGE as u64;
+        assert_eq!(blocks.compare(at, &one), Ok(()));
+        assert_eq!(blocks.compare(at, &two), Err(at));
+        blocks.forget(at, PAGE);
+        blocks.written(at, &two);
+        assert_eq!(blocks.compare(at, &two), Ok(()));
+        assert_eq!(blocks.compare(2 * at, &one), Err(2 * at));
+        // Of a part nothing is known.
+        blocks.forget(2 * at + 7, 1);
+        assert_eq!(blocks.compare(2 * at, &one), Ok(()));
+        assert_eq!(blocks.compare(at + 9, &two), Err(2 * at));
+        blocks.set_length(at);
+        assert_eq!(blocks.compare(at, &one), Ok(()));
+        // The first block is not looked at.
+        assert_eq!(blocks.compare(0, &one), Ok(()));
+        assert_eq!(blocks.compare(0, &two[..PAGE]), Ok(()));
+    }
+}

@@ -1,0 +1,117 @@
+//! Opens the file of a directory for redb: looked through, in this format, and written anew if it is damaged. Also while the store is
+//! open, when a block turns out to be damaged.
+
+use crate::disk::format::{self, EVENTS, FORMAT};
+use crate::disk::open::{OpenError, behind, damaged, opening, refused};
+use crate::disk::storage::Storage;
+use crate::disk::survey::{self, Survey};
+use crate::disk::{FILE, FILE_NEWEST, guarded, rebuild};
+use redb::{Database, ReadableDatabase, ReadableTableMetadata};
+use std::path::Path;
+use std::sync::Arc;
+use steersman_machinery::Revision;
+
+/// A file that redb has open, and what was found in it.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    pub(super) storage: Storage,
+    pub(super) survey: Survey,
+}
+
+/// Why a file that was looked through is not used.
+pub(super) enum Unusable {
+    /// It can be written anew.
+    AsItIs(OpenError, Box<Survey>),
+    Never(OpenError),
+}
+
+/// Opens the file in a directory, of which changes up to a revision were acknowledged.
+pub(super) fn open(dir: &Path, acknowledged: Option<Revision>) -> Result<Opened, OpenError> {
+    let path = dir.join(FILE);
+    let mut is_renewed = false;
+    loop {
+        let storage = Storage::file(&path)?;
+        let survey = survey::survey(&storage, acknowledged).map_err(refused(&path))?;
+        let revision = survey.index.revision();
+        if let Some(acknowledged) = acknowledged
+            && revision < acknowledged
+            && !survey.is_meta_lost
+        {
+            return Err(behind(&path, &dir.join(FILE_NEWEST), revision, acknowledged));
+        }
+        let survey = if survey.faults.is_empty() || is_renewed {
+            match use_file(storage, survey, &path) {
+                Ok(opened) => return Ok(opened),
+                Err(Unusable::Never(error)) => return Err(error),
+                Err(Unusable::AsItIs(error, _)) if is_renewed => return Err(error),
+                Err(Unusable::AsItIs(error, mut survey)) => {
+                    survey.faults.push(format!("redb cannot use it: {error}"));
+                    *survey
+                }
+            }
+        } else {
+            survey
+        };
+        rebuild::rebuild(dir, &survey, revision.max(acknowledged.unwrap_or_default()))?;
+        is_renewed = true;
+    }
+}
+
+/// Writes the file of an open store anew, because a block of it was found damaged, and opens what was written. Changes up to a revision
+/// were acknowledged.
+pub(super) fn renew(dir: &Path, storage: &Storage, acknowledged: Revision) -> Result<Opened, OpenError> {
+    let path = dir.join(FILE);
+    let mut survey = survey::survey(storage.as_it_is(), Some(acknowledged)).map_err(refused(&path))?;
+    let revision = survey.index.revision();
+    if revision < acknowledged && !survey.is_meta_lost {
+        return Err(behind(&path, &dir.join(FILE_NEWEST), revision, acknowledged));
+    }
+    if survey.faults.is_empty() {
+        // It was read as something else once. redb has given this file up, so that another is needed all the same.
+        let offset = storage.damage().unwrap_or_default();
+        survey.faults.push(format!("the block at byte {offset} was read as something that was not written"));
+    }
+    rebuild::rebuild(dir, &survey, revision.max(acknowledged))?;
+    drop(survey);
+    open(dir, Some(acknowledged))
+}
+
+/// Has redb open a file that was looked through, and brings it to this format.
+pub(super) fn use_file(storage: Storage, mut survey: Survey, path: &Path) -> Result<Opened, Unusable> {
+    let io = |source| Unusable::Never(OpenError::Io { path: path.to_owned(), source });
+    if survey.is_behind {
+        survey::catch_up(&storage).map_err(io)?;
+    }
+    let opened = guarded(|| {
+        let database = storage.database().map_err(opening(path))?;
+        let transaction = database.begin_read().map_err(damaged(path))?;
+        let n_events = transaction.open_table(EVENTS).map_err(damaged(path))?.len().map_err(damaged(path))?;
+        if n_events != survey.n_events {
+            let what = format!("redb finds {n_events} changes where there are {}", survey.n_events);
+            return Err(damaged(path)(redb::Error::Corrupted(what)));
+        }
+        Ok(database)
+    });
+    let database = match opened {
+        Ok(Ok(database)) => database,
+        Ok(Err(error @ (OpenError::Io { .. } | OpenError::Held { .. }))) => return Err(Unusable::Never(error)),
+        Ok(Err(error)) => return Err(Unusable::AsItIs(error, Box::new(survey))),
+        Err(panicked) => {
+            let error = OpenError::Damaged { path: path.to_owned(), source: Arc::new(panicked) };
+            return Err(Unusable::AsItIs(error, Box::new(survey)));
+        }
+    };
+    if survey.format == FORMAT {
+        return Ok(Opened { database, storage, survey });
+    }
+    let newest = survey.index.revision();
+    let upgraded = format::upgrade(&database, newest, &survey.superseded, survey.stored.current());
+    upgraded.map_err(|error| Unusable::Never(damaged(path)(error)))?;
+    drop(database);
+    survey = survey::survey(&storage, None).map_err(|error| Unusable::Never(refused(path)(error)))?;
+    if survey.format != FORMAT {
+        let error = redb::Error::Corrupted("it keeps its old format".to_owned());
+        return Err(Unusable::Never(damaged(path)(error)));
+    }
+    use_file(storage, survey, path)
+}
