@@ -241,7 +241,7 @@ impl Default for Allowance {
 
 impl Allowance {
     /// Evaluates within a small part of what is left. `None` if that was too little: what was found out then means nothing.
-    pub(crate) fn briefly<T>(&self, evaluate: impl FnOnce() -> T) -> Option<T> {
+    pub fn briefly<T>(&self, evaluate: impl FnOnce() -> T) -> Option<T> {
         let parts = [(&self.cost, BRIEF_COST), (&self.work, BRIEF_WORK)];
         let withheld = parts.map(|(left, part)| {
             let all = left.load(Ordering::Relaxed);

@@ -31,7 +31,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steersman_kinds::builtin::cluster::api_service;
-use steersman_kinds::builtin::network::service::{Allocator, Ranges};
 use steersman_kinds::catalog::{Catalog, Resource};
 use steersman_kinds::crd;
 use steersman_machinery::value::at;

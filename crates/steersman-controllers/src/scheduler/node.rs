@@ -1,6 +1,6 @@
 //! Nodes as the scheduler keeps them, with the resources of their Pods.
 
-use crate::scheduler::pod::{HostPort, Identity, Placed};
+use crate::scheduler::pod::{Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
 use crate::shared::host_port::HostPort;
 use crate::shared::labels::Labels;

@@ -1,7 +1,7 @@
 //! Pods as the scheduler keeps them: [`Placed`], which is small and kept for every Pod, and [`Pending`], which adds the
 //! Pod's constraints and is dropped with the binding.
 
-use crate::scheduler::resources::{self, Requests};
+use crate::scheduler::resources::Requests;
 use crate::scheduler::taints::Tolerations;
 use crate::shared::host_port::HostPort;
 use crate::shared::labels::{Labels, NodeTerm, RequiredNodes, Selector};

@@ -30,7 +30,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub(crate) use crate::shared::compute::load::{LIGHT, Load, body_bytes, text_bytes};
-pub(crate) use crate::shared::compute::load::{Load, body_bytes};
 
 /// The options of heavy requests.
 #[derive(Clone, Debug, Default)]

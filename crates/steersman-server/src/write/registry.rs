@@ -18,10 +18,10 @@ mod metadata;
 mod patch;
 mod plan;
 /// Addresses and ports of Services.
-pub mod service_addresses {
+pub(crate) mod service_addresses {
     pub(crate) mod addresses;
     pub(crate) mod allocation;
-    pub mod allocator;
+    pub(crate) mod allocator;
 }
 mod update;
 mod write;

@@ -46,7 +46,7 @@ impl Caller {
 
 /// The conversion webhook of one definition.
 #[derive(Debug)]
-pub struct Webhook {
+pub(crate) struct Webhook {
     definition: Box<str>,
     /// The error says why the webhook cannot be called.
     config: Result<ClientConfig, String>,

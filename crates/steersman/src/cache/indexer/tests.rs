@@ -123,7 +123,7 @@ async fn who_waits_for_an_object_hears_of_it_while_a_list_goes_on() {
     check(&indexer, listed(vec![object("a/x", 1, "")], vec![]), &["+a/x@1", "filled"]);
     let lister = crate::cache::lister::Lister::new(indexer.clone());
     let key = "a/x".parse().unwrap();
-    let waiting = tokio::spawn(async move { lister.wait_for(&key, "105", std::time::Duration::from_secs(1)).await });
+    let waiting = tokio::spawn(async move { lister.wait_for(&key, "105", Duration::from_secs(1)).await });
     tokio::task::yield_now().await;
     check(&indexer, vec![Delta::ListBegun { scope: Scope::All }, Delta::Added(object("a/x", 107, ""))], &["a/x@1>107"]);
     waiting.await.unwrap().unwrap();

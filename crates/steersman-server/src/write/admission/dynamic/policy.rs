@@ -34,11 +34,11 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn mutating(&self) -> &Registered<Mutating> {
+    pub(in crate::write::admission) fn mutating(&self) -> &Registered<Mutating> {
         &self.mutating
     }
 
-    pub(crate) fn validating(&self) -> &Registered<Validating> {
+    pub(in crate::write::admission) fn validating(&self) -> &Registered<Validating> {
         &self.validating
     }
 

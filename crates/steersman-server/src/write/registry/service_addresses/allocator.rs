@@ -22,7 +22,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, set_at, str_at};
 use steersman_machinery::{Revision, Value};
 
-pub use crate::write::registry::service_addresses::allocator::range::Family;
+pub(crate) use crate::write::registry::service_addresses::allocator::range::Family;
 
 /// The name of the ServiceCIDR of the ranges that the server is started with.
 pub(crate) const DEFAULT_RANGES: &str = "kubernetes";
@@ -37,7 +37,7 @@ pub struct Ranges {
 
 /// Allocates addresses and ports.
 #[derive(Debug)]
-pub struct Allocator {
+pub(crate) struct Allocator {
     ranges: Ranges,
     state: Mutex<State>,
 }
@@ -61,7 +61,7 @@ struct ServiceCidr {
 /// The items that a write has reserved and not stored yet.
 #[derive(Debug)]
 #[must_use = "what was taken is given back when this is dropped"]
-pub struct Reservation<'a> {
+pub(crate) struct Reservation<'a> {
     allocator: &'a Allocator,
     /// Reserved for this write: released if it fails.
     fresh: Vec<Item>,
@@ -107,7 +107,7 @@ impl Default for Allocator {
 
 impl Allocator {
     /// An allocator with nothing allocated.
-    pub fn new(ranges: Ranges) -> Allocator {
+    pub(crate) fn new(ranges: Ranges) -> Allocator {
         let ranges = Ranges { addresses: ranges.addresses.iter().map(IpNet::trunc).collect(), ..ranges };
         let started_with =
             ServiceCidr { ranges: ranges.addresses.clone(), is_ready: true, revision: Revision::default() };
@@ -116,7 +116,7 @@ impl Allocator {
     }
 
     /// Registers a stored ServiceCIDR. Addresses are allocated from it if it is ready and not being deleted.
-    pub fn observe_range(&self, service_cidr: &Value, revision: Revision) {
+    pub(crate) fn observe_range(&self, service_cidr: &Value, revision: Revision) {
         let name = str_at(service_cidr, &["metadata", "name"]).unwrap_or_default();
         let ranges = at(service_cidr, &["spec", "cidrs"]).and_then(Value::as_array).into_iter().flatten();
         let ranges = ranges.filter_map(|text| text.as_str()?.parse().ok()).collect();
@@ -130,17 +130,17 @@ impl Allocator {
     }
 
     /// Removes a deleted ServiceCIDR: no more addresses are allocated from its ranges.
-    pub fn forget_range(&self, name: &str) {
+    pub(crate) fn forget_range(&self, name: &str) {
         self.state.lock().service_cidrs.remove(name);
     }
 
     /// Registers the addresses and ports of a stored Service.
-    pub fn observe(&self, service: &Value) {
+    pub(crate) fn observe(&self, service: &Value) {
         self.state.lock().taken.extend(items(service));
     }
 
     /// Releases the addresses and ports of a deleted Service.
-    pub fn release(&self, service: &Value) {
+    pub(crate) fn release(&self, service: &Value) {
         self.give_back(&items(service));
     }
 
@@ -149,7 +149,7 @@ impl Allocator {
     ///
     /// # Errors
     /// The validation errors, for a 422, when an item that it names is taken or out of range, or nothing is left.
-    pub fn reserve(&self, new: &mut Value, old: Option<&Value>) -> Result<Reservation<'_>, Vec<Error>> {
+    pub(crate) fn reserve(&self, new: &mut Value, old: Option<&Value>) -> Result<Reservation<'_>, Vec<Error>> {
         let held = old.map(items).unwrap_or_default();
         let mut reservation = Reservation { allocator: self, fresh: Vec::new(), stale: Vec::new() };
         let mut faults = Vec::new();
@@ -171,7 +171,7 @@ impl Allocator {
     ///
     /// # Errors
     /// The validation errors of a reservation.
-    pub fn preview(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Vec<Error>> {
+    pub(crate) fn preview(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Vec<Error>> {
         let held = old.map(items).unwrap_or_default();
         let (mut fresh, mut faults) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
@@ -183,22 +183,22 @@ impl Allocator {
     }
 
     /// Registers an address that is used by something other than a Service.
-    pub fn take_address(&self, address: IpAddr) {
+    pub(crate) fn take_address(&self, address: IpAddr) {
         self.state.lock().taken.insert(Item::Address(address));
     }
 
     /// Releases an address that is no longer used.
-    pub fn release_address(&self, address: IpAddr) {
+    pub(crate) fn release_address(&self, address: IpAddr) {
         self.give_back(&[Item::Address(address)]);
     }
 
     /// The address ranges that the server is started with.
-    pub fn ranges(&self) -> &[IpNet] {
+    pub(crate) fn ranges(&self) -> &[IpNet] {
         &self.ranges.addresses
     }
 
     /// The first address of the first range.
-    pub fn first_address(&self) -> Option<IpAddr> {
+    pub(crate) fn first_address(&self) -> Option<IpAddr> {
         self.ranges.addresses.first().map(|first| range::address(first, *range::offsets(first).start()))
     }
 
@@ -233,13 +233,13 @@ fn says_ready(service_cidr: &Value) -> Option<bool> {
 
 impl Reservation<'_> {
     /// The addresses that the Service gained, and those that it lost.
-    pub fn addresses(&self) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    pub(crate) fn addresses(&self) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let addresses = |items: &[Item]| items.iter().filter_map(|item| item.address()).collect();
         (addresses(&self.fresh), addresses(&self.stale))
     }
 
     /// Keeps what was reserved and releases what is no longer needed. Call it when the Service is stored.
-    pub fn commit(mut self) {
+    pub(crate) fn commit(mut self) {
         self.fresh.clear();
         self.allocator.give_back(&std::mem::take(&mut self.stale));
     }
@@ -431,7 +431,7 @@ impl Request<'_> {
     }
 }
 
-pub fn addresses(service: &Value) -> Vec<IpAddr> {
+pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
     items(service).into_iter().filter_map(Item::address).collect()
 }
 

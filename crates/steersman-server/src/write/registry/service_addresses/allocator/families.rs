@@ -18,7 +18,7 @@ const REQUIRE: &str = "RequireDualStack";
 const SINGLE: &str = "SingleStack";
 
 /// The families of a Service.
-pub fn of(service: &Value) -> Vec<Family> {
+pub(super) fn of(service: &Value) -> Vec<Family> {
     list(service, &FAMILIES).iter().filter_map(|name| Family::parse(name.as_str()?)).collect()
 }
 

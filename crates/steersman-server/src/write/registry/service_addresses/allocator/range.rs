@@ -6,34 +6,34 @@ use std::ops::RangeInclusive;
 
 /// An IP family, as Services name it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Family {
+pub(crate) enum Family {
     V4,
     V6,
 }
 
 impl Family {
-    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+    pub(crate) const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    pub fn of(address: IpAddr) -> Family {
+    pub(crate) fn of(address: IpAddr) -> Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    pub fn of_range(range: &IpNet) -> Family {
+    pub(crate) fn of_range(range: &IpNet) -> Family {
         Family::of(range.network())
     }
 
-    pub fn parse(name: &str) -> Option<Family> {
+    pub(crate) fn parse(name: &str) -> Option<Family> {
         Family::ALL.into_iter().find(|family| family.name() == name)
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
             Family::V6 => "IPv6",
         }
     }
 
-    pub fn other(self) -> Family {
+    pub(crate) fn other(self) -> Family {
         match self {
             Family::V4 => Family::V6,
             Family::V6 => Family::V4,
