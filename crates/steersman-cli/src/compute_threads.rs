@@ -1,5 +1,6 @@
 //! The threads that heavy requests are computed on: they yield to all others, and give their memory back.
 
+use crate::memory;
 use std::io;
 use std::num::NonZeroUsize;
 use std::thread;
@@ -18,12 +19,6 @@ const IDLE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct ComputeThreads(Option<Runtime>);
 
-#[expect(unsafe_code, reason = "the crate of the allocator has no function for it")]
-// SAFETY: the allocator of this program defines the function with this signature, and allows calls on any thread at any time.
-unsafe extern "C" {
-    safe fn mi_collect(force: bool);
-}
-
 impl ComputeThreads {
     /// Starts no thread yet: each starts when it is needed.
     pub(crate) fn new() -> io::Result<ComputeThreads> {
@@ -36,7 +31,7 @@ impl ComputeThreads {
 
     /// The server's options for heavy requests.
     pub(crate) fn compute(&self) -> Compute {
-        let compute = Compute::default().freed(give_back);
+        let compute = Compute::default().freed(memory::give_back);
         match self.0.as_ref().map(Runtime::handle).cloned() {
             Some(threads) => compute.on(threads),
             None => compute,
@@ -50,12 +45,6 @@ impl Drop for ComputeThreads {
             runtime.shutdown_background();
         }
     }
-}
-
-/// Returns the memory that this thread has freed to the system: the allocator would keep it for the thread, which may
-/// not need it again.
-fn give_back() {
-    mi_collect(true);
 }
 
 /// Lowers the priority of the thread. Only on Linux does this call affect a thread; elsewhere it affects the process.

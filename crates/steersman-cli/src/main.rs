@@ -29,6 +29,7 @@ mod explain_denied;
 mod files;
 mod kubeconfig;
 mod logging;
+mod memory;
 mod network;
 mod new;
 mod nodes;
@@ -114,7 +115,8 @@ fn main() -> ExitCode {
     // Each controller reads its caches on such a thread when it starts: thirty threads at the same time would leave
     // their memory behind.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = match builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build() {
+    builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).on_thread_park(memory::give_back_now_and_then);
+    let runtime = match builder.build() {
         Ok(runtime) => runtime,
         Err(error) => {
             return report(&Failure::Failed(anyhow::Error::new(error).context("the runtime could not be started")));

@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::admission::Plugins;
 use steersman_server::authz::{Authorization, WatchAuthorization};
-use steersman_server::builtin::service::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
 use steersman_server::webhook::Services;
 use steersman_server::{Concurrency, Ranges, RuntimeConfig, Server, Timeouts, Web};

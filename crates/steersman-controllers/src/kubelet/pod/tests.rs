@@ -243,7 +243,7 @@ async fn images_whose_tag_says_that_they_do_not_exist_cannot_be_pulled() {
             .into_iter()
             .chain([("x:4040", "c running"), ("404", "c running")])
     {
-        let pod = Simulated::new(json!({}), json!({"containers": [{"name": "c", "image": image}]}));
+        let mut pod = Simulated::new(json!({}), json!({"containers": [{"name": "c", "image": image}]}));
         assert_eq!(pod.containers(), want, "{image}");
     }
 }
