@@ -8,6 +8,7 @@ use std::time::Duration;
 use steersman_machinery::field;
 use steersman_server::catalog::Resource;
 use steersman_server::crd;
+use steersman_server::strategy::Effort;
 
 /// The rules of the benchmark of `steersman-cel`.
 const RULES: [&str; 10] = [
@@ -80,15 +81,15 @@ fn main() {
         let version = resource.storage_version();
         let judge = |old: Option<&Value>| {
             let mut faults: Vec<field::Error> = Vec::new();
-            let warnings = resource.strategy.judge(version, black_box(&object), old, &mut faults);
-            assert!(faults.is_empty() && warnings.is_empty());
+            let warnings = resource.strategy.judge(version, black_box(&object), old, &mut faults, Effort::Whole);
+            assert!(faults.is_empty() && warnings.is_some_and(|warnings| warnings.is_empty()));
         };
         println!("{n_rules} rules, creation: {:?}", time(10, || judge(None)));
         println!("{n_rules} rules, update:   {:?}", time(10, || judge(Some(&object))));
     }
     let first = time(1, || {
         let resource = kind(50);
-        resource.strategy.judge(resource.storage_version(), &object, None, &mut Vec::new());
+        resource.strategy.judge(resource.storage_version(), &object, None, &mut Vec::new(), Effort::Whole);
     });
     println!("50 rules, first object of a new definition: {first:?}");
 }

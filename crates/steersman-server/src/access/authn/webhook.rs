@@ -190,8 +190,8 @@ mod tests {
     #[track_caller]
     fn check(status: serde_json::Value, asked: &[&str], want: Result<Option<&[&str]>, &str>) {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let status: Status = serde_json::from_value(status).unwrap();
-        let got = identity(status, &texts(asked), &texts(&["api"]));
+        let reviewed = json!({ "status": status }).to_string();
+        let got = read(reviewed.as_bytes(), &texts(asked), &texts(&["api"]));
         let got = got.map(|identity| identity.map(|identity| identity.audiences));
         assert_eq!(got, want.map(|audiences| audiences.map(texts)).map_err(str::to_owned));
     }
