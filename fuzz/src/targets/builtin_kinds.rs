@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use steersman_machinery::value::str_at;
 use steersman_schema::decode::Body;
 use steersman_server::catalog::{Resource, Version};
-use steersman_server::strategy::Endpoint;
+use steersman_server::strategy::{Effort, Endpoint};
 use steersman_server::{RuntimeConfig, builtin, crd};
 
 static RESOURCES: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
@@ -58,7 +58,7 @@ fn write(resource: &Resource, version: &Version, object: Value, new: Option<Valu
     strategy.set_times(&mut created, &Value::Null, "2020-02-29T01:02:03Z");
     let faults = strategy.validate_create(version, &created, &Budget::unlimited());
     let mut judged = faults.clone();
-    let _ = strategy.judge(version, &created, None, &mut judged);
+    let _ = strategy.judge(version, &created, None, &mut judged, Effort::Whole);
     let _ = strategy.warnings(version, &created);
     show(resource, version, &created);
     if !faults.is_empty() {

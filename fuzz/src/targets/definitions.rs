@@ -64,7 +64,7 @@ fn read(custom: &Resource, version: &steersman_server::catalog::Version, mut obj
     strategy.prepare_create(version, &mut object);
     let mut faults = strategy.validate_create(version, &object, &Budget::unlimited());
     let is_valid = faults.is_empty();
-    let _ = strategy.judge(version, &object, None, &mut faults);
+    let _ = strategy.judge(version, &object, None, &mut faults, steersman_server::strategy::Effort::Whole);
     if is_valid {
         let faults = strategy.validate_update(version, steersman_server::strategy::Endpoint::Main, &object, &object, &Budget::unlimited());
         assert!(faults.is_empty(), "what is valid may stay: {faults:?}");
