@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Numbers are little endian. The tag's highest bit marks the last change of a transaction, so that a missing change is
-//! noticed. `previous` is the place of the key's change before this one, even if that has been removed: `revision * 128
-//! + number`, and zero for a key that had no value. With it history is removed and read without the rest of the log.
+//! noticed. `previous` is the place of the key's change before this one, even if that has been removed:
+//! `revision * 128 + number`, and zero for a key that had no value. With it history is removed and read without the rest of the log.
 //! Checksums are XXH3 with 64 bits; that of the head has the place as its seed, so that a change in the wrong place is
 //! noticed. Whichever copy of a head is left gives the key of a damaged change. A head without an event is a lost
 //! change: its key is known, its value is not.
