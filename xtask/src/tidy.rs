@@ -6,6 +6,7 @@ mod directories;
 mod edges;
 mod layers;
 mod locks;
+mod paths;
 mod snippets;
 mod sources;
 
@@ -72,6 +73,7 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
     findings.extend(circles::check(&rust));
     findings.extend(layers::check(&architecture, &rust));
     findings.extend(directories::check(&files));
+    findings.extend(paths::check(&architecture, &files));
     findings.extend(locks::check(&workspace.root, &files)?);
     for finding in &findings {
         println!("{finding}");

@@ -5,12 +5,12 @@
 //! itself, and so do bodies of connecting subresources. Mutation works on the requested form, after `managedFields` are
 //! recorded, so that fields set by a plugin have no owner. Validation sees the internal form.
 //!
-//! A plugin is one file here and one row of the table in `plugins`. The plugins of a server are its [`Plugins`].
+//! A plugin is one file in `plugins` and one row of the table there. The plugins of a server are its [`Plugins`].
 //! `handles` and `has_registered` are called first and do not allocate, so a write that no plugin handles costs almost
 //! nothing.
 //!
-//! The common parts of webhooks and policies are beside the plugins: the writes that they match (`matching`), the data
-//! that they get (`subject`), their conditions in CEL (`condition`, `questions`), and the second round of mutation
+//! Webhooks and policies are in `dynamic`, with their common parts: the writes that they match (`matching`), the data
+//! that they get (`subject`, here), their conditions in CEL (`condition`, `questions`), and the second round of mutation
 //! (`reinvocation`).
 
 mod action;
