@@ -183,7 +183,7 @@ pub fn runtime_config<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<
 /// The same for a server with initializers.
 ///
 /// # Errors
-/// Like [`runtime_config`].
+/// Like [`runtime_config()`].
 pub fn runtime_config_with_initializers<'a>(
     entries: impl IntoIterator<Item = &'a str>,
 ) -> Result<RuntimeConfig, runtime_config::Error> {

@@ -380,7 +380,10 @@ impl Shared {
         let mut damaged = self.damaged.lock();
         if !damaged.is_empty() {
             for event in events {
-                damaged.remove(&event.key);
+                // Damage that was found in this very change stays named.
+                if damaged.get(&event.key).is_some_and(|malformed| malformed.revision < event.revision) {
+                    damaged.remove(&event.key);
+                }
             }
         }
     }

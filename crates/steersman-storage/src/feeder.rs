@@ -166,12 +166,22 @@ impl Feeder {
     }
 }
 
+/// The pause before a write that found the engine busy.
+const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// Writes objects again, each at the revision that is damaged in the engine.
 async fn write_again(kv: Arc<dyn Kv>, objects: Vec<(Bytes, Arc<Object>)>) {
     for (key, object) in objects {
         let name = String::from_utf8_lossy(&key).into_owned();
-        let put = Op::Put { key, value: object.stored() };
-        match kv.txn(Txn::single(Expect::At(object.revision), put)).await {
+        let outcome = loop {
+            let put = Op::Put { key: key.clone(), value: object.stored() };
+            match kv.txn(Txn::single(Expect::At(object.revision), put)).await {
+                // Writers have waited while the file was written anew.
+                Err(kv::Error::Busy) => tokio::time::sleep(WRITE_AGAIN_AFTER).await,
+                outcome => break outcome,
+            }
+        };
+        match outcome {
             Ok(Outcome::Committed { revision }) => {
                 tracing::warn!(key = %name, %revision, "a damaged entry is written again as it is in memory");
             }

@@ -197,6 +197,12 @@ impl ResourceCache {
         self.state.read().objects.len()
     }
 
+    pub(crate) fn count_in(&self, scope: &Scope) -> usize {
+        let range = Range::new(scope, None);
+        let (lower, upper) = range.bounds();
+        self.state.read().objects.count(lower, upper)
+    }
+
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
         let state = self.state.read();
         state.objects.range(Bound::Unbounded, Bound::Unbounded).map(|object| object.key.clone()).collect()

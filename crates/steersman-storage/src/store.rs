@@ -458,6 +458,11 @@ impl Store {
         self.0.cache.resource(resource).map_or(0, |cache| cache.count())
     }
 
+    /// Number of objects of a resource in a scope.
+    pub fn count_in(&self, resource: &GroupResource, scope: &Scope) -> usize {
+        self.0.cache.resource(resource).map_or(0, |cache| cache.count_in(scope))
+    }
+
     /// A page of a resource's objects, in the order of their keys.
     ///
     /// # Errors

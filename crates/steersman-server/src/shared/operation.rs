@@ -323,7 +323,8 @@ impl<'a> Operation<'a> {
     }
 
     /// Computes within a small part of the budget where the request is polled, and once more, within all of it, on a thread for heavy requests if
-    /// that was too little. So `compute` may be called twice; of the first call only what it took of the budget would be left.
+    /// that was too little. So `compute` may be called twice: the first call may leave nothing behind but its
+    /// charges, warnings and annotations.
     pub(crate) async fn computed<T>(&mut self, compute: impl Fn(&mut Operation<'a>) -> T) -> T {
         if !self.load.is_light() {
             return compute(self);

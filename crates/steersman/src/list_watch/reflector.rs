@@ -302,6 +302,8 @@ impl<K: CachedResource> Reflector<K> {
                     if let Err(closed) = deltas.push(Delta::ListEnded { scope: self.scope(), resource_version }).await {
                         return closed;
                     }
+                    // Whoever asked meanwhile has this list, or asks again.
+                    self.relists.mark_unchanged();
                     self.monitor.heard(&self.target);
                     match self.follow(deltas, stream).await {
                         Ok(why) => why,

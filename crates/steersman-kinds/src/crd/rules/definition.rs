@@ -27,7 +27,7 @@ pub(crate) struct Place<'p> {
     pub keywords: &'p [Error],
     /// Whether the old definition had the same schema, so that the cost of its single rules was already checked.
     pub(in crate::crd) is_unchanged: bool,
-    /// Of the request. Nothing more is compiled when it is exceeded.
+    /// The budget of the request. Nothing more is compiled once it is exceeded.
     pub(in crate::crd) budget: &'p Budget,
 }
 
@@ -72,7 +72,7 @@ pub(in crate::crd) fn judge_default(
         pass.object(&node, default, Some(default));
         *cost = pass.budget();
         let spent = left - cost.unwrap_or_default();
-        // Of a refused charge the registry learns by itself.
+        // The registry finds a refused charge when it checks the budget.
         let _ = budget.work(usize::try_from(spent).unwrap_or(usize::MAX).saturating_mul(STEPS_PER_COST));
     }
     faults

@@ -71,7 +71,7 @@ impl<'f, 'a> Pass<'f, 'a> {
         }
     }
 
-    /// One that ends early: without a budget, and with faults that are none.
+    /// A pass that may end early: then `budget` is `None`, and the faults mean nothing.
     pub(super) fn brief(faults: &'f mut Vec<Error>) -> Pass<'f, 'a> {
         Pass { work: BRIEF_WORK, per_call: BRIEF_COST, ..Pass::new(None, BRIEF_COST, faults) }
     }

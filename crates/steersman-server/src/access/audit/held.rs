@@ -1,6 +1,6 @@
 //! The memory of bodies that are kept for events whose requests have not ended: answers that clients read slowly, above all.
 //!
-//! What a sink has taken is the sink's to bound.
+//! Bodies that a sink has taken are bounded by the sink.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

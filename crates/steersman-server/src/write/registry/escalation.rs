@@ -61,8 +61,10 @@ async fn check_role(
     // An aggregated role can gather anything.
     if aggregates(new) || old.is_some_and(aggregates) {
         let confirmed = confirm(state, operation, new, &everything()).await;
-        confirmed
-            .map_err(|_| forbidden(operation, new, "must have cluster-admin privileges to use the aggregationRule"))?;
+        confirmed.map_err(|failure| match failure.code() {
+            403 => forbidden(operation, new, "must have cluster-admin privileges to use the aggregationRule"),
+            _ => failure,
+        })?;
     }
     Ok(())
 }

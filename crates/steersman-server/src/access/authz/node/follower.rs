@@ -67,7 +67,10 @@ impl Followed for Part {
             self.put(&mut graph, object, parsed);
         }
         drop(graph);
-        self.nodes.changed.send_replace(());
+        // The node and the volumes of a Pod do not change, so only its end takes a permission away.
+        if self.kind != Kind::Pod || events.iter().any(|event| event.kind == EventKind::Deleted) {
+            self.nodes.changed.send_replace(());
+        }
     }
 }
 

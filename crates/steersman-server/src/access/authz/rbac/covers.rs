@@ -33,15 +33,21 @@ pub(crate) fn missing(owner: &[Arc<[Rule]>], wanted: &[Rule], budget: &Budget) -
     if n_parts > PARTS_MAX {
         return Err(MissingError::TooMany);
     }
-    let n_rules: usize = owner.iter().map(|rules| rules.len()).sum();
+    let n_steps: usize = owner.iter().flat_map(|rules| rules.iter()).map(steps).sum();
     let mut missing = Vec::new();
     for part in wanted.iter().flat_map(parts) {
-        budget.work(n_rules)?;
+        budget.work(n_steps)?;
         if !owner.iter().flat_map(|rules| rules.iter()).any(|rule| contains(rule, &part)) {
             missing.push(part);
         }
     }
     Ok(missing)
+}
+
+/// The steps of comparing a part with a rule.
+fn steps(rule: &Rule) -> usize {
+    let names = rule.api_groups.len() + rule.resources.len() + rule.resource_names.len();
+    1 + (names + rule.verbs.len() + rule.non_resource_urls.len()) / 8
 }
 
 fn n_parts(rule: &Rule) -> usize {

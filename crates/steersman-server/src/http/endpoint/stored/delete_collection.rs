@@ -38,7 +38,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     selection.visibility = Visibility::All;
     let at = list::version(cx, &list).await?;
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
-    selection.expect(&cx.operation, store.count(resource)).await;
+    selection.expect(&cx.operation, store.count_in(resource, &scope)).await;
     let found = list::select(store, resource, &scope, at, Page::ALL, &selection, &cx.operation.budget);
     let found = found.await.map_err(|error| Failure::of_read(&error))?;
     cx.operation.budget.check()?;

@@ -19,7 +19,7 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));
     let page = Page { start_after: start.as_ref(), limit: options.limit };
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
-    selection.expect(&cx.operation, store.count(resource)).await;
+    selection.expect(&cx.operation, store.count_in(resource, &scope)).await;
     let budget = &cx.operation.budget;
     let found = select(store, resource, &scope, at, page, &selection, budget);
     let found = found.await.map_err(|error| expired(&error, &options))?;

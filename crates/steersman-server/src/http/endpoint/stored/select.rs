@@ -106,7 +106,7 @@ impl Selection {
         operation.load.expect_work(n_objects.saturating_mul(of_object)).await;
     }
 
-    /// Whether an object is selected, charged to a budget. None is once the budget is exceeded.
+    /// Whether an object is selected, charged to a budget. No object is selected once the budget is exceeded.
     pub(crate) fn selects_within(&self, object: &Object, budget: &Budget) -> bool {
         if self.is_everything_visible() {
             return self.selects(object);

@@ -124,7 +124,7 @@ async fn start(
         }
     }
     let (resource, scope) = (cx.operation.storage(), cx.operation.list_scope());
-    selection.expect(&cx.operation, cx.state.store.count(resource)).await;
+    selection.expect(&cx.operation, cx.state.store.count_in(resource, &scope)).await;
     let budget = &cx.operation.budget;
     let keep = |object: &Object| selection.selects_within(object, budget);
     let list = cx.state.store.list_where(resource, &scope, At::Latest, Page::ALL, keep);

@@ -35,7 +35,7 @@ pub(super) struct Permission {
 #[derive(Clone, Debug)]
 struct Changes {
     roles: watch::Receiver<()>,
-    /// Of the node that the user is.
+    /// Changes of the node, if the user is one.
     node: Option<watch::Receiver<()>>,
 }
 
