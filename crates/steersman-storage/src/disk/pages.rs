@@ -119,6 +119,11 @@ impl<'a> Pages<'a> {
         Ok(Pages { corrected, length: storage.len()?, n_tried, storage })
     }
 
+    /// The same, without looking for flipped bits.
+    pub(super) fn uncorrected(storage: &'a dyn StorageBackend) -> io::Result<Pages<'a>> {
+        Ok(Pages { n_tried: AtomicUsize::new(flipped::TRIES_MAX), ..Pages::new(storage)? })
+    }
+
     /// The pages so far of which a bit was flipped and is put right.
     pub(super) fn corrected(&self) -> Vec<Fault> {
         let mut corrected = self.corrected.lock().clone();

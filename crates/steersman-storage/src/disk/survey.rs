@@ -118,8 +118,10 @@ pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Option<Revision
     let mut faults = Vec::new();
     let header = pages.header()?.ok_or(SurveyError::NoStore("it is too short"))?;
     let newer = match header.newer() {
-        // A complete commit that a crash kept from coming into force is as good as the one in force.
-        Some(newer) => Some(newer).filter(|_| is_whole(&pages, newer).unwrap_or(false)),
+        // A complete commit that a crash kept from coming into force is as good as the one in force. One that is not complete was not
+        // acknowledged: pages that a crash kept from being written are not corrected, even if they differ in one bit only.
+        Some(newer) if newer.is_corrected => None,
+        Some(newer) => Some(newer).filter(|newer| is_written(storage, *newer)),
         None => None,
     };
     let is_behind = newer.is_some();
@@ -194,6 +196,11 @@ pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Option<Revision
     let (stored, superseded) = put_together(&mut index, parts, &markers, format);
     let lost = markers.into_iter().filter(|lost| index.is_at(&lost.key, lost.place)).collect();
     Ok(Survey { faults, format, index, is_behind, is_meta_lost, lost, n_events, n_unknown, stored, superseded })
+}
+
+/// Whether every page of a commit is as it was written.
+fn is_written(storage: &dyn StorageBackend, slot: Slot) -> bool {
+    Pages::uncorrected(storage).and_then(|pages| is_whole(&pages, slot)).unwrap_or(false)
 }
 
 /// The newest commit of which the list of tables is there.
