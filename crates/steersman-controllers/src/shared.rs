@@ -1,4 +1,4 @@
-//! What several loops need.
+//! The modules that several loops use.
 
 pub(crate) mod clock;
 pub(crate) mod dependents;

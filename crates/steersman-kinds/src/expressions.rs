@@ -13,11 +13,11 @@ use steersman_cel::{
 /// The cost limit of all expressions about one request together: that of three policies.
 const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
 
-/// What expressions may cost, and how much work they may do, before a request leaves the worker that polls it: a millisecond or two.
+/// The cost and the work of expressions up to which a request stays on the worker that polls it: a millisecond or two.
 pub(crate) const BRIEF_COST: u64 = 20_000;
 pub(crate) const BRIEF_WORK: u64 = 256 << 10;
 
-/// What expressions may name beside the objects, the request and the namespace.
+/// The variables of expressions besides the objects, the request and the namespace.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Names {
     pub params: bool,

@@ -21,7 +21,7 @@ pub struct Error {
     pub field: String,
     /// The invalid value, for the kinds that print it.
     pub value: Option<Value>,
-    /// What is expected instead.
+    /// The description of a valid value.
     pub detail: String,
 }
 

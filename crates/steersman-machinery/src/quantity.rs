@@ -127,7 +127,7 @@ struct Written<'a> {
     scale: Scale,
 }
 
-/// What a suffix multiplies by.
+/// The factor that a suffix stands for.
 #[derive(Clone, Copy)]
 enum Scale {
     /// A power of 1024.
@@ -210,7 +210,7 @@ impl Written<'_> {
         }
         let digits = &digits[digits.iter().position(|digit| *digit != 0).unwrap_or(digits.len())..];
         let exponent = self.exponent();
-        // What is cut off is less than a billionth: it only matters whether it is anything.
+        // The digits that are cut off are less than a billionth: rounding up depends only on whether one of them is not zero.
         let n_cut = digits.len().saturating_sub(37).min(usize::try_from(exponent.saturating_neg()).unwrap_or(0));
         let (kept, cut) = digits.split_at(digits.len() - n_cut);
         if 38 < kept.len() {
@@ -227,7 +227,7 @@ impl Written<'_> {
         }
     }
 
-    /// What power of ten the digits are multiplied by to be billionths.
+    /// The power of ten by which the digits are multiplied to become billionths.
     fn exponent(&self) -> i64 {
         let exponent = match self.scale {
             Scale::Binary(_) => 0,

@@ -77,13 +77,13 @@ pub enum ParseError {
     /// Text between the requirements of a label selector.
     #[error("{what}")]
     Label {
-        /// What was found and what was expected.
+        /// The text that was found, and the expected one.
         what: String,
     },
     /// A requirement of a label selector.
     #[error("unable to parse requirement: {what}")]
     Requirement {
-        /// What was found and what was expected.
+        /// The text that was found, and the expected one.
         what: String,
     },
 }

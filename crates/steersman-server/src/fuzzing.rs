@@ -119,7 +119,7 @@ pub fn is_kubeconfig(text: &str) -> bool {
     webhook::parse_kubeconfig(text, Path::new("")).is_ok()
 }
 
-/// What an audit policy says of a request: how much is logged, and whether that leaves out managed fields and each of the stages.
+/// Applies an audit policy to a request: the level, whether managed fields are omitted, and whether each stage is.
 pub fn audit_ruling(policy: &Policy, user: Option<&User>, attributes: &Attributes<'_>) -> (Level, bool, [bool; 4]) {
     let ruling = policy.ruling(user, attributes);
     let stages = [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];

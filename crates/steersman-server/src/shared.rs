@@ -1,4 +1,4 @@
-//! What every layer uses: requests and their encodings, the operation under way, failures, budgets of computing, calls to webhooks.
+//! The modules that every layer uses: requests and their encodings, the operation under way, failures, budgets of computing, calls to webhooks.
 
 pub(crate) mod compute;
 pub(crate) mod config_file;

@@ -155,7 +155,7 @@ impl Cache {
     pub(crate) fn lose(&self, damaged: Vec<kv::Damaged>, now: Instant) -> Vec<(Bytes, Arc<Object>)> {
         let applied = self.applied().revision;
         let (mut whole, mut gone) = (Vec::new(), Vec::new());
-        // Of a later revision nothing is known here yet.
+        // Later revisions have not been applied yet.
         for kv::Damaged { key, revision, fault } in damaged.into_iter().filter(|damaged| damaged.revision <= applied) {
             if self.unreadable_at(&key) == Some(revision) {
                 continue;

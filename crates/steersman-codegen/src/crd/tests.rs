@@ -1,4 +1,4 @@
-//! What is read from a manifest, and the messages for invalid ones.
+//! Manifests and the definitions that are read from them, and the messages for invalid ones.
 
 use expect_test::{Expect, expect};
 use serde_json::json;

@@ -268,7 +268,7 @@ impl PodState {
         });
     }
 
-    /// What was asked for is known, whatever the Pod is at.
+    /// Takes the result of the lookup, whichever state the Pod is in.
     pub(crate) fn learn(&mut self, found: Found) {
         self.lookup = Lookup::Known(found);
     }

@@ -34,7 +34,7 @@ pub(super) struct NoPreemption {
     pub(super) nomination: Nomination,
 }
 
-/// What happens to an earlier nomination.
+/// The treatment of an earlier nomination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Nomination {
     Clear,

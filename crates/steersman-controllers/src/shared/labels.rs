@@ -40,7 +40,7 @@ pub(crate) struct NodeTerms {
     terms: Vec<NodeTerm>,
 }
 
-/// What a Pod requires of its node's labels and name: `nodeSelector` and the required node affinity.
+/// A Pod's requirements on its node's labels and name: `nodeSelector` and the required node affinity.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequiredNodes {
     labels: Labels,

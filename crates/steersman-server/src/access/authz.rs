@@ -87,7 +87,7 @@ pub enum WatchAuthorization {
     WhileOpen,
 }
 
-/// What a user may do.
+/// The permissions of a user.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
     /// Permissions on resources.

@@ -14,7 +14,7 @@
 //! (`reinvocation`).
 
 mod action;
-/// What users register: webhooks and policies.
+/// Dynamic admission: the webhooks and policies that users register.
 pub(crate) mod dynamic {
     pub(crate) mod condition;
     pub(crate) mod matching;

@@ -224,7 +224,7 @@ async fn bodies_of_answers_that_are_read_slowly_have_a_bounded_memory_and_are_le
     let metrics = http.get("/metrics").await.body_text();
     let dropped = format!("steersman_audit_bodies_dropped_total {n_truncated}\n");
     assert!(metrics.contains(&dropped), "{metrics}");
-    // What was kept is free again.
+    // The memory is free again, so the next body is kept.
     http.get(CONFIGS).await.ok();
     assert!(!is_truncated(lines.taken().last().unwrap()));
 }

@@ -100,7 +100,7 @@ async fn a_node_s_watch_ends_with_the_pod_that_it_is_for() {
     let node = world.http_of(User::authenticated("system:node:n", ["system:nodes".to_owned()]));
     let path = format!("{CONFIGS}?fieldSelector=metadata.name%3Dc");
     while node.get(&path).await.code != 200 {
-        // What belongs to a node follows its Pods a moment later.
+        // The node authorizer learns of a Pod a moment after its write.
         tokio::task::yield_now().await;
     }
     let mut watch = node.watch(&path).await;

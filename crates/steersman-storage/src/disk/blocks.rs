@@ -85,7 +85,7 @@ mod tests {
         blocks.written(at, &two);
         assert_eq!(blocks.compare(at, &two), Ok(()));
         assert_eq!(blocks.compare(2 * at, &one), Err(2 * at));
-        // Of a part nothing is known.
+        // A block that was written in part is not compared.
         blocks.forget(2 * at + 7, 1);
         assert_eq!(blocks.compare(2 * at, &one), Ok(()));
         assert_eq!(blocks.compare(at + 9, &two), Err(2 * at));

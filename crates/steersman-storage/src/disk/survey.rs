@@ -79,7 +79,7 @@ pub(super) enum SurveyError {
     /// A file of an older format does not show which change was damaged.
     #[error("it is of an older format, whose changes have no checksums: {fault}")]
     Old { fault: String },
-    /// Of neither commit.
+    /// Neither of the two commits has its list of tables.
     #[error("the list of its tables is lost: {0}")]
     Tables(Fault),
 }

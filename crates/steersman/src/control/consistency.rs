@@ -167,7 +167,7 @@ impl<K: CachedResource> Cache for Lister<K> {
 }
 
 impl StaleCache {
-    /// Whose cache is behind.
+    /// The resource whose cache is behind.
     fn resource(&self) -> Option<&str> {
         match self {
             Self::Deletion { resource, .. } | Self::Write { resource, .. } => Some(resource),

@@ -20,10 +20,10 @@ use steersman_machinery::Budget;
 use steersman_machinery::status::{Details, Status};
 use steersman_machinery::value;
 
-/// What an annotation takes beside its texts.
+/// The memory of an annotation besides its texts.
 const ANNOTATION_BYTES: usize = 64;
 
-/// What happened to a request up to a stage.
+/// The record of a request up to a stage.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub(super) level: Level,

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The most bytes that are kept. A body that finds no room is left out of its event.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What all requests keep.
+/// The bytes that all requests keep.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room(Arc<AtomicUsize>);
 
-/// What one request keeps, until it is dropped.
+/// The bytes that one request keeps. Dropping it releases them.
 #[derive(Debug)]
 pub(super) struct Held {
     room: Room,
@@ -20,7 +20,7 @@ pub(super) struct Held {
 }
 
 impl Room {
-    /// Of a request that keeps nothing yet.
+    /// A count for a request that keeps nothing yet.
     pub(super) fn held(&self) -> Held {
         Held { room: self.clone(), bytes: 0 }
     }

@@ -1,7 +1,7 @@
 //! The audit log sent to a webhook. A task posts lists of events in batches, so that no request waits; in blocking mode
 //! each event is sent alone while its request waits. Follows apiserver's `plugin/pkg/audit/{webhook,buffered}`.
 //!
-//! What waits is bounded in events and in bytes, and so are batches and the calls under way: an event that finds no room is lost and counted. A
+//! The queue is bounded in events and in bytes, and so are batches and the calls under way: an event that finds no room is lost and counted. A
 //! webhook that fails is tried again a few times; then its events are lost and counted, and nothing else suffers.
 
 use crate::access::audit::{Event, Sink};

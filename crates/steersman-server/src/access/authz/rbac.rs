@@ -56,8 +56,8 @@ pub(crate) struct Rbac {
 /// The rules of a user.
 #[derive(Debug, Default)]
 pub(crate) struct UserRules {
-    /// Those of each role that the user has, as often as different bindings give it. They are shared, so that nobody waits while they are
-    /// looked through.
+    /// The rules of each role that the user has; a role occurs once for each binding that grants it. They are shared, so that they are looked
+    /// through without a lock.
     pub(crate) roles: Vec<Arc<[Rule]>>,
     /// Roles that bindings name and that do not exist.
     pub(crate) not_found: BTreeSet<RoleRef>,

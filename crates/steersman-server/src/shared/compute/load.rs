@@ -17,15 +17,15 @@ const PROTOBUF_FACTOR: usize = 16;
 /// the schema, and a few lines of validation.
 const VALUE_BYTES: usize = 32;
 
-/// What a request is taken to read that turned out to need more than [`LIGHT`].
+/// The assumed size of a request that turned out to need more than [`LIGHT`].
 const UNFORESEEN_BYTES: usize = 1 << 20;
 
-/// What a request may build and compute before it leaves the worker that polls it: a millisecond or two.
+/// The limits within which a request stays on the worker that polls it: a millisecond or two.
 pub(crate) const LIGHT: Limits = Limits { bytes_max: 2 << 20, items_max: 20_000, steps_max: 100_000 };
 
-/// About as many bytes of objects as it takes as long to read as this JSON or YAML.
+/// The size of JSON or YAML for the bounds of heavy requests: at least [`VALUE_BYTES`] for each value.
 pub(crate) fn text_bytes(text: &[u8]) -> usize {
-    // What is heavy by its length need not be counted.
+    // Values are not counted in a text whose length alone makes it heavy.
     if HEAVY_BYTES <= text.len() {
         return text.len();
     }

@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     NotServed,
     /// Anything else the server refused: authentication, authorization, selectors.
     Refused,
-    /// What a controller wrote did not come for too long.
+    /// A write of a controller did not appear for too long.
     Stale,
     /// The version is one the server has not reached.
     TooLargeVersion,

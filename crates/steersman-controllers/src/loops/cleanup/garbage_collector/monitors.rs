@@ -49,7 +49,7 @@ struct Monitor {
     _running: Running,
 }
 
-/// What happens to informers of resources that are not served any more.
+/// The treatment of informers whose resources are no longer served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Gone {
     /// They keep running, because the last events of a resource may not have arrived.

@@ -117,7 +117,7 @@ fn cells(configuration: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// What is wrong with the name of an initializer.
+/// The errors in the name of an initializer.
 pub fn name_faults(given: &str) -> Vec<String> {
     let faults = name::dns1123_subdomain(given);
     if faults.is_empty() && given.split('.').count() < 3 {

@@ -106,7 +106,7 @@ fn metric(metric: &Place<'_>, versions: Versions, faults: &mut Vec<Error>) {
     }
     rules::one_of(&kind, &KINDS, faults);
     let given: Vec<&str> = SOURCES.into_iter().filter(|source| metric.field(source).is_present()).collect();
-    // Of several sources only the first is validated.
+    // Upstream validates only the first of several sources.
     if let Some(first) = given.first() {
         source(first, &metric.field(first), versions, faults);
     }

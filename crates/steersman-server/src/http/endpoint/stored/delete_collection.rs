@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 const AT_A_TIME: usize = 64;
 /// The cost of one deletion, in bytes of objects that are read in the same time.
 const DELETION_BYTES: usize = 2048;
-/// Of what admission notes about each object, the most that is sent and logged: beyond it nobody reads.
+/// The maximum number of warnings that are sent, and of annotations that are logged: admission adds some for each object.
 const WARNINGS_MAX: usize = 256;
 const ANNOTATIONS_MAX: usize = 256;
 

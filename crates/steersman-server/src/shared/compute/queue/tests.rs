@@ -100,7 +100,7 @@ fn a_request_that_is_given_up_gives_back_what_it_has() {
     assert!(queue.users.is_empty() && queue.turns.is_empty() && queue.jobs.is_empty());
 }
 
-/// What a request does next in the random test.
+/// The state of a request in the random test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     /// It holds no slot, and wants none for now.
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// What must be so after each step.
+    /// Asserts the invariants, after each step.
     fn check(&mut self) {
         let Bounds { slots, bytes_max, bytes_of_user_max, waiting_max, waiting_of_user_max } = self.queue.bounds;
         let n = |state| self.in_state(state).len();

@@ -1,4 +1,4 @@
-//! What wakes a watch beside its events: the end of the server, another catalog, a permission that is to be asked for again, the clock.
+//! The signals that wake a watch besides its events: the end of the server, another catalog, a permission that must be checked again, the clock.
 //!
 //! A watch is woken for every event, but signals are rare. They are polled with a separate waker, so that an event does
 //! not cost a poll of each signal and the locks behind it.
