@@ -24,6 +24,15 @@ pub struct Names {
     pub authorizer: bool,
 }
 
+/// The use of an expression, which decides whether it may ask the authorizer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Purpose {
+    /// It makes the message of a refusal, and cannot ask the authorizer.
+    Message,
+    /// It decides, or makes a value.
+    Value,
+}
+
 /// An expression, compiled or not.
 #[derive(Debug)]
 pub struct Expression {
@@ -312,29 +321,25 @@ fn type_name(of: &Type) -> String {
 
 impl Compiler {
     /// Compiles the expressions of a validating policy.
-    pub fn validating(has_params: bool) -> Compiler {
-        Compiler::new(has_params, false)
+    pub fn validating(names: Names) -> Compiler {
+        Compiler { names, has_objects: false, declared: None, types: BTreeMap::new(), variables: Vec::new() }
     }
 
     /// Compiles the expressions of a mutating policy, which may write object literals.
-    pub fn mutating(has_params: bool) -> Compiler {
-        Compiler::new(has_params, true)
+    pub fn mutating(names: Names) -> Compiler {
+        Compiler { has_objects: true, ..Compiler::validating(names) }
     }
 
     /// Checks expressions against the types of objects and parameters.
     pub fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
-        Compiler { declared: Some((object.clone(), params.cloned())), ..Compiler::validating(params.is_some()) }
-    }
-
-    fn new(has_params: bool, has_objects: bool) -> Compiler {
-        let names = Names { params: has_params, authorizer: true };
-        Compiler { names, has_objects, declared: None, types: BTreeMap::new(), variables: Vec::new() }
+        let names = Names { params: params.is_some(), authorizer: true };
+        Compiler { declared: Some((object.clone(), params.cloned())), ..Compiler::validating(names) }
     }
 
     /// The environment of an expression. Only variables whose names occur in it are declared, so that many variables do
     /// not make each expression slower.
-    pub fn environment(&self, text: &str, with_authorizer: bool) -> Environment {
-        let names = Names { authorizer: with_authorizer, ..self.names };
+    pub fn environment(&self, text: &str, purpose: Purpose) -> Environment {
+        let names = Names { authorizer: purpose == Purpose::Value, ..self.names };
         let environment = self.declare(names.environment().clone());
         let environment = if self.has_objects { environment.with_object_types() } else { environment };
         let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
@@ -353,7 +358,7 @@ impl Compiler {
 
     /// Adds a variable for the expressions after it. Returns its error, if it has one; its type is then `dyn`.
     pub fn add(&mut self, name: &str, text: &str) -> Option<String> {
-        let (of, fault) = match self.environment(text, true).compile(text) {
+        let (of, fault) = match self.environment(text, Purpose::Value).compile(text) {
             Ok(program) => {
                 let of = program.output().clone();
                 self.variables.push((name.into(), program));
@@ -366,12 +371,12 @@ impl Compiler {
     }
 
     /// The error of an expression that must have one of these types.
-    pub fn fault(&self, text: &str, with_authorizer: bool, wanted: &[Type]) -> Option<String> {
-        fault(&self.environment(text, with_authorizer), text, wanted)
+    pub fn fault(&self, text: &str, purpose: Purpose, wanted: &[Type]) -> Option<String> {
+        fault(&self.environment(text, purpose), text, wanted)
     }
 
-    pub fn compile(&self, text: &str, with_authorizer: bool) -> Expression {
-        Expression::compile(&self.environment(text, with_authorizer), text)
+    pub fn compile(&self, text: &str, purpose: Purpose) -> Expression {
+        Expression::compile(&self.environment(text, purpose), text)
     }
 
     /// The variables with which expressions are evaluated.

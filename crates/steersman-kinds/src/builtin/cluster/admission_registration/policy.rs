@@ -8,7 +8,7 @@ use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
-use crate::expressions::{Compiler, Names};
+use crate::expressions::{Compiler, Names, Purpose};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -186,8 +186,7 @@ fn validate_policy(spec: &Place<'_>, compiler: &mut Compiler, faults: &mut Vec<E
         rule::validate_resources(&constraints, faults);
         rules::required(&constraints.field("resourceRules"), faults);
     }
-    let known = Names { params: spec.field("paramKind").is_present(), authorizer: true };
-    rule::validate_conditions(&spec.field("matchConditions"), known, faults);
+    rule::validate_conditions(&spec.field("matchConditions"), names(spec), faults);
     for variable in spec.field("variables").items() {
         let (variable_name, expression) = (variable.field("name"), variable.field("expression"));
         if variable_name.text().trim().is_empty() {
@@ -214,7 +213,7 @@ fn specified(expression: &Place<'_>, faults: &mut Vec<Error>) -> bool {
 
 /// The expression must compile to one of these types.
 fn compiles(expression: &Place<'_>, compiler: &Compiler, wanted: &[Type], faults: &mut Vec<Error>) {
-    let fault = compiler.fault(expression.text(), true, wanted);
+    let fault = compiler.fault(expression.text(), Purpose::Value, wanted);
     faults.extend(fault.map(|fault| expression.invalid(fault)));
 }
 
@@ -257,9 +256,14 @@ fn param_version(place: &Place<'_>, group: &str, version: &str, faults: &mut Vec
     }
 }
 
+/// The variables of a policy's expressions.
+fn names(spec: &Place<'_>) -> Names {
+    Names { params: spec.field("paramKind").is_present(), authorizer: true }
+}
+
 fn validate_validating(policy: &Place<'_>, faults: &mut Vec<Error>) {
     let spec = policy.field("spec");
-    let mut compiler = Compiler::validating(spec.field("paramKind").is_present());
+    let mut compiler = Compiler::validating(names(&spec));
     validate_policy(&spec, &mut compiler, faults);
     let (validations, annotations) = (spec.field("validations"), spec.field("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
@@ -302,7 +306,7 @@ fn validate_validation(validation: &Place<'_>, compiler: &Compiler, faults: &mut
     }
     let said = validation.field("messageExpression");
     if !said.text().trim().is_empty() {
-        let fault = compiler.fault(said.text(), false, &[Type::String]);
+        let fault = compiler.fault(said.text(), Purpose::Message, &[Type::String]);
         faults.extend(fault.map(|fault| said.invalid(fault)));
     }
     let message = validation.field("message");
@@ -322,7 +326,7 @@ fn validate_status(status: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 fn validate_mutating(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let mut compiler = Compiler::mutating(spec.field("paramKind").is_present());
+    let mut compiler = Compiler::mutating(names(spec));
     validate_policy(spec, &mut compiler, faults);
     mutable(&spec.field("matchConstraints"), faults);
     let mutations = spec.field("mutations");

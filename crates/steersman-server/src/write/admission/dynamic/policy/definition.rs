@@ -79,7 +79,7 @@ impl Definition {
     /// Reads the common parts of a policy. The returned compiler has its variables, for the expressions that use them.
     pub(in crate::write::admission) fn read(
         policy: &Value,
-        mut compiler: impl FnMut(bool) -> Compiler,
+        compiler: impl FnOnce(Names) -> Compiler,
     ) -> (Definition, Compiler) {
         let spec = at(policy, &["spec"]).unwrap_or(&Value::Null);
         let text = |value: &Value, key: &str| -> Box<str> { str_at(value, &[key]).unwrap_or_default().into() };
@@ -88,12 +88,12 @@ impl Definition {
             let version = GroupVersion::parse(&api_version).unwrap_or_else(|| GroupVersion::new("", &*api_version));
             ParamKind { version, kind: text(kind, "kind") }
         });
-        let mut compiler = compiler(param_kind.is_some());
+        let names = Names { params: param_kind.is_some(), authorizer: true };
+        let mut compiler = compiler(names);
         for variable in spec.get("variables").and_then(Value::as_array).into_iter().flatten() {
             // A variable that does not compile was refused at its write; an expression that uses it fails.
             let _fault = compiler.add(&text(variable, "name"), &text(variable, "expression"));
         }
-        let names = Names { params: param_kind.is_some(), authorizer: true };
         let definition = Definition {
             name: str_at(policy, &["metadata", "name"]).unwrap_or_default().into(),
             criteria: Criteria::of_resources(spec.get("matchConstraints")),

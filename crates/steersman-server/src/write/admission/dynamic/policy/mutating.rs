@@ -6,7 +6,7 @@ use crate::write::admission::dynamic::condition::Inputs;
 use crate::write::admission::dynamic::policy::definition::{Definition, Policy};
 use crate::write::admission::dynamic::policy::patch::{self, Kind};
 use steersman_cel::{Activation, OBJECT_BUDGET};
-use steersman_kinds::expressions::{Budget, Compiler, Expression};
+use steersman_kinds::expressions::{Budget, Compiler, Expression, Purpose};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
@@ -35,7 +35,7 @@ impl Policy for Mutating {
                 _ => (Kind::ApplyConfiguration, "applyConfiguration"),
             };
             let text = str_at(mutation, &[field, "expression"]).unwrap_or_default();
-            Mutation { kind, expression: compiler.compile(text, true) }
+            Mutation { kind, expression: compiler.compile(text, Purpose::Value) }
         });
         let mutations = mutations.collect();
         definition.variables = compiler.into_variables();

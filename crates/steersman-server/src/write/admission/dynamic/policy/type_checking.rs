@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use steersman_cel::DeclType;
 use steersman_kinds::catalog::{Catalog, Served};
-use steersman_kinds::expressions::Compiler;
+use steersman_kinds::expressions::{Compiler, Purpose};
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupVersion, Value};
 use steersman_schema::Definitions;
@@ -38,7 +38,7 @@ pub(crate) fn warnings(catalog: &Catalog, policy: &Value) -> Vec<Value> {
                 continue;
             }
             let faults = compilers.iter().filter_map(|(kind, compiler)| {
-                let error = compiler.environment(text, true).compile(text).err()?;
+                let error = compiler.environment(text, Purpose::Value).compile(text).err()?;
                 Some(format!("{kind}: {error}\n"))
             });
             let faults: Vec<String> = faults.collect();

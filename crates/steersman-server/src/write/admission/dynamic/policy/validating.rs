@@ -7,7 +7,7 @@ use crate::metrics::policies::Outcome;
 use crate::write::admission::dynamic::condition::{Inputs, Matched};
 use crate::write::admission::dynamic::policy::definition::{Definition, Policy};
 use steersman_cel::{Activation, OBJECT_BUDGET, Value as Cel};
-use steersman_kinds::expressions::{Budget, Compiler, Expression, Names};
+use steersman_kinds::expressions::{Budget, Compiler, Expression, Names, Purpose};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
@@ -68,7 +68,7 @@ impl Policy for Validating {
         let validations = list("validations").map(|validation| Validation::read(validation, &compiler)).collect();
         let annotations = list("auditAnnotations").map(|annotation| Annotation {
             key: str_at(annotation, &["key"]).unwrap_or_default().into(),
-            value: compiler.compile(str_at(annotation, &["valueExpression"]).unwrap_or_default(), true),
+            value: compiler.compile(str_at(annotation, &["valueExpression"]).unwrap_or_default(), Purpose::Value),
         });
         let annotations = annotations.collect();
         definition.variables = compiler.into_variables();
@@ -85,9 +85,9 @@ impl Validation {
         let text = |key: &str| str_at(validation, &[key]).unwrap_or_default();
         let said = text("messageExpression");
         Validation {
-            expression: compiler.compile(text("expression"), true),
+            expression: compiler.compile(text("expression"), Purpose::Value),
             message: text("message").trim().into(),
-            said: (!said.trim().is_empty()).then(|| compiler.compile(said, false)),
+            said: (!said.trim().is_empty()).then(|| compiler.compile(said, Purpose::Message)),
             reason: match text("reason") {
                 "" => "Invalid".into(),
                 reason => reason.into(),
