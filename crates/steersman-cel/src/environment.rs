@@ -1,14 +1,14 @@
 //! The declarations of expressions, and their compilation.
 
-use crate::check;
-use crate::decl::DeclType;
-use crate::declarations::{COMPOSED, Declarations};
+use crate::checking::check;
+use crate::checking::decl::DeclType;
+use crate::checking::declarations::{COMPOSED, Declarations};
+use crate::checking::types::Type;
+use crate::cost::estimate;
 use crate::error::CompileError;
-use crate::estimate;
-use crate::parser;
-use crate::plan::{self, Fault};
+use crate::evaluation::plan::{self, Fault};
 use crate::program::Program;
-use crate::types::Type;
+use crate::syntax::parser;
 
 /// The variables, types and functions of expressions: those of Kubernetes 1.36, and declared variables.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl Environment {
     /// Adds `authorizer` and `authorizer.requestResource`.
     #[must_use]
     pub fn with_authorizer(self) -> Environment {
-        use crate::functions::{AUTHORIZER, RESOURCE_CHECK};
+        use crate::evaluation::functions::{AUTHORIZER, RESOURCE_CHECK};
         self.declare("authorizer", DeclType::of(Type::opaque(AUTHORIZER)))
             .declare("authorizer.requestResource", DeclType::of(Type::opaque(RESOURCE_CHECK)))
     }

@@ -1,6 +1,6 @@
 //! Why an expression does not compile, or cannot be evaluated.
 
-use crate::source::{self, Issue};
+use crate::syntax::source::{self, Issue};
 use std::borrow::Cow;
 
 /// The errors of an expression that does not compile. The text is upstream's: `ERROR: <input>:1:1: ...`, the line, and

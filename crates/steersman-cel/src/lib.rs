@@ -35,39 +35,25 @@
 //! cel-go and Kubernetes' environment; the parser is our own, because the `cel` crate links a parser generator's
 //! runtime, and has no macros of two variables.
 
-mod ast;
-mod charge;
-mod check;
-mod data;
-mod decl;
-mod declarations;
+mod checking;
+mod cost;
+mod evaluation;
+mod syntax;
+
 mod environment;
 mod error;
-mod escape;
-mod estimate;
-mod eval;
-mod functions;
-mod lexer;
-mod library;
-mod meter;
-mod outcome;
-mod parser;
-mod plan;
 mod program;
-mod source;
-mod types;
-mod value;
 
-pub use crate::data::authorizer::{Authorizer, Decision, Question, Resource, ServiceAccount, Target};
-pub use crate::decl::{DeclType, ObjectDecl};
+pub use crate::checking::decl::{DeclType, ObjectDecl};
+pub use crate::checking::types::Type;
+pub use crate::cost::estimate::{Range, factor_over};
+pub use crate::cost::meter::Meter;
 pub use crate::environment::Environment;
 pub use crate::error::{CompileError, EvalError};
-pub use crate::escape::escape;
-pub use crate::estimate::{Range, factor_over};
-pub use crate::meter::Meter;
+pub use crate::evaluation::data::authorizer::{Authorizer, Decision, Question, Resource, ServiceAccount, Target};
+pub use crate::evaluation::value::Value;
 pub use crate::program::{Activation, Program, Variables};
-pub use crate::types::Type;
-pub use crate::value::Value;
+pub use crate::syntax::escape::escape;
 
 /// The cost limit of one evaluation.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;

@@ -1,12 +1,12 @@
 //! Compiled expressions, and the variables for their evaluation.
 
+use crate::checking::types::Type;
+use crate::cost::estimate::Range;
+use crate::cost::meter::Meter;
 use crate::error::EvalError;
-use crate::estimate::Range;
-use crate::eval;
-use crate::meter::Meter;
-use crate::plan::Plan;
-use crate::types::Type;
-use crate::value::Value;
+use crate::evaluation::eval;
+use crate::evaluation::plan::Plan;
+use crate::evaluation::value::Value;
 use std::sync::Arc;
 
 /// A compiled expression. It can be evaluated repeatedly, from any thread.

@@ -25,7 +25,7 @@ pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
 pub(crate) use crate::args::store::{CheckOptions, StoreCommand};
 pub(crate) use crate::args::webhooks::WebhookOptions;
-use crate::run_as;
+use crate::commands::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,10 @@
 //! The data directory: its lock, and the paths in it.
 
+pub(crate) mod files;
+pub(crate) mod kubeconfig;
+pub(crate) mod pki;
+pub(crate) mod renewal;
+
 use crate::Failure;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -4,58 +4,19 @@
 //! out as given; then one sentence on standard error says what is wrong and what to do, and nothing has changed on
 //! disk.
 
-mod accept;
-mod access_log;
-mod account_keys;
-mod activity;
-mod admission;
-mod advertised;
+mod access;
 mod args;
-mod audit;
-mod audit_log;
-mod authentication;
-mod authorization;
-mod client_certificates;
-mod cloud;
-mod cluster;
-mod codegen;
-mod compute_threads;
-mod connection;
-mod controllers;
+mod commands;
+mod connections;
 mod data_dir;
-mod drop_in;
-mod envtest;
-mod explain_denied;
-mod files;
-mod kubeconfig;
-mod logging;
-mod memory;
-mod network;
-mod new;
-mod nodes;
-mod open_files;
-mod output;
-mod pki;
 mod plane;
-mod process_usage;
-mod renewal;
-mod run_as;
-mod serving;
-mod signals;
-mod socket;
-#[cfg(target_os = "linux")]
-mod startup_pages;
-mod store;
-mod tasks;
-mod tls_policy;
-mod unauthenticated;
-mod up;
-mod webhooks;
-mod websocket;
+mod process;
 
 use crate::args::{Args, Command};
-use crate::controllers::Role;
-use crate::drop_in::Program;
+use crate::commands::drop_in::Program;
+use crate::commands::{codegen, envtest, explain_denied, network, new, run_as, store, up, webhooks};
+use crate::plane::controllers::Role;
+use crate::process::{logging, memory, signals};
 use clap::Parser;
 use futures::future::LocalBoxFuture;
 use std::process::ExitCode;

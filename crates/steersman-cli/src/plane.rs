@@ -1,17 +1,27 @@
 //! The control plane in this process: store, server and socket, from start to end.
 
-use crate::access_log::{AccessLog, Writer};
+pub(crate) mod advertised;
+pub(crate) mod cloud;
+pub(crate) mod controllers;
+pub(crate) mod nodes;
+
+use crate::Failure;
+use crate::access::access_log::{AccessLog, Writer};
+use crate::access::admission;
+use crate::access::audit;
+use crate::access::authentication::Authentication;
+use crate::access::authorization;
 use crate::args::{Output, ServerOptions};
-use crate::audit;
-use crate::authentication::Authentication;
-use crate::compute_threads::ComputeThreads;
+use crate::connections::accept;
+use crate::connections::tls_policy::TlsPolicy;
 use crate::data_dir::DataDir;
-use crate::nodes::{Nodes, Simulated};
-use crate::output::Ready;
-use crate::pki::Tls;
-use crate::renewal::{Renewal, write_kubeconfig};
-use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, admission, advertised, authorization, pki, process_usage};
+use crate::data_dir::pki;
+use crate::data_dir::pki::Tls;
+use crate::data_dir::renewal::{Renewal, write_kubeconfig};
+use crate::plane::nodes::{Nodes, Simulated};
+use crate::process::compute_threads::ComputeThreads;
+use crate::process::output::Ready;
+use crate::process::usage;
 use anyhow::Context as _;
 use http::Request;
 use http::header::{HeaderValue, USER_AGENT};
@@ -162,7 +172,7 @@ impl Plan {
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
-        server.report_process(process_usage::read);
+        server.report_process(usage::read);
         let address_text = reachable(address).to_string();
         write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
         let (access_log, access_log_writer) = self.access_log.unzip();

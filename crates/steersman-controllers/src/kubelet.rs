@@ -12,24 +12,14 @@
 //! so that an idle cluster causes no writes but Leases. Programs that embed a control plane call
 //! [`Simulation::add_to`]. Follows kubernetes' `pkg/kubelet`.
 
-mod addresses;
 mod agent;
-pub(crate) mod behavior;
-mod container;
-mod duration;
-mod images;
-mod logs;
-mod measurements;
 mod node;
 mod outbox;
 pub(crate) mod pod;
 mod requests;
-mod resources;
 mod run;
-mod seed;
 mod stage;
 mod unplayed;
-pub(crate) mod usage;
 mod written;
 
 pub use crate::kubelet::agent::Agent;

@@ -7,20 +7,16 @@
 //! `state` is the scheduler without requests, and `cycle` a single decision; both are pure. This file feeds `state`
 //! from informers, and sends its requests (`requests`), for many Pods concurrently.
 
-mod affinity;
 mod cluster;
 mod cycle;
 mod hints;
 mod node;
+pub(crate) mod plugins;
 mod pod;
 mod preempt;
 mod queue;
 mod requests;
-mod resources;
-mod spread;
 mod state;
-mod taints;
-mod volumes;
 
 #[cfg(test)]
 mod tests;

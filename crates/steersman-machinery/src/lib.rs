@@ -6,29 +6,22 @@
 //! except for quota accounting, the resources of pods, and bootstrap tokens.
 #![deny(missing_docs)]
 
-pub mod bootstrap_token;
+mod formats;
+mod kinds;
+mod names;
+
+pub use crate::formats::{cron, duration, quantity, selector, time};
+pub use crate::kinds::{bootstrap_token, pod, quota, usage};
+pub use crate::names::{gvk, key, name, resource_name, revision};
 pub mod budget;
-pub mod cron;
-pub mod duration;
 pub mod field;
-pub mod gvk;
-pub mod key;
-pub mod name;
 pub mod object;
-pub mod pod;
-pub mod quantity;
-pub mod quota;
-pub mod resource_name;
-pub mod revision;
-pub mod selector;
 pub mod status;
-pub mod time;
-pub mod usage;
 pub mod value;
 
 pub use crate::budget::Budget;
-pub use crate::gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
-pub use crate::key::ObjectKey;
+pub use crate::names::gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use crate::names::key::ObjectKey;
+pub use crate::names::revision::Revision;
 pub use crate::object::{Draft, Header, Meta, Object, OwnerReference};
-pub use crate::revision::Revision;
 pub use crate::value::Value;

@@ -7,8 +7,8 @@
 
 mod header;
 
-use crate::key::ObjectKey;
-use crate::revision::Revision;
+use crate::names::key::ObjectKey;
+use crate::names::revision::Revision;
 use bytes::Bytes;
 use std::borrow::Cow;
 

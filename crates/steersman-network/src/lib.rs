@@ -11,29 +11,19 @@
 //! `client.rs` and the files below it are generated from `manifests/crd/network-v1.yaml`: `cargo xtask codegen` has the
 //! command, and CI checks that they are up to date.
 
+pub use crate::reconcile::{desired, plan, transitions};
 pub mod api;
 #[rustfmt::skip]
 pub mod client;
-pub mod desired;
 pub mod identity;
 pub mod permissions;
-pub mod plan;
-pub mod transitions;
 
 mod cluster;
-mod deletion;
-mod duplicates;
 mod event;
-mod execute;
 mod metrics;
-mod observe;
-mod outcome;
-mod pending;
 mod read_access;
 mod reconcile;
-mod snapshot;
 mod status;
-mod survey;
 
 pub use crate::api::Network;
 pub use crate::identity::{ClusterId, InvalidClusterId};
@@ -41,11 +31,11 @@ pub use crate::identity::{ClusterId, InvalidClusterId};
 use crate::client::Informers as _;
 use crate::cluster::Cluster;
 use crate::metrics::Counts;
-use crate::pending::Pending;
 use crate::read_access::ReadAccess;
 use crate::reconcile::Context;
-use crate::snapshot::Snapshots;
-use crate::survey::Survey;
+use crate::reconcile::pending::Pending;
+use crate::reconcile::snapshot::Snapshots;
+use crate::reconcile::survey::Survey;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,7 +135,7 @@ pub async fn run_with(
         .workers(WORKERS)
         .timeout(RECONCILE_TIMEOUT)
         .grace(SHUTDOWN_GRACE)
-        .rate_limiter(outcome::limiter())
+        .rate_limiter(reconcile::outcome::limiter())
         .when(reconcile::is_relevant);
     let survey = Survey {
         client: client.clone(),

@@ -7,7 +7,7 @@
 //! leave at most one network behind.
 
 use crate::identity::ClusterId;
-use crate::outcome::{NotReady, Retry, SLOW};
+use crate::reconcile::outcome::{NotReady, Retry, SLOW};
 use parking_lot::Mutex;
 use std::time::Duration;
 use steersman_neutron::{Cloud, NetworkCreate, NetworkId, RequestId};

@@ -1,19 +1,31 @@
 //! One reconcile of one object: from the desired and the observed state to requests, conditions and Events.
 
+pub(crate) mod deletion;
+pub mod desired;
+pub(crate) mod duplicates;
+pub(crate) mod execute;
+pub(crate) mod observe;
+pub(crate) mod outcome;
+pub(crate) mod pending;
+pub mod plan;
+pub(crate) mod snapshot;
+pub(crate) mod survey;
+pub mod transitions;
+
 use crate::FINALIZER;
 use crate::api::{ManagementPolicy, Network};
 use crate::cluster::{Cluster, ClusterError};
-use crate::deletion::{Release, deletion_policy};
-use crate::desired::{Desired, fingerprint};
-use crate::duplicates::PossibleDuplicates;
 use crate::event::Event;
-use crate::execute::{Work, converge};
 use crate::identity::{ClusterId, Identity};
-use crate::observe::{Lookup, Search};
-use crate::outcome::{NotReady, Outcome, Retry, jittered};
-use crate::pending::Pending;
 use crate::read_access::ReadAccess;
-use crate::snapshot::Snapshots;
+use crate::reconcile::deletion::{Release, deletion_policy};
+use crate::reconcile::desired::{Desired, fingerprint};
+use crate::reconcile::duplicates::PossibleDuplicates;
+use crate::reconcile::execute::{Work, converge};
+use crate::reconcile::observe::{Lookup, Search};
+use crate::reconcile::outcome::{NotReady, Outcome, Retry, jittered};
+use crate::reconcile::pending::Pending;
+use crate::reconcile::snapshot::Snapshots;
 use crate::status::{StatusContext, is_news, status};
 use kube::{Client, ResourceExt as _};
 use std::sync::Arc;

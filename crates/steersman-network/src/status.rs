@@ -1,7 +1,7 @@
 //! Makes the status of an object from an outcome.
 
 use crate::api::{Network, NetworkStatus};
-use crate::outcome::Outcome;
+use crate::reconcile::outcome::Outcome;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman::conditions::{self, Status};
 use steersman::status::Route;
@@ -80,7 +80,7 @@ pub(crate) fn is_news(before: Option<&NetworkStatus>, after: &NetworkStatus) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{NotReady, Retry};
+    use crate::reconcile::outcome::{NotReady, Retry};
 
     const NETWORK: &str = "00000000-0000-4000-8000-000000000001";
     const SUBNET: &str = "00000000-0000-4000-8000-000000000002";

@@ -23,9 +23,9 @@ use crate::client::session::Session;
 use crate::cloud::{Cloud, Reply, RequestId};
 use crate::config::{self, Access, Config, Identity};
 use crate::error::{Call, Cause, Error, Operation};
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
-use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::types::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 /// A Neutron behind HTTP.
 ///

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
-use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::types::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 /// The answer to a call, once awaited.
 ///

@@ -27,8 +27,8 @@ pub use crate::conformance::subnets::{
 use crate::answer::Class;
 use crate::cloud::{Cloud, RequestId};
 use crate::error::Error;
-use crate::network::{Network, NetworkCreate};
-use crate::subnet::{Subnet, SubnetCreate};
+use crate::types::network::{Network, NetworkCreate};
+use crate::types::subnet::{Subnet, SubnetCreate};
 
 /// Calls a macro with the name of every case.
 #[macro_export]

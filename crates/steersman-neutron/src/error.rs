@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::answer::{Answer, Class};
 use crate::cloud::RequestId;
-use crate::network::NetworkCreate;
+use crate::types::network::NetworkCreate;
 
 /// Why a call did not succeed.
 ///

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use crate::answer::Answer;
 use crate::cloud::{Cloud, Reply, RequestId};
 use crate::error::{Call, Cause, Error, Operation};
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
-use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::types::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 /// The most faults that can wait, and the most pieces of work; asking for more is a bug in the test and panics.
 const PENDING_MAX: usize = 1024;

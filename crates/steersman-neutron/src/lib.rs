@@ -37,7 +37,8 @@
 
 #![deny(missing_docs)]
 
-mod address;
+mod types;
+
 mod answer;
 mod client;
 mod cloud;
@@ -46,22 +47,18 @@ pub mod config;
 pub mod conformance;
 mod error;
 mod faulty;
-mod id;
 mod measured;
-mod network;
 pub mod simulated;
-mod subnet;
-mod text;
 
-pub use crate::address::{default_gateway, default_pools};
 pub use crate::answer::{Answer, Class};
 pub use crate::client::Client;
 pub use crate::cloud::{Cloud, Reply, RequestId};
 pub use crate::config::Config;
 pub use crate::error::{Call, Cause, Error, Operation};
 pub use crate::faulty::{Fault, Faulty};
-pub use crate::id::{InvalidId, NetworkId, Revision, SubnetId};
 pub use crate::measured::{Measured, Observer};
-pub use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
 pub use crate::simulated::Simulated;
-pub use crate::subnet::{AllocationPool, Gateway, HostRoute, Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+pub use crate::types::address::{default_gateway, default_pools};
+pub use crate::types::id::{InvalidId, NetworkId, Revision, SubnetId};
+pub use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
+pub use crate::types::subnet::{AllocationPool, Gateway, HostRoute, Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};

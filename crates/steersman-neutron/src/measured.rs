@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::cloud::{Cloud, Reply, RequestId};
 use crate::error::{Error, Operation};
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
-use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::types::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 /// Gets each call: its kind, its outcome, and how long it took. Called on the task that made the call, so it must not
 /// block.

@@ -20,11 +20,11 @@ use parking_lot::Mutex;
 use crate::answer::Answer;
 use crate::cloud::{Cloud, Reply, RequestId};
 use crate::error::{Call, Cause, Detail, Error, Operation};
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
 use crate::simulated::file::File;
 use crate::simulated::state::State;
-use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
+use crate::types::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 pub use crate::simulated::file::OpenError;
 

@@ -3,27 +3,18 @@
 //! One compiled [`Schema`] serves built-in kinds (from the embedded [`Definitions`]) and custom resources (from
 //! [`structural::compile`]). Nothing here does IO, reads a clock or knows a concrete kind's rules.
 
-pub mod decode;
-pub mod default;
-pub mod definitions;
-mod embedded;
-pub mod fields;
-pub mod format;
-pub mod json_patch;
-pub mod json_path;
-mod lists;
-pub mod managed;
-pub mod merge_patch;
-pub mod mutation;
-pub mod openapi;
-pub mod pattern;
-pub mod prune;
-pub mod schema;
-pub mod strategic;
-pub mod structural;
-pub mod validate;
+mod model;
+mod ownership;
+mod patch;
+mod values;
 
-pub use crate::definitions::{Definitions, Edition};
+pub use crate::model::{definitions, openapi, schema, structural};
+pub use crate::ownership::{fields, managed};
+pub use crate::patch::{json_patch, merge_patch, mutation, strategic};
+pub use crate::values::{decode, default, format, pattern, prune, validate};
+pub mod json_path;
+
 pub use crate::json_path::JsonPath;
-pub use crate::schema::Schema;
+pub use crate::model::definitions::{Definitions, Edition};
+pub use crate::model::schema::Schema;
 pub use steersman_machinery::Budget;

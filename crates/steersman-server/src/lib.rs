@@ -24,15 +24,10 @@ mod background;
 pub mod fuzzing;
 mod http;
 mod metrics;
-mod shared;
-mod write;
-/// Nodes whose agents run in the process of the embedder.
-mod nodes {
-    pub(crate) mod agents;
-    pub(crate) mod resource_metrics;
-}
 mod server;
+mod shared;
 mod state;
+mod write;
 
 pub use crate::access::{audit, authn, authz};
 pub use crate::background::expiry::EVENT_TTL;
@@ -42,11 +37,11 @@ pub use crate::http::service::Service;
 pub use crate::http::timeouts::Timeouts;
 pub use crate::http::web::{Web, WebError};
 pub use crate::metrics::{ProcessUsage, ReadProcess};
-pub use crate::nodes::agents::Agents;
-pub use crate::nodes::resource_metrics::{NodeUsage, PodUsage, ResourceMetrics, Usage};
 pub use crate::server::{Options, Server, StartError};
 pub use crate::shared::compute::Compute;
 pub use crate::shared::follower::in_force::Work;
+pub use crate::shared::nodes::agents::Agents;
+pub use crate::shared::nodes::resource_metrics::{NodeUsage, PodUsage, ResourceMetrics, Usage};
 pub use crate::shared::request::body::{Body, Error as BodyError};
 pub use crate::shared::request::{negotiate, query, request_info};
 pub use crate::shared::{status, webhook};

@@ -5,6 +5,11 @@ pub(crate) mod config_file;
 pub(crate) mod conversion;
 pub(crate) mod digest_cache;
 pub(crate) mod follower;
+/// Nodes whose agents run in the process of the embedder.
+pub(crate) mod nodes {
+    pub(crate) mod agents;
+    pub(crate) mod resource_metrics;
+}
 pub(crate) mod operation;
 /// The parts of a request: its path, query, options, media types and body.
 pub(crate) mod request {

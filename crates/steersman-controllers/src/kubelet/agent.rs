@@ -1,10 +1,12 @@
 //! The kubelet API of simulated nodes: logs describe the container that would run, and exec and the like are refused.
 
-use crate::kubelet::measurements;
+pub(crate) mod logs;
+pub(crate) mod measurements;
+pub(crate) mod usage;
+
+use crate::kubelet::node;
 use crate::kubelet::stage::Observed;
-use crate::kubelet::usage;
 use crate::kubelet::written::Written;
-use crate::kubelet::{logs, node};
 use bytes::Bytes;
 use http::{Request, Response};
 use jiff::Timestamp;

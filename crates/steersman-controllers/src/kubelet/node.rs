@@ -2,8 +2,12 @@
 //!
 //! Follows kubernetes' `pkg/kubelet/kubelet_node_status.go` and `pkg/kubelet/nodestatus`.
 
-use crate::kubelet::images::{self, Images};
-use crate::kubelet::seed::seed;
+pub(crate) mod addresses;
+pub(crate) mod images;
+pub(crate) mod resources;
+
+use crate::kubelet::node::images::Images;
+use crate::kubelet::stage::seed::seed;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};

@@ -7,6 +7,7 @@
 //! anew, counted from its start ([`plan`]). Follows kubernetes' `pkg/kubelet`: its reasons, messages, back-offs and
 //! phases.
 
+pub(crate) mod container;
 mod ephemeral;
 pub(crate) mod event;
 mod plan;
@@ -15,16 +16,16 @@ pub(crate) mod resize;
 pub(crate) mod status;
 mod subpath;
 
-use crate::kubelet::behavior::Behaviors;
-use crate::kubelet::container::{self, Cause, Container, Exit, Phase, Role, Run, after};
-use crate::kubelet::duration::{self, seconds};
-use crate::kubelet::images::Images;
+use crate::kubelet::node::images::Images;
+use crate::kubelet::pod::container::{Cause, Container, Exit, Phase, Role, Run, after};
 use crate::kubelet::pod::ephemeral::Ephemeral;
 use crate::kubelet::pod::event::{Now, PodEvent};
 use crate::kubelet::pod::plan::{Planned, is_to_complete};
 use crate::kubelet::pod::references::Found;
 use crate::kubelet::pod::resize::Allocation;
-use crate::kubelet::seed::seed;
+use crate::kubelet::stage::behavior::Behaviors;
+use crate::kubelet::stage::duration::{self, seconds};
+use crate::kubelet::stage::seed::seed;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Pod;
@@ -797,7 +798,7 @@ fn image(spec: &core::Container) -> &str {
 
 /// The error of a container runtime when the registry does not have the image.
 fn pull_error(image: &str) -> String {
-    let reference = crate::kubelet::images::reference(image);
+    let reference = crate::kubelet::node::images::reference(image);
     format!(
         "rpc error: code = NotFound desc = failed to pull and unpack image {reference:?}: failed to resolve reference {reference:?}: {reference}: not found"
     )

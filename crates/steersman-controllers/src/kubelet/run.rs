@@ -9,8 +9,8 @@ mod pods;
 mod state;
 mod writes;
 
-use crate::kubelet::addresses::Addresses;
 use crate::kubelet::agent::Caches;
+use crate::kubelet::node::addresses::Addresses;
 use crate::kubelet::outbox::Outbox;
 use crate::kubelet::pod::Input;
 use crate::kubelet::pod::event::Now;

@@ -8,12 +8,15 @@
 //! name comes first. Annotations take precedence over all Stages.
 
 mod api;
+pub(crate) mod behavior;
+pub(crate) mod duration;
 mod schema;
+pub(crate) mod seed;
 pub(crate) mod watch;
 
-use crate::kubelet::behavior::{Behaviors, Layer, Layers, Range};
-use crate::kubelet::resources;
+use crate::kubelet::node::resources;
 use crate::kubelet::stage::api::{LabelSelector, Stage};
+use crate::kubelet::stage::behavior::{Behaviors, Layer, Layers, Range};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::core::{Expression, Selector, SelectorExt};
 use std::cmp::Reverse;

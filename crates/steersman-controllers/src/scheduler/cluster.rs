@@ -5,8 +5,8 @@
 //! including the order of nodes: one from each zone in turn.
 
 use crate::scheduler::node::{Node, NodeFacts};
+use crate::scheduler::plugins::volumes::Volumes;
 use crate::scheduler::pod::{Identity, Owner, Pending, Placed};
-use crate::scheduler::volumes::Volumes;
 use crate::shared::labels::{Labels, Selector};
 use hashbrown::HashMap;
 use std::cell::OnceCell;
@@ -20,7 +20,7 @@ use steersman::ObjectKey;
 const SELECTORS_MAX: usize = 4_096;
 
 /// Finds the selector of a ReplicaSet, ReplicationController or StatefulSet in a namespace.
-pub(super) type OwnerSelectors = Box<dyn Fn(&str, &Owner) -> Option<Selector> + Send>;
+pub(crate) type OwnerSelectors = Box<dyn Fn(&str, &Owner) -> Option<Selector> + Send>;
 
 /// Selectors by the address of a Pod's identity and by its owner. The identity is kept alive so that the address is not
 /// reused.
@@ -28,15 +28,15 @@ type Selectors = HashMap<(usize, Option<Owner>), (Arc<Identity>, Arc<Selector>)>
 
 /// How many Pods of an application may be disrupted at the same time.
 #[derive(Clone, Debug)]
-pub(super) struct Budget {
-    pub(super) namespace: String,
-    pub(super) selector: Selector,
-    pub(super) allowed: i64,
+pub(crate) struct Budget {
+    pub(crate) namespace: String,
+    pub(crate) selector: Selector,
+    pub(crate) allowed: i64,
     /// Names of Pods that the budget lists as already being disrupted.
-    pub(super) disrupted: Vec<String>,
+    pub(crate) disrupted: Vec<String>,
 }
 
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     nodes: HashMap<Arc<str>, Node>,
     /// Names of existing nodes in the order in which they are tried. Cleared by a change of nodes and computed on
     /// demand, so that a series of changes causes one computation.
@@ -48,8 +48,8 @@ pub(super) struct Cluster {
     services: HashMap<String, HashMap<String, Labels>>,
     owner_selectors: OwnerSelectors,
     selectors: Selectors,
-    pub(super) budgets: HashMap<ObjectKey, Budget>,
-    pub(super) volumes: Volumes,
+    pub(crate) budgets: HashMap<ObjectKey, Budget>,
+    pub(crate) volumes: Volumes,
     /// The number of nodes that have each image.
     images: HashMap<String, i64>,
     /// The numbers of Pods with affinity rules, to skip the work when there are none.
@@ -75,7 +75,7 @@ struct Identities {
 // === impl Cluster ===
 
 impl Cluster {
-    pub(super) fn new(owner_selectors: OwnerSelectors) -> Cluster {
+    pub(crate) fn new(owner_selectors: OwnerSelectors) -> Cluster {
         Cluster {
             nodes: HashMap::new(),
             order: OnceCell::new(),
@@ -93,7 +93,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn identity(&mut self, namespace: &str, labels: Option<&Labels>) -> Arc<Identity> {
+    pub(crate) fn identity(&mut self, namespace: &str, labels: Option<&Labels>) -> Arc<Identity> {
         self.identities.of(namespace, labels)
     }
 }
@@ -102,7 +102,7 @@ impl Cluster {
 
 impl Cluster {
     /// Sets the state of a node, and returns the previous one.
-    pub(super) fn set_node(&mut self, name: &str, facts: Arc<NodeFacts>) -> Option<Arc<NodeFacts>> {
+    pub(crate) fn set_node(&mut self, name: &str, facts: Arc<NodeFacts>) -> Option<Arc<NodeFacts>> {
         let name: Arc<str> = name.into();
         let node = self.nodes.entry(Arc::clone(&name)).or_insert_with(|| Node::new(&name));
         let old = node.facts.replace(Arc::clone(&facts));
@@ -118,7 +118,7 @@ impl Cluster {
         old
     }
 
-    pub(super) fn remove_node(&mut self, name: &str) {
+    pub(crate) fn remove_node(&mut self, name: &str) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         let facts = node.facts.take();
         if node.pods.is_empty() {
@@ -160,25 +160,25 @@ impl Cluster {
     }
 
     /// The existing nodes, in order.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.order().iter().filter_map(|name| self.nodes.get(name))
     }
 
-    pub(super) fn n_nodes(&self) -> usize {
+    pub(crate) fn n_nodes(&self) -> usize {
         self.order().len()
     }
 
     /// The node at a position in the order.
-    pub(super) fn node_at(&self, at: usize) -> Option<&Node> {
+    pub(crate) fn node_at(&self, at: usize) -> Option<&Node> {
         self.nodes.get(self.order().get(at)?)
     }
 
     /// An existing node.
-    pub(super) fn node(&self, name: &str) -> Option<&Node> {
+    pub(crate) fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.get(name).filter(|node| node.facts.is_some())
     }
 
-    pub(super) fn n_nodes_with(&self, image: &str) -> i64 {
+    pub(crate) fn n_nodes_with(&self, image: &str) -> i64 {
         self.images.get(image).copied().unwrap_or_default()
     }
 }
@@ -187,14 +187,14 @@ impl Cluster {
 
 impl Cluster {
     /// Sets the state of a Pod on a node, and returns the previous one if it was known to be there.
-    pub(super) fn set_pod(&mut self, pod: &Arc<Placed>, node: &str) -> Option<Arc<Placed>> {
+    pub(crate) fn set_pod(&mut self, pod: &Arc<Placed>, node: &str) -> Option<Arc<Placed>> {
         let old = self.remove_pod(&pod.key);
         self.put(pod, node, false);
         old.map(|(pod, _)| pod)
     }
 
     /// Assumes a Pod on the node that was chosen for it, before it is bound.
-    pub(super) fn assume(&mut self, pod: &Arc<Placed>, node: &str) {
+    pub(crate) fn assume(&mut self, pod: &Arc<Placed>, node: &str) {
         self.remove_pod(&pod.key);
         self.put(pod, node, true);
     }
@@ -211,7 +211,7 @@ impl Cluster {
     }
 
     /// Removes a Pod from its node, and returns both.
-    pub(super) fn remove_pod(&mut self, key: &ObjectKey) -> Option<(Arc<Placed>, Arc<str>)> {
+    pub(crate) fn remove_pod(&mut self, key: &ObjectKey) -> Option<(Arc<Placed>, Arc<str>)> {
         let OnNode { pod, node: name, .. } = self.pods.remove(key)?;
         self.n_with_affinity -= usize::from(pod.affinity.is_some());
         self.n_with_required_anti -= usize::from(!pod.required_anti().is_empty());
@@ -225,7 +225,7 @@ impl Cluster {
     }
 
     /// Marks a Pod that is deleted by a preemption, before its informer shows that.
-    pub(super) fn set_preempted(&mut self, key: &ObjectKey, uid: &str) {
+    pub(crate) fn set_preempted(&mut self, key: &ObjectKey, uid: &str) {
         let Some(on) = self.pods.get(key).filter(|on| *on.pod.uid == *uid) else { return };
         let (pod, node, is_assumed) = (Arc::new(on.pod.with_preemption()), Arc::clone(&on.node), on.is_assumed);
         self.remove_pod(key);
@@ -233,20 +233,20 @@ impl Cluster {
     }
 
     /// A Pod that is on a node.
-    pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Placed>> {
+    pub(crate) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Placed>> {
         self.pods.get(key).map(|on| &on.pod)
     }
 
     /// Whether this Pod's binding is in flight.
-    pub(super) fn is_assumed(&self, key: &ObjectKey, uid: &str) -> bool {
+    pub(crate) fn is_assumed(&self, key: &ObjectKey, uid: &str) -> bool {
         self.pods.get(key).is_some_and(|on| on.is_assumed && *on.pod.uid == *uid)
     }
 
-    pub(super) fn has_affinity(&self) -> bool {
+    pub(crate) fn has_affinity(&self) -> bool {
         0 < self.n_with_affinity
     }
 
-    pub(super) fn has_required_anti_affinity(&self) -> bool {
+    pub(crate) fn has_required_anti_affinity(&self) -> bool {
         0 < self.n_with_required_anti
     }
 }
@@ -254,7 +254,7 @@ impl Cluster {
 // === impl Cluster: namespaces and Services ===
 
 impl Cluster {
-    pub(super) fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
+    pub(crate) fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         match labels {
             Some(labels) => self.namespaces.insert(name.to_owned(), labels),
             None => self.namespaces.remove(name),
@@ -262,13 +262,13 @@ impl Cluster {
     }
 
     /// The labels of a namespace.
-    pub(super) fn namespace(&self, name: &str) -> &Labels {
+    pub(crate) fn namespace(&self, name: &str) -> &Labels {
         static NONE: Labels = Labels::new();
         self.namespaces.get(name).unwrap_or(&NONE)
     }
 
     /// Sets the selector of a Service; `None` if it is gone or has none.
-    pub(super) fn set_service(&mut self, key: &ObjectKey, selector: Option<Labels>) {
+    pub(crate) fn set_service(&mut self, key: &ObjectKey, selector: Option<Labels>) {
         let namespace = key.namespace().unwrap_or_default();
         let known = self.services.get(namespace).and_then(|of_namespace| of_namespace.get(key.name()));
         if known == selector.as_ref() {
@@ -291,7 +291,7 @@ impl Cluster {
     }
 
     /// The selector for the default spreading of a Pod: that of its Services and its owner.
-    pub(super) fn default_selector(&mut self, pending: &Pending) -> Arc<Selector> {
+    pub(crate) fn default_selector(&mut self, pending: &Pending) -> Arc<Selector> {
         let identity = &pending.pod.identity;
         let memo = (Arc::as_ptr(identity).addr(), pending.owner.clone());
         if let Some((_, known)) = self.selectors.get(&memo) {

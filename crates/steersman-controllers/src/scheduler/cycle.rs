@@ -5,15 +5,15 @@
 mod diagnosis;
 mod scores;
 
-pub(super) use crate::scheduler::cycle::diagnosis::{Diagnosis, Plugin, PluginSet, Refusal, Rejection, Remedy};
+pub(crate) use crate::scheduler::cycle::diagnosis::{Diagnosis, Plugin, PluginSet, Refusal, Rejection, Remedy};
 
-use crate::scheduler::affinity::{self, AffinityConflict, AffinityState};
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::node::Node;
+use crate::scheduler::plugins::affinity::{self, AffinityConflict, AffinityState};
+use crate::scheduler::plugins::spread::{self, SpreadConflict, SpreadState};
+use crate::scheduler::plugins::volumes;
+use crate::scheduler::plugins::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
 use crate::scheduler::pod::{Pending, Placed};
-use crate::scheduler::spread::{self, SpreadConflict, SpreadState};
-use crate::scheduler::volumes;
-use crate::scheduler::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
 use crate::shared::labels::Selector;
 use hashbrown::HashMap;
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ const FEASIBLE_PERCENT_MIN: usize = 5;
 
 /// The outcome of a decision.
 #[derive(Debug)]
-pub(super) enum Decision {
+pub(crate) enum Decision {
     Failed(String),
     Found(Choice),
     Unschedulable(Diagnosis),
@@ -34,25 +34,25 @@ pub(super) enum Decision {
 
 /// The node for a Pod, and the plan for its volumes.
 #[derive(Debug)]
-pub(super) struct Choice {
-    pub(super) node: Arc<str>,
-    pub(super) volumes: VolumePlan,
+pub(crate) struct Choice {
+    pub(crate) node: Arc<str>,
+    pub(crate) volumes: VolumePlan,
 }
 
 /// Pods nominated to a node, by the node's name.
-pub(super) type Nominations = HashMap<Arc<str>, Vec<Arc<Placed>>>;
+pub(crate) type Nominations = HashMap<Arc<str>, Vec<Arc<Placed>>>;
 
 /// A decision in progress, with the values that are computed once for all nodes.
-pub(super) struct Cycle<'a> {
-    pub(super) cluster: &'a Cluster,
-    pub(super) pending: &'a Pending,
+pub(crate) struct Cycle<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) pending: &'a Pending,
     nominations: &'a Nominations,
     claims: ClaimsOfPod,
 }
 
 /// State that depends on where Pods are, and that changes while preemption tries removing Pods.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Around {
+pub(crate) struct Around {
     spread: SpreadState,
     affinity: AffinityState,
     /// The number of other Pods that use a ReadWriteOncePod claim of the Pod.
@@ -73,7 +73,7 @@ fn n_feasible_wanted(n_nodes: usize) -> usize {
 impl<'a> Cycle<'a> {
     /// # Errors
     /// The reason why no node is feasible.
-    pub(super) fn new(
+    pub(crate) fn new(
         cluster: &'a Cluster,
         nominations: &'a Nominations,
         pending: &'a Pending,
@@ -108,7 +108,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// Adds a Pod on a node to the counts, or removes it, depending on the sign.
-    pub(super) fn change(&self, around: &mut Around, pod: &Placed, node: &Node, sign: i64) {
+    pub(crate) fn change(&self, around: &mut Around, pod: &Placed, node: &Node, sign: i64) {
         around.spread.change(self.pending, pod, node, sign);
         around.affinity.change(self.cluster, self.pending, pod, node, sign);
         if pod.identity.namespace == self.pending.pod.identity.namespace {
@@ -118,7 +118,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// Whether the Pod fits a node both with the Pods nominated there and without them.
-    pub(super) fn allows(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
+    pub(crate) fn allows(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
         let own = &self.pending.pod;
         let nominated = self.nominations.get(&node.name).map_or(&[][..], Vec::as_slice);
         let goes_first = |other: &&Arc<Placed>| own.priority <= other.priority && other.uid != own.uid;
@@ -200,7 +200,7 @@ impl<'a> Cycle<'a> {
     /// Chooses a node. `start` is the index of the node to begin with; it moves on, so that all nodes get their turn.
     /// `default_selector` selects the Pods of the same owner for the default spreading, and `choose` picks one of
     /// several equally good nodes.
-    pub(super) fn decide(
+    pub(crate) fn decide(
         &self,
         around: &Around,
         start: &mut usize,
@@ -302,7 +302,7 @@ fn n_users(cluster: &Cluster, pending: &Pending, claims: &[Arc<str>]) -> i64 {
 ///
 /// # Errors
 /// Names all resources that are insufficient.
-pub(super) fn fits(pod: &Placed, node: &Node) -> Result<(), Refusal> {
+pub(crate) fn fits(pod: &Placed, node: &Node) -> Result<(), Refusal> {
     let facts = node.facts();
     let (wanted, has, used) = (&pod.requests.exact, &facts.allocatable, &node.requested);
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();

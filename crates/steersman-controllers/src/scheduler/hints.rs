@@ -12,7 +12,7 @@ use steersman::ObjectKey;
 
 /// An event about other objects than the waiting Pod.
 #[derive(Debug)]
-pub(super) enum Event<'a> {
+pub(crate) enum Event<'a> {
     Capacity,
     Claim(&'a ObjectKey),
     Class,
@@ -42,7 +42,7 @@ pub(super) enum Event<'a> {
 
 impl Event<'_> {
     /// Whether this event can help Pods that these plugins rejected: a quick check before [`Event::helps`].
-    pub(super) fn concerns(&self, plugins: PluginSet) -> bool {
+    pub(crate) fn concerns(&self, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
         match self {
             Event::Capacity
@@ -65,7 +65,7 @@ impl Event<'_> {
     }
 
     /// Whether a Pod that these plugins rejected may find a node now.
-    pub(super) fn helps(&self, cluster: &Cluster, pending: &Pending, plugins: PluginSet) -> bool {
+    pub(crate) fn helps(&self, cluster: &Cluster, pending: &Pending, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
         match self {
             Event::Capacity | Event::Driver => any(&[Plugin::VolumeBinding]),
@@ -109,7 +109,7 @@ impl Event<'_> {
 }
 
 /// Whether a Pod that found no node may find one because of its own change.
-pub(super) fn helps_itself(old: &Pending, new: &Pending, plugins: PluginSet) -> bool {
+pub(crate) fn helps_itself(old: &Pending, new: &Pending, plugins: PluginSet) -> bool {
     let has_other_labels = !Arc::ptr_eq(&old.pod.identity, &new.pod.identity);
     let has_tolerations = old.tolerations.len() != new.tolerations.len();
     (has_other_labels && (plugins.contains(Plugin::PodTopologySpread) || plugins.contains(Plugin::InterPodAffinity)))

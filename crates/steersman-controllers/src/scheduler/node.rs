@@ -1,7 +1,7 @@
 //! Nodes as the scheduler keeps them, with the resources of their Pods.
 
+use crate::scheduler::plugins::resources::{self, Resources, Totals};
 use crate::scheduler::pod::{Identity, Placed};
-use crate::scheduler::resources::{self, Resources, Totals};
 use crate::shared::host_port::HostPort;
 use crate::shared::labels::Labels;
 use crate::shared::tolerations::NodeTaint;
@@ -10,45 +10,45 @@ use std::sync::Arc;
 
 /// The fields of a Node object that matter to the scheduler.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct NodeFacts {
-    pub(super) labels: Labels,
+pub(crate) struct NodeFacts {
+    pub(crate) labels: Labels,
     /// The region and zone, by which nodes are ordered.
-    pub(super) zone: String,
-    pub(super) taints: Vec<NodeTaint>,
-    pub(super) is_unschedulable: bool,
-    pub(super) allocatable: Resources,
-    pub(super) pods_max: i64,
+    pub(crate) zone: String,
+    pub(crate) taints: Vec<NodeTaint>,
+    pub(crate) is_unschedulable: bool,
+    pub(crate) allocatable: Resources,
+    pub(crate) pods_max: i64,
     /// Size in bytes by name.
-    pub(super) images: Vec<(String, i64)>,
+    pub(crate) images: Vec<(String, i64)>,
 }
 
 /// A node with its bound and assumed Pods.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) name: Arc<str>,
+pub(crate) struct Node {
+    pub(crate) name: Arc<str>,
     /// `None` for a node that does not exist (yet, or any more) but that Pods name.
-    pub(super) facts: Option<Arc<NodeFacts>>,
-    pub(super) requested: Totals,
-    pub(super) cpu_at_least: i128,
-    pub(super) memory_at_least: i128,
-    pub(super) pods: Vec<Arc<Placed>>,
+    pub(crate) facts: Option<Arc<NodeFacts>>,
+    pub(crate) requested: Totals,
+    pub(crate) cpu_at_least: i128,
+    pub(crate) memory_at_least: i128,
+    pub(crate) pods: Vec<Arc<Placed>>,
     /// Groups of Pods by the address of their identity, which is shared.
     identities: HashMap<usize, Group>,
     /// The Pods among `pods` with affinity rules.
-    pub(super) with_affinity: Vec<Arc<Placed>>,
+    pub(crate) with_affinity: Vec<Arc<Placed>>,
 }
 
 /// Pods of a node that have the same namespace and labels.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
-    pub(super) identity: Arc<Identity>,
-    pub(super) n_all: i64,
+pub(crate) struct Group {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) n_all: i64,
     /// The number of Pods that are not being deleted.
-    pub(super) n_staying: i64,
+    pub(crate) n_staying: i64,
 }
 
 impl NodeFacts {
-    pub(super) fn read(node: &k8s_openapi::api::core::v1::Node) -> NodeFacts {
+    pub(crate) fn read(node: &k8s_openapi::api::core::v1::Node) -> NodeFacts {
         let spec = node.spec.as_ref();
         let status = node.status.as_ref();
         let allocatable = status.and_then(|status| status.allocatable.as_ref());
@@ -72,7 +72,7 @@ impl NodeFacts {
         }
     }
 
-    pub(super) fn image_size(&self, name: &str) -> Option<i64> {
+    pub(crate) fn image_size(&self, name: &str) -> Option<i64> {
         let at = self.images.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
         Some(self.images[at].1)
     }
@@ -86,7 +86,7 @@ fn zone(labels: &Labels) -> String {
 }
 
 impl Node {
-    pub(super) fn new(name: &Arc<str>) -> Node {
+    pub(crate) fn new(name: &Arc<str>) -> Node {
         Node {
             name: Arc::clone(name),
             facts: None,
@@ -100,16 +100,16 @@ impl Node {
     }
 
     /// The facts of the Node object; empty ones if it does not exist.
-    pub(super) fn facts(&self) -> &NodeFacts {
+    pub(crate) fn facts(&self) -> &NodeFacts {
         static NONE: std::sync::LazyLock<NodeFacts> = std::sync::LazyLock::new(NodeFacts::default);
         self.facts.as_deref().unwrap_or(&NONE)
     }
 
-    pub(super) fn label(&self, key: &str) -> Option<&str> {
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.facts().labels.get(key).map(String::as_str)
     }
 
-    pub(super) fn add(&mut self, pod: &Arc<Placed>) {
+    pub(crate) fn add(&mut self, pod: &Arc<Placed>) {
         self.count(pod, 1);
         self.requested.add(&pod.requests.exact);
         if pod.affinity.is_some() {
@@ -119,7 +119,7 @@ impl Node {
     }
 
     /// Removes exactly the Pod that was added.
-    pub(super) fn remove(&mut self, pod: &Arc<Placed>) {
+    pub(crate) fn remove(&mut self, pod: &Arc<Placed>) {
         let Some(at) = self.pods.iter().position(|known| Arc::ptr_eq(known, pod)) else { return };
         self.pods.swap_remove(at);
         self.with_affinity.retain(|known| !Arc::ptr_eq(known, pod));
@@ -144,11 +144,11 @@ impl Node {
     }
 
     /// The Pods of this node grouped by what selectors match on.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
         self.identities.values()
     }
 
-    pub(super) fn has_free(&self, ports: &[HostPort]) -> bool {
+    pub(crate) fn has_free(&self, ports: &[HostPort]) -> bool {
         ports.is_empty()
             || !self.pods.iter().flat_map(|pod| &pod.ports).any(|used| ports.iter().any(|port| port.conflicts(used)))
     }

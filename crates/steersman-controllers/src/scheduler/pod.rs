@@ -1,8 +1,8 @@
 //! Pods as the scheduler keeps them: [`Placed`], which is small and kept for every Pod, and [`Pending`], which adds the
 //! Pod's constraints and is dropped with the binding.
 
-use crate::scheduler::resources::Requests;
-use crate::scheduler::taints::Tolerations;
+use crate::scheduler::plugins::resources::Requests;
+use crate::scheduler::plugins::taints::Tolerations;
 use crate::shared::host_port::HostPort;
 use crate::shared::labels::{Labels, NodeTerm, RequiredNodes, Selector};
 use k8s_openapi::api::core::v1::{
@@ -12,97 +12,97 @@ use std::sync::Arc;
 use steersman::ObjectKey;
 
 /// The scheduler name in the spec of Pods for this scheduler.
-pub(super) const NAME: &str = "default-scheduler";
+pub(crate) const NAME: &str = "default-scheduler";
 
 /// The reason of the condition `DisruptionTarget` of a preempted Pod.
-pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
+pub(crate) const PREEMPTED: &str = "PreemptionByScheduler";
 
 /// The fields of a Pod that selectors match. Pods of one Deployment share it.
 #[derive(Debug)]
-pub(super) struct Identity {
-    pub(super) namespace: String,
-    pub(super) labels: Labels,
+pub(crate) struct Identity {
+    pub(crate) namespace: String,
+    pub(crate) labels: Labels,
 }
 
 /// A Pod with the resources that it takes, or would take, on a node.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
-    pub(super) key: ObjectKey,
-    pub(super) uid: Arc<str>,
-    pub(super) identity: Arc<Identity>,
-    pub(super) priority: i32,
-    pub(super) requests: Requests,
-    pub(super) ports: Vec<HostPort>,
-    pub(super) affinity: Option<Arc<PodAffinities>>,
+pub(crate) struct Placed {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: Arc<str>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) priority: i32,
+    pub(crate) requests: Requests,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) affinity: Option<Arc<PodAffinities>>,
     /// Names of the PersistentVolumeClaims that the Pod uses.
-    pub(super) claims: Vec<Arc<str>>,
-    pub(super) disks: Vec<Disk>,
+    pub(crate) claims: Vec<Arc<str>>,
+    pub(crate) disks: Vec<Disk>,
     /// The start time in nanoseconds since the epoch; the greatest number if the Pod has not started.
-    pub(super) started: i128,
-    pub(super) is_deleting: bool,
+    pub(crate) started: i128,
+    pub(crate) is_deleting: bool,
     /// Whether the Pod is being deleted to make room for another.
-    pub(super) is_preempted: bool,
-    pub(super) generation: i64,
+    pub(crate) is_preempted: bool,
+    pub(crate) generation: i64,
 }
 
 /// A Pod that waits for a node.
 #[derive(Clone, Debug)]
-pub(super) struct Pending {
-    pub(super) pod: Arc<Placed>,
-    pub(super) nodes: RequiredNodes,
-    pub(super) preferred_nodes: Vec<(i64, NodeTerm)>,
-    pub(super) tolerations: Tolerations,
-    pub(super) spread: Vec<Spread>,
+pub(crate) struct Pending {
+    pub(crate) pod: Arc<Placed>,
+    pub(crate) nodes: RequiredNodes,
+    pub(crate) preferred_nodes: Vec<(i64, NodeTerm)>,
+    pub(crate) tolerations: Tolerations,
+    pub(crate) spread: Vec<Spread>,
     /// Images of its containers and image volumes, with a tag.
-    pub(super) images: Vec<String>,
-    pub(super) n_containers: i64,
-    pub(super) volumes: Vec<ClaimUse>,
-    pub(super) preempts: Preempts,
+    pub(crate) images: Vec<String>,
+    pub(crate) n_containers: i64,
+    pub(crate) volumes: Vec<ClaimUse>,
+    pub(crate) preempts: Preempts,
     /// `status.nominatedNodeName`.
-    pub(super) nominated: Option<Arc<str>>,
-    pub(super) is_gated: bool,
+    pub(crate) nominated: Option<Arc<str>>,
+    pub(crate) is_gated: bool,
     /// Whether it has resource claims.
-    pub(super) has_resource_claims: bool,
+    pub(crate) has_resource_claims: bool,
     /// The controller of the Pod.
-    pub(super) owner: Option<Owner>,
+    pub(crate) owner: Option<Owner>,
     /// The condition `PodScheduled`, which is written only when it changes.
-    pub(super) scheduled: Option<Scheduled>,
+    pub(crate) scheduled: Option<Scheduled>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Preempts {
+pub(crate) enum Preempts {
     LowerPriority,
     Never,
 }
 
 /// The content of the condition `PodScheduled`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Scheduled {
-    pub(super) status: String,
-    pub(super) reason: String,
-    pub(super) message: String,
-    pub(super) generation: Option<i64>,
+pub(crate) struct Scheduled {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) generation: Option<i64>,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(super) struct Owner {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) uid: String,
+pub(crate) struct Owner {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
 }
 
 /// A claim of a Pod.
 #[derive(Clone, Debug)]
-pub(super) struct ClaimUse {
-    pub(super) name: Arc<str>,
+pub(crate) struct ClaimUse {
+    pub(crate) name: Arc<str>,
     /// Whether the claim is created for this Pod from a template in it.
-    pub(super) is_ephemeral: bool,
+    pub(crate) is_ephemeral: bool,
 }
 
 /// A volume in the Pod's spec that Pods on the same node may not share without restrictions.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Disk {
+pub(crate) enum Disk {
     Aws { volume: String },
     Gce { name: String, read_only: bool },
     Iscsi { iqn: String, read_only: bool },
@@ -111,17 +111,17 @@ pub(super) enum Disk {
 
 /// The affinity and anti-affinity terms of a Pod.
 #[derive(Debug, Default)]
-pub(super) struct PodAffinities {
-    pub(super) required: Vec<PodTerm>,
-    pub(super) required_anti: Vec<PodTerm>,
-    pub(super) preferred: Vec<(i64, PodTerm)>,
-    pub(super) preferred_anti: Vec<(i64, PodTerm)>,
+pub(crate) struct PodAffinities {
+    pub(crate) required: Vec<PodTerm>,
+    pub(crate) required_anti: Vec<PodTerm>,
+    pub(crate) preferred: Vec<(i64, PodTerm)>,
+    pub(crate) preferred_anti: Vec<(i64, PodTerm)>,
 }
 
 /// Selects Pods in a topology.
 #[derive(Debug)]
-pub(super) struct PodTerm {
-    pub(super) topology_key: String,
+pub(crate) struct PodTerm {
+    pub(crate) topology_key: String,
     selector: Selector,
     namespaces: Vec<String>,
     namespace_selector: Selector,
@@ -129,23 +129,23 @@ pub(super) struct PodTerm {
 
 /// A topology spread constraint.
 #[derive(Clone, Debug)]
-pub(super) struct Spread {
-    pub(super) topology_key: String,
-    pub(super) max_skew: i64,
-    pub(super) min_domains: i64,
-    pub(super) selector: Selector,
-    pub(super) is_required: bool,
+pub(crate) struct Spread {
+    pub(crate) topology_key: String,
+    pub(crate) max_skew: i64,
+    pub(crate) min_domains: i64,
+    pub(crate) selector: Selector,
+    pub(crate) is_required: bool,
     /// Whether nodes that the Pod's node affinity excludes are left out.
-    pub(super) honors_affinity: bool,
+    pub(crate) honors_affinity: bool,
     /// Whether nodes with taints that the Pod does not tolerate are left out.
-    pub(super) honors_taints: bool,
+    pub(crate) honors_taints: bool,
 }
 
 // === impl Placed ===
 
 impl Placed {
     /// Reads a Pod. `identity` must be shared among Pods with equal ones.
-    pub(super) fn read(pod: &Pod, identity: Arc<Identity>) -> Placed {
+    pub(crate) fn read(pod: &Pod, identity: Arc<Identity>) -> Placed {
         let spec = pod.spec.as_ref();
         let status = pod.status.as_ref();
         let is_deleting = pod.metadata.deletion_timestamp.is_some();
@@ -176,13 +176,13 @@ impl Placed {
     }
 
     /// The same Pod as preempted.
-    pub(super) fn with_preemption(&self) -> Placed {
+    pub(crate) fn with_preemption(&self) -> Placed {
         Placed { is_deleting: true, is_preempted: true, ..self.clone() }
     }
 
     /// The same Pod, marked as deleted if an earlier event or request has shown that: a deletion is never undone, so
     /// this state is older.
-    pub(super) fn with_deletion_of(self, earlier: &Placed) -> Placed {
+    pub(crate) fn with_deletion_of(self, earlier: &Placed) -> Placed {
         Placed {
             is_deleting: self.is_deleting || earlier.is_deleting,
             is_preempted: self.is_preempted || earlier.is_preempted,
@@ -190,7 +190,7 @@ impl Placed {
         }
     }
 
-    pub(super) fn required_anti(&self) -> &[PodTerm] {
+    pub(crate) fn required_anti(&self) -> &[PodTerm] {
         self.affinity.as_ref().map_or(&[], |affinity| &affinity.required_anti)
     }
 }
@@ -210,7 +210,7 @@ fn claims(pod: &Pod, volumes: &[Volume]) -> Vec<ClaimUse> {
 // === impl Pending ===
 
 impl Pending {
-    pub(super) fn read(pod: &Pod, placed: Arc<Placed>) -> Pending {
+    pub(crate) fn read(pod: &Pod, placed: Arc<Placed>) -> Pending {
         let none = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&none);
         let status = pod.status.as_ref();
@@ -264,11 +264,11 @@ impl Pending {
     }
 
     /// The same Pod with another nominated node.
-    pub(super) fn with_nominated(&self, nominated: Option<Arc<str>>) -> Pending {
+    pub(crate) fn with_nominated(&self, nominated: Option<Arc<str>>) -> Pending {
         Pending { nominated, ..self.clone() }
     }
 
-    pub(super) fn required_spread(&self) -> impl Iterator<Item = &Spread> {
+    pub(crate) fn required_spread(&self) -> impl Iterator<Item = &Spread> {
         self.spread.iter().filter(|spread| spread.is_required)
     }
 }
@@ -285,7 +285,7 @@ impl Owner {
 }
 
 /// The name of an image in the form that nodes report.
-pub(super) fn with_tag(image: &str) -> String {
+pub(crate) fn with_tag(image: &str) -> String {
     let (colon, slash) = (image.rfind(':'), image.rfind('/'));
     if colon <= slash { format!("{image}:latest") } else { image.to_owned() }
 }
@@ -314,7 +314,7 @@ impl Disk {
     }
 
     /// Whether two Pods on one node may not have both.
-    pub(super) fn conflicts(&self, other: &Disk) -> bool {
+    pub(crate) fn conflicts(&self, other: &Disk) -> bool {
         match (self, other) {
             (Disk::Aws { volume }, Disk::Aws { volume: other }) => volume == other,
             (Disk::Gce { name, read_only }, Disk::Gce { name: other, read_only: also }) => {
@@ -383,7 +383,7 @@ impl PodTerm {
     }
 
     /// Whether the term selects Pods of this identity. `namespace` has the labels of their namespace.
-    pub(super) fn matches(&self, identity: &Identity, namespace: &Labels) -> bool {
+    pub(crate) fn matches(&self, identity: &Identity, namespace: &Labels) -> bool {
         (self.namespaces.contains(&identity.namespace) || self.namespace_selector.matches(namespace))
             && self.selector.matches(&identity.labels)
     }

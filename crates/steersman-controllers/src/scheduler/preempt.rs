@@ -20,23 +20,23 @@ const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 
 /// The node and the Pods to delete from it.
 #[derive(Debug)]
-pub(super) struct Preemption {
-    pub(super) node: Arc<str>,
+pub(crate) struct Preemption {
+    pub(crate) node: Arc<str>,
     /// The Pods to delete, the most important first.
-    pub(super) victims: Vec<Arc<Placed>>,
+    pub(crate) victims: Vec<Arc<Placed>>,
 }
 
 /// Why no Pods are preempted.
 #[derive(Debug)]
-pub(super) struct NoPreemption {
+pub(crate) struct NoPreemption {
     /// The part of the Pod's condition that reports it.
-    pub(super) message: String,
-    pub(super) nomination: Nomination,
+    pub(crate) message: String,
+    pub(crate) nomination: Nomination,
 }
 
 /// The treatment of an earlier nomination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Nomination {
+pub(crate) enum Nomination {
     Clear,
     Keep,
 }
@@ -51,7 +51,7 @@ struct Candidate {
 ///
 /// # Errors
 /// Why no Pods are preempted.
-pub(super) fn preempt(
+pub(crate) fn preempt(
     cycle: &Cycle<'_>,
     around: &Around,
     diagnosis: &Diagnosis,
@@ -86,7 +86,7 @@ pub(super) fn preempt(
 }
 
 /// The result when no node was checked: preemption cannot help then.
-pub(super) fn not_helpful(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> NoPreemption {
+pub(crate) fn not_helpful(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> NoPreemption {
     match ensure_eligible(cluster, pending, diagnosis) {
         Err(why) => why,
         Ok(()) => no_candidate(Diagnosis::of(cluster.n_nodes(), BTreeMap::new(), NOT_HELPFUL)),

@@ -21,7 +21,7 @@ const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Pods without a node, by key.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     entries: HashMap<ObjectKey, Entry>,
     active: BTreeSet<(Reverse<i32>, Instant, u64, ObjectKey)>,
     /// Pods that found no node and may be tried again after their back-off.
@@ -37,12 +37,12 @@ pub(super) struct Queue {
 
 /// A Pod in the queue.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) pending: Arc<Pending>,
+pub(crate) struct Entry {
+    pub(crate) pending: Arc<Pending>,
     /// The node on which room is being made for it.
-    pub(super) nominated: Option<Arc<str>>,
+    pub(crate) nominated: Option<Arc<str>>,
     /// The plugins that rejected it in the last attempt.
-    pub(super) plugins: PluginSet,
+    pub(crate) plugins: PluginSet,
     place: Place,
     /// When it was added, or put back after an attempt.
     added: Instant,
@@ -71,7 +71,7 @@ enum Place {
 
 /// The outcome of a failed attempt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Attempt {
+pub(crate) enum Attempt {
     Failed,
     Unschedulable(PluginSet),
 }
@@ -79,12 +79,12 @@ pub(super) enum Attempt {
 // === impl Queue ===
 
 impl Queue {
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Entry> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<&Entry> {
         self.entries.get(key)
     }
 
     /// Adds a new Pod.
-    pub(super) fn add(&mut self, pending: Arc<Pending>, now: Instant) {
+    pub(crate) fn add(&mut self, pending: Arc<Pending>, now: Instant) {
         let key = pending.pod.key.clone();
         self.remove(&key);
         self.n_added += 1;
@@ -108,7 +108,7 @@ impl Queue {
     }
 
     /// Updates a Pod. It stays in its part of the queue.
-    pub(super) fn update(&mut self, pending: Arc<Pending>) {
+    pub(crate) fn update(&mut self, pending: Arc<Pending>) {
         let key = pending.pod.key.clone();
         let Some(place) = self.entries.get(&key).map(|entry| entry.place) else { return };
         self.take_out(&key);
@@ -124,19 +124,19 @@ impl Queue {
     }
 
     /// Sets or clears the nominated node of a Pod.
-    pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<&Arc<str>>) {
+    pub(crate) fn nominate(&mut self, key: &ObjectKey, node: Option<&Arc<str>>) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.nominated = node.cloned();
         }
     }
 
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Entry> {
         self.take_out(key);
         self.entries.remove(key)
     }
 
     /// Takes the next Pod to find a node for. It is not returned again until it is put back.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<Arc<Pending>> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Arc<Pending>> {
         self.wake(now);
         let key = match self.active.first() {
             Some((.., key)) => key.clone(),
@@ -149,7 +149,7 @@ impl Queue {
     }
 
     /// Puts a Pod back after a failed attempt.
-    pub(super) fn put_back(&mut self, key: &ObjectKey, attempt: Attempt, now: Instant) {
+    pub(crate) fn put_back(&mut self, key: &ObjectKey, attempt: Attempt, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.added = now;
         let place = match attempt {
@@ -169,14 +169,14 @@ impl Queue {
     }
 
     /// Records that a request about a Pod is in flight: the Pod is not tried before it has ended.
-    pub(super) fn set_busy(&mut self, key: &ObjectKey) {
+    pub(crate) fn set_busy(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.n_requests += 1;
         }
     }
 
     /// Records that a request about a Pod has ended.
-    pub(super) fn set_idle(&mut self, key: &ObjectKey, uid: &str, now: Instant) {
+    pub(crate) fn set_idle(&mut self, key: &ObjectKey, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| *entry.pending.pod.uid == *uid) else { return };
         entry.n_requests = entry.n_requests.saturating_sub(1);
         if entry.n_requests == 0 && std::mem::take(&mut entry.wakes) {
@@ -185,7 +185,7 @@ impl Queue {
     }
 
     /// Lets a Pod be tried again after an event that may help it.
-    pub(super) fn activate(&mut self, key: &ObjectKey, now: Instant) {
+    pub(crate) fn activate(&mut self, key: &ObjectKey, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         if 0 < entry.n_requests {
             entry.wakes = true;
@@ -200,22 +200,22 @@ impl Queue {
     }
 
     /// Pods that wait for an event, by the plugins that rejected them.
-    pub(super) fn unschedulable(&self) -> impl Iterator<Item = (PluginSet, &HashSet<ObjectKey>)> {
+    pub(crate) fn unschedulable(&self) -> impl Iterator<Item = (PluginSet, &HashSet<ObjectKey>)> {
         self.unschedulable.iter().map(|(plugins, keys)| (*plugins, keys))
     }
 
     /// Whether a Pod waits for an event.
-    pub(super) fn has_unschedulable(&self) -> bool {
+    pub(crate) fn has_unschedulable(&self) -> bool {
         !self.unschedulable.is_empty()
     }
 
     /// Whether [`Queue::pop`] would return a Pod now.
-    pub(super) fn is_ready(&self, now: Instant) -> bool {
+    pub(crate) fn is_ready(&self, now: Instant) -> bool {
         !self.active.is_empty() || !self.backoff.is_empty() || self.next_wake().is_some_and(|at| at <= now)
     }
 
     /// When the next Pod is due without an event.
-    pub(super) fn next_wake(&self) -> Option<Instant> {
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
         let error = self.errors.first().map(|(at, ..)| *at);
         let leftover = self.leftover.first().map(|(at, ..)| *at);
         error.into_iter().chain(leftover).min()
@@ -312,7 +312,7 @@ fn backoff(n_attempts: u32) -> Duration {
 
 impl Entry {
     /// Whether an attempt or a binding is in progress.
-    pub(super) fn is_binding(&self) -> bool {
+    pub(crate) fn is_binding(&self) -> bool {
         self.place == Place::Binding
     }
 }

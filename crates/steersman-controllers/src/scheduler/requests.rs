@@ -1,8 +1,8 @@
 //! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events.
 
+use crate::scheduler::plugins::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
 use crate::scheduler::pod::{NAME, PREEMPTED};
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
-use crate::scheduler::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
 use crate::shared::refusal;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -23,7 +23,7 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// Sends requests as the scheduler.
 #[derive(Clone)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     client: Client,
     events: EventRecorder,
     clock: fn() -> Timestamp,
@@ -31,7 +31,7 @@ pub(super) struct Requests {
 
 /// The outcome of an effect.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Bound(PodRef, Result<(), String>),
     Finished(PodRef),
     Nothing,
@@ -42,7 +42,7 @@ pub(super) enum Answer {
 
 impl Answer {
     /// Passes the outcome to the state.
-    pub(super) fn tell(self, state: &mut State, now: Instant) {
+    pub(crate) fn tell(self, state: &mut State, now: Instant) {
         match self {
             Answer::Bound(pod, answer) => state.bound(&pod, answer, now),
             Answer::Finished(pod) => state.finished(&pod, now),
@@ -56,7 +56,7 @@ impl Answer {
 // === impl Requests ===
 
 impl Requests {
-    pub(super) fn new(client: Client, clock: fn() -> Timestamp) -> Requests {
+    pub(crate) fn new(client: Client, clock: fn() -> Timestamp) -> Requests {
         Requests { events: EventRecorder::with_series(client.clone(), NAME), client, clock }
     }
 
@@ -66,11 +66,11 @@ impl Requests {
     }
 
     /// Waits until the Events have been sent.
-    pub(super) async fn flush(&self) {
+    pub(crate) async fn flush(&self) {
         self.events.flush().await;
     }
 
-    pub(super) async fn send(&self, effect: Effect) -> Answer {
+    pub(crate) async fn send(&self, effect: Effect) -> Answer {
         match effect {
             Effect::Bind { pod, node } => {
                 let answer = self.bind(&pod, &node).await;
@@ -252,7 +252,7 @@ impl Requests {
 }
 
 /// The patch of a volume that binds it to a claim.
-pub(super) fn claim_ref_of(binding: &VolumeBinding) -> Value {
+pub(crate) fn claim_ref_of(binding: &VolumeBinding) -> Value {
     let claim = &binding.claim;
     let mut patch = json!({
         "metadata": {"resourceVersion": binding.volume_version},

@@ -10,10 +10,10 @@ use crate::scheduler::cluster::{Budget, Cluster, OwnerSelectors};
 use crate::scheduler::cycle::Nominations;
 use crate::scheduler::hints::{self, Event};
 use crate::scheduler::node::NodeFacts;
+use crate::scheduler::plugins::resources::Requests;
+use crate::scheduler::plugins::volumes::VolumePlan;
 use crate::scheduler::pod::{NAME, Pending, Placed};
 use crate::scheduler::queue::Queue;
-use crate::scheduler::resources::Requests;
-use crate::scheduler::volumes::VolumePlan;
 use crate::shared::labels::{Labels, Selector};
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -27,17 +27,17 @@ use tokio::time::Instant;
 
 /// Why the condition `PodScheduled` is false.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Reason {
+pub(crate) enum Reason {
     SchedulerError,
     Unschedulable,
 }
 
 /// A Pod, as distinct from a later one of the same name.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct PodRef {
-    pub(super) key: ObjectKey,
-    pub(super) uid: Arc<str>,
-    pub(super) generation: i64,
+pub(crate) struct PodRef {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: Arc<str>,
+    pub(crate) generation: i64,
 }
 
 /// A request for the scheduler's task to send.
@@ -45,7 +45,7 @@ pub(super) struct PodRef {
 /// Two requests about one Pod may be in flight at the same time: the reason why it has no node is reported during a
 /// preemption. A Pod is not tried again before all requests about it have been answered.
 #[derive(Debug, PartialEq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// The outcome goes to [`State::bound`].
     Bind { pod: PodRef, node: Arc<str> },
     /// The outcome goes to [`State::volumes_written`].
@@ -60,24 +60,24 @@ pub(super) enum Effect {
 
 /// The reason why a Pod has no node, to report.
 #[derive(Debug, PartialEq)]
-pub(super) struct Report {
-    pub(super) pod: PodRef,
-    pub(super) reason: Reason,
-    pub(super) message: String,
+pub(crate) struct Report {
+    pub(crate) pod: PodRef,
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
     /// Whether the condition was false before; `None` if the condition is up to date.
-    pub(super) condition: Option<WasFalse>,
+    pub(crate) condition: Option<WasFalse>,
     /// The node to write as nominated; empty for none.
-    pub(super) nominated: Option<Arc<str>>,
+    pub(crate) nominated: Option<Arc<str>>,
 }
 
 /// Whether a condition was false before, so that its transition time is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum WasFalse {
+pub(crate) enum WasFalse {
     No,
     Yes,
 }
 
-pub(super) struct State {
+pub(crate) struct State {
     cluster: Cluster,
     queue: Queue,
     nominations: Nominations,
@@ -105,7 +105,7 @@ impl PodRef {
 }
 
 impl Reason {
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Reason::SchedulerError => "SchedulerError",
             Reason::Unschedulable => "Unschedulable",
@@ -117,7 +117,7 @@ impl Reason {
 
 impl State {
     /// `seed` determines the choice among equally good nodes.
-    pub(super) fn new(owner_selectors: OwnerSelectors, seed: u64) -> State {
+    pub(crate) fn new(owner_selectors: OwnerSelectors, seed: u64) -> State {
         State {
             cluster: Cluster::new(owner_selectors),
             queue: Queue::default(),
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    pub(super) fn node_changed(&mut self, node: &Node, now: Instant) {
+    pub(crate) fn node_changed(&mut self, node: &Node, now: Instant) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let facts = Arc::new(NodeFacts::read(node));
         match self.cluster.set_node(name, Arc::clone(&facts)) {
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    pub(super) fn node_gone(&mut self, name: &str, now: Instant) {
+    pub(crate) fn node_gone(&mut self, name: &str, now: Instant) {
         let facts = self.cluster.node(name).and_then(|node| node.facts.clone());
         self.cluster.remove_node(name);
         if let Some(facts) = facts {
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    pub(super) fn pod_changed(&mut self, pod: &Pod, now: Instant) {
+    pub(crate) fn pod_changed(&mut self, pod: &Pod, now: Instant) {
         let key = ObjectKey::of(pod);
         let spec = pod.spec.as_ref();
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -233,7 +233,7 @@ impl State {
     }
 
     /// Handles a Pod that is gone, or has terminated.
-    pub(super) fn pod_gone(&mut self, key: &ObjectKey, now: Instant) {
+    pub(crate) fn pod_gone(&mut self, key: &ObjectKey, now: Instant) {
         let was_nominated = self.queue.get(key).is_some_and(|entry| entry.nominated.is_some());
         let pending = self.forget_pending(key);
         match self.cluster.remove_pod(key) {
@@ -262,15 +262,15 @@ impl State {
         }
     }
 
-    pub(super) fn namespace_changed(&mut self, name: &str, labels: Option<Labels>) {
+    pub(crate) fn namespace_changed(&mut self, name: &str, labels: Option<Labels>) {
         self.cluster.set_namespace(name, labels);
     }
 
-    pub(super) fn service_changed(&mut self, key: &ObjectKey, selector: Option<Labels>) {
+    pub(crate) fn service_changed(&mut self, key: &ObjectKey, selector: Option<Labels>) {
         self.cluster.set_service(key, selector);
     }
 
-    pub(super) fn budget_changed(&mut self, key: &ObjectKey, budget: Option<&PodDisruptionBudget>) {
+    pub(crate) fn budget_changed(&mut self, key: &ObjectKey, budget: Option<&PodDisruptionBudget>) {
         let read = |budget: &PodDisruptionBudget| {
             let status = budget.status.as_ref();
             let disrupted = status.and_then(|status| status.disrupted_pods.as_ref());
@@ -287,7 +287,7 @@ impl State {
         };
     }
 
-    pub(super) fn claim_changed(&mut self, key: &ObjectKey, claim: Option<&PersistentVolumeClaim>, now: Instant) {
+    pub(crate) fn claim_changed(&mut self, key: &ObjectKey, claim: Option<&PersistentVolumeClaim>, now: Instant) {
         self.cluster.volumes.set_claim(key, claim);
         if claim.is_some() {
             self.notify(&Event::Claim(key), now);
@@ -295,7 +295,7 @@ impl State {
         self.check_volumes(now);
     }
 
-    pub(super) fn volume_changed(&mut self, name: &str, volume: Option<&PersistentVolume>, now: Instant) {
+    pub(crate) fn volume_changed(&mut self, name: &str, volume: Option<&PersistentVolume>, now: Instant) {
         self.cluster.volumes.set_volume(name, volume);
         if volume.is_some() {
             self.notify(&Event::Volume, now);
@@ -304,11 +304,11 @@ impl State {
     }
 
     /// Applies a change of storage classes, drivers or the like, and wakes the Pods that `event` may help.
-    pub(super) fn storage_changed(
+    pub(crate) fn storage_changed(
         &mut self,
         event: &Event<'_>,
         now: Instant,
-        change: impl FnOnce(&mut crate::scheduler::volumes::Volumes),
+        change: impl FnOnce(&mut crate::scheduler::plugins::volumes::Volumes),
     ) {
         change(&mut self.cluster.volumes);
         self.notify(event, now);

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::{NetworkBody, SubnetBody};
 use crate::error::Cause;
-use crate::network::Network;
-use crate::subnet::Subnet;
+use crate::types::network::Network;
+use crate::types::subnet::Subnet;
 
 /// The longest query that is sent, in bytes. Front ends of clouds often refuse lines beyond 8 KiB.
 const QUERY_BYTES_MAX: usize = 6 * 1024;
@@ -182,7 +182,7 @@ mod tests {
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     use super::{Pairs, QUERY_BYTES_MAX, encode, parse_page, split};
-    use crate::network::Network;
+    use crate::types::network::Network;
 
     #[test]
     fn of_a_link_only_the_query_is_used() {

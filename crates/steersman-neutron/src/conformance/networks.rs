@@ -3,9 +3,9 @@
 use crate::answer::Class;
 use crate::cloud::Cloud;
 use crate::conformance::{Case, accepted, assert_refused};
-use crate::id::{NetworkId, Revision};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
-use crate::subnet::SubnetFilter;
+use crate::types::id::{NetworkId, Revision};
+use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
+use crate::types::subnet::SubnetFilter;
 
 /// Names are not unique, and a repeated create makes another network.
 pub async fn a_second_create_makes_a_second_network(cloud: &dyn Cloud) {

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use crate::address::{default_gateway, default_pools};
 use crate::answer::Class;
 use crate::cloud::Cloud;
 use crate::conformance::{Case, accepted, assert_refused, parsed};
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::subnet::{AllocationPool, Gateway, HostRoute, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::address::{default_gateway, default_pools};
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::subnet::{AllocationPool, Gateway, HostRoute, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 fn pool(start: &str, end: &str) -> AllocationPool {
     AllocationPool { start: parsed(start), end: parsed(end) }

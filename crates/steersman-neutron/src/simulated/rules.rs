@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use crate::address::{same_version, usable};
 use crate::answer::Answer;
-use crate::subnet::{AllocationPool, HostRoute};
+use crate::types::address::{same_version, usable};
+use crate::types::subnet::{AllocationPool, HostRoute};
 
 /// The longest name and description, in characters.
 const TEXT_CHARS_MAX: usize = 255;

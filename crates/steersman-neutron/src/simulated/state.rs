@@ -11,12 +11,12 @@ use ipnet::IpNet;
 use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
-use crate::address::{default_gateway, default_pools, overlap};
 use crate::answer::Answer;
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
 use crate::simulated::rules;
-use crate::subnet::{AllocationPool, Gateway, Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::address::{default_gateway, default_pools, overlap};
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
+use crate::types::subnet::{AllocationPool, Gateway, Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 /// The most networks, and the most subnets; more is refused as over quota.
 const RESOURCES_MAX: usize = 100_000;

@@ -2,7 +2,7 @@
 //!
 //! They affect neither the phase nor the readiness of the Pod, and are never restarted.
 
-use crate::kubelet::images;
+use crate::kubelet::node::images;
 use crate::kubelet::pod::event::PodEvent;
 use crate::kubelet::pod::{PodState, Step, container_id};
 use jiff::Timestamp;

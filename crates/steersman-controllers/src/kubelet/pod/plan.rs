@@ -3,10 +3,10 @@
 //! It depends on the probes, the behavior and the start time alone, so that it can be recomputed when the behavior
 //! changes.
 
-use crate::kubelet::behavior::{Behavior, Range};
-use crate::kubelet::container::{Cause, Role, Run, after};
-use crate::kubelet::duration::seconds;
-use crate::kubelet::seed::seed;
+use crate::kubelet::pod::container::{Cause, Role, Run, after};
+use crate::kubelet::stage::behavior::{Behavior, Range};
+use crate::kubelet::stage::duration::seconds;
+use crate::kubelet::stage::seed::seed;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Pod;

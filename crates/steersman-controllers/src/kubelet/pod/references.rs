@@ -80,7 +80,7 @@ fn of_volumes(pod: &Pod) -> impl Iterator<Item = (&str, Reference<'_>)> {
 }
 
 fn containers(pod: &Pod) -> impl Iterator<Item = &core::Container> {
-    crate::kubelet::container::all(pod).map(|(container, _)| container)
+    crate::kubelet::pod::container::all(pod).map(|(container, _)| container)
 }
 
 /// Whether a Pod has references that may be missing.

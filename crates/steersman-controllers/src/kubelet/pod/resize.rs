@@ -5,7 +5,7 @@
 //! one that exceeds the node as a whole. Conditions, Events and their texts are those of kubernetes'
 //! `pkg/kubelet/allocation` and `pkg/kubelet/events`.
 
-use crate::kubelet::container::{self, Role, after};
+use crate::kubelet::pod::container::{self, Role, after};
 use crate::kubelet::pod::event::{Now, PodEvent};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;

@@ -3,11 +3,12 @@
 //!
 //! Follows kubernetes' `pkg/kubelet/kubelet_pods.go` and `pkg/kubelet/status/generate.go`.
 
-use crate::kubelet::container::{self, Container, Exit, Phase, Role};
-use crate::kubelet::images;
+use crate::kubelet::node::images;
+use crate::kubelet::pod;
+use crate::kubelet::pod::container::{self, Container, Exit, Phase, Role};
 use crate::kubelet::pod::event::Now;
 use crate::kubelet::pod::{PodState, Verdict, container_id, described, image, resize};
-use crate::kubelet::{duration, pod};
+use crate::kubelet::stage::duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{

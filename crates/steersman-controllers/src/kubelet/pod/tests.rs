@@ -1,8 +1,8 @@
 //! Life cycles of simulated Pods on a simulated clock.
 
 use super::*;
-use crate::kubelet::behavior::{Layer, Layers, Range};
 use crate::kubelet::pod::references::{Found, Kind};
+use crate::kubelet::stage::behavior::{Layer, Layers, Range};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -615,7 +615,7 @@ async fn what_was_given_before_a_restart_counts_and_not_what_is_asked_for_since(
     pod.status = Some(status);
     let state = PodState::new(&pod, behaviors(&pod, &[]), before.now);
     assert!(state.allocation.differs(&pod));
-    assert_eq!(crate::kubelet::resources::requests(&state.allocation.applied(&pod))["cpu"], 1_000);
+    assert_eq!(crate::kubelet::node::resources::requests(&state.allocation.applied(&pod))["cpu"], 1_000);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,12 @@
 //! Simulated nodes: their registration, their Leases and statuses, their resources, and their end.
 
-use crate::kubelet::addresses::PodAddresses;
-use crate::kubelet::images::Images;
+use crate::kubelet::node::addresses::PodAddresses;
+use crate::kubelet::node::images::Images;
+use crate::kubelet::node::resources::{self, Used};
 use crate::kubelet::pod::event::{Now, PodEvent};
 use crate::kubelet::requests;
-use crate::kubelet::resources::{self, Used};
 use crate::kubelet::run::state::{Answer, NodeEntry, NodeWork, PodEntry, Run, Timer, version};
-use crate::kubelet::seed::seed;
+use crate::kubelet::stage::seed::seed;
 use crate::kubelet::{Identity, Simulation, node};
 use hashbrown::HashSet;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};

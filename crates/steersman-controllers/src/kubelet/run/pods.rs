@@ -1,7 +1,7 @@
 //! Pods on simulated nodes: admitted, stepped at changes and timers, and forgotten.
 
+use crate::kubelet::node::resources;
 use crate::kubelet::pod::{Input, PodState, status};
-use crate::kubelet::resources;
 use crate::kubelet::run::state::{PodEntry, Run, Timer, Write, hash, version};
 use k8s_openapi::api::core::v1::Pod;
 use std::net::IpAddr;

@@ -1,14 +1,14 @@
 //! The state of the task: the simulated nodes and Pods, pending timers, and requests that wait to be sent.
 
 use crate::kubelet::Simulation;
-use crate::kubelet::addresses::{Addresses, PodAddresses};
-use crate::kubelet::images::Images;
+use crate::kubelet::node::addresses::{Addresses, PodAddresses};
+use crate::kubelet::node::images::Images;
+use crate::kubelet::node::resources::{Amounts, Used};
 use crate::kubelet::outbox::Outbox;
 use crate::kubelet::pod::PodState;
 use crate::kubelet::pod::references::Found;
 use crate::kubelet::requests::Outcome;
-use crate::kubelet::resources::{Amounts, Used};
-use crate::kubelet::seed::seed;
+use crate::kubelet::stage::seed::seed;
 use crate::kubelet::stage::{Observed, Stages};
 use crate::kubelet::unplayed::Unplayed;
 use crate::kubelet::written::Written;

@@ -1,11 +1,11 @@
 //! Requests about Pods: references are looked up, statuses are written, and Pods are removed. Failed requests are
 //! retried.
 
-use crate::kubelet::duration;
 use crate::kubelet::pod::references::{self, Found};
 use crate::kubelet::pod::{self, Input, status};
 use crate::kubelet::requests::{self, Outcome};
 use crate::kubelet::run::state::{Answer, NodeWork, Run, Timer, Write, hash};
+use crate::kubelet::stage::duration;
 use crate::shared::refusal;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::sync::Arc;

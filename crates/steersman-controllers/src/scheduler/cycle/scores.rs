@@ -1,10 +1,10 @@
 //! Scores of nodes: 0 to 100 for each plugin, with the weights of the default profile.
 
-use crate::scheduler::affinity::AffinityScores;
 use crate::scheduler::cycle::Cycle;
 use crate::scheduler::node::Node;
+use crate::scheduler::plugins::affinity::AffinityScores;
+use crate::scheduler::plugins::spread::{self, SpreadScores};
 use crate::scheduler::pod::Placed;
-use crate::scheduler::spread::{self, SpreadScores};
 use crate::shared::labels::Selector;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! The server's answers to requests for an outdated decision.
 
 use super::{key, reference};
+use crate::scheduler::plugins::volumes::{ClaimVersion, Provisioning, Reserved, VolumeBinding, VolumePlan};
 use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::Effect;
-use crate::scheduler::volumes::{ClaimVersion, Provisioning, Reserved, VolumeBinding, VolumePlan};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;

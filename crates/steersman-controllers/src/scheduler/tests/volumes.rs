@@ -1,8 +1,8 @@
 //! Writes for claims and volumes before a Pod is bound, and failures of these writes.
 
 use super::{Effect, PodRef, World, key, merge, node, pod, reference};
+use crate::scheduler::plugins::volumes::{ClaimVersion, Reserved, VolumeBinding, VolumePlan};
 use crate::scheduler::requests::claim_ref_of;
-use crate::scheduler::volumes::{ClaimVersion, Reserved, VolumeBinding, VolumePlan};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 

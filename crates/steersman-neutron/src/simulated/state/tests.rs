@@ -8,10 +8,10 @@ use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_o
 use uuid::Uuid;
 
 use super::State;
-use crate::address::overlap;
-use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{NetworkCreate, NetworkFilter, NetworkUpdate};
-use crate::subnet::{AllocationPool, Gateway, SubnetCreate, SubnetFilter, SubnetUpdate};
+use crate::types::address::overlap;
+use crate::types::id::{NetworkId, Revision, SubnetId};
+use crate::types::network::{NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::types::subnet::{AllocationPool, Gateway, SubnetCreate, SubnetFilter, SubnetUpdate};
 
 /// A request; networks and subnets have small numbers as names, so that requests meet.
 #[derive(Clone, Debug)]

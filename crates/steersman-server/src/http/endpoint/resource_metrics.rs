@@ -7,7 +7,7 @@
 use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
 use crate::http::endpoint::stored::Selection;
-use crate::nodes::resource_metrics::{NodeUsage, Offer, PodUsage, Usage};
+use crate::shared::nodes::resource_metrics::{NodeUsage, Offer, PodUsage, Usage};
 use crate::shared::operation::seconds;
 use crate::shared::request::negotiate::Shape;
 use crate::shared::request::options;

@@ -2,7 +2,7 @@
 //! services and nodes.
 //!
 //! This server runs no containers and connects to no node, but calls the agents of nodes that are in its process
-//! ([`Agents`](crate::nodes::agents::Agents)). It makes the same checks as kube-apiserver before a connection, in the same order and
+//! ([`Agents`](crate::shared::nodes::agents::Agents)). It makes the same checks as kube-apiserver before a connection, in the same order and
 //! with the same messages (kubernetes' `pkg/registry/core/pod/strategy.go` and its neighbours), so that a client learns
 //! what is wrong with its request. A valid request fails where the connection would begin.
 

@@ -1,0 +1,67 @@
+//! `steersman up` and `steersman server`: the control plane, with or without controllers.
+
+use crate::Failure;
+use crate::args::UpOptions;
+use crate::plane::Plan;
+use crate::plane::cloud::Choice;
+use crate::plane::controllers::{
+    Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running, SERVICE_ACCOUNT_TOKEN,
+};
+use crate::plane::nodes::Nodes;
+use crate::process::signals::Signals;
+use std::sync::Arc;
+use steersman_controllers::Settings;
+#[cfg(target_os = "linux")]
+use tokio_util::task::AbortOnDropHandle;
+
+/// Runs until a signal arrives. A second signal ends the process at once.
+pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
+    let controllers = Controllers::parse(&options.controllers, role)?;
+    let choice = if controllers.has(NETWORK) {
+        Some(Choice::new(&options.cloud)?)
+    } else {
+        options.cloud.check_unused()?;
+        None
+    };
+    let in_memory = options.server.in_memory;
+    let nodes = Nodes::new(options.simulate_nodes);
+    let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
+    let plan = Plan::new(options.server, &controllers.plugins(), &nodes).await?;
+    let mut signals = Signals::new()?;
+    let mut plane = plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?;
+    if controllers.has(POLICY_STATUS) {
+        plane.check_policies();
+    }
+    let cloud = match choice {
+        Some(choice) => Some(choice.open(plane.data_dir.path(), in_memory)?),
+        None => None,
+    };
+    let settings = Arc::new(Settings::new().authority(plane.authority()?).root_ca(plane.root_ca()?));
+    plane.check_ready().await?;
+    let metrics_address = monitoring.as_ref().map(Monitoring::address);
+    let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), &nodes, monitoring);
+    let neutron = cloud.map(|cloud| cloud.name().to_owned());
+    plane.say_ready(controllers.names(), neutron, nodes.described(), metrics_address);
+    #[cfg(target_os = "linux")]
+    let _settling = AbortOnDropHandle::new(tokio::spawn(crate::process::startup_pages::drop_when_settled()));
+    let failed = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
+            None
+        }
+        error = running.failed() => Some(error),
+    };
+    let stop = async {
+        plane.withdraw().await;
+        running.stop().await;
+        plane.stop().await
+    };
+    tokio::select! {
+        stopped = stop => stopped?,
+        signal = signals.next() => return Err(Failure::stopped_at_once(signal)),
+    }
+    match failed {
+        Some(error) => Err(Failure::Failed(error)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,343 @@
+//! The certificates of a data directory: a CA, a server certificate, an administrator certificate.
+//!
+//! They are made at the first start, kept, and renewed when they are about to expire or the server's address changes;
+//! [`crate::data_dir::renewal`] does that while the server runs. The CA stays, so distributed kubeconfigs keep working; a CA
+//! whose certificate or key is missing is refused, not replaced.
+
+use crate::Failure;
+use crate::connections::client_certificates::ClientCertificates;
+use crate::connections::serving::ServingCertificate;
+use crate::connections::tls_policy::TlsPolicy;
+use crate::data_dir::files::{self, Rights};
+use anyhow::{Context, anyhow};
+use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData as _, SanType,
+};
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::server::NoServerSessionStorage;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use x509_parser::extensions::GeneralName;
+
+const CA_YEARS: i64 = 10;
+const LEAF_DAYS: i64 = 365;
+/// A certificate that expires within this many days is renewed.
+const RENEW_DAYS: i64 = 30;
+const HOST_NAMES: [&str; 5] =
+    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+
+/// A certificate and its key, both PEM. Without `Debug`, because a key must not be logged.
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+/// The certificates of a data directory.
+pub(crate) struct Pki {
+    pub(crate) ca: String,
+    pub(crate) server: Pair,
+    pub(crate) admin: Pair,
+}
+
+/// The TLS configuration of the server.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) serving: Arc<ServingCertificate>,
+    pub(crate) clients: Arc<ClientCertificates>,
+}
+
+/// Reads the CA of a directory, if it has one. Changes nothing.
+pub(crate) fn read_ca(dir: &Path) -> Result<Option<Pair>, Failure> {
+    let refused = |what: &str| {
+        Failure::Refused(format!(
+            "the CA in {} cannot be used, for {what}: put back what was there, or remove the directory to have a new CA, which ends the use of kubeconfigs handed out before",
+            dir.display()
+        ))
+    };
+    match (read_file(dir, "ca.crt")?, read_file(dir, "ca.key")?) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(refused("ca.crt is missing")),
+        (Some(_), None) => Err(refused("ca.key is missing")),
+        (Some(certificate), Some(key)) => {
+            let ca = Pair { certificate, key };
+            if belong_together(&ca) { Ok(Some(ca)) } else { Err(refused("ca.key is not the key of ca.crt")) }
+        }
+    }
+}
+
+/// Reads the certificates of a directory, and makes those that are missing or not valid for the addresses.
+pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<Pki> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    // An existing directory may be open to others.
+    made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
+        .with_context(|| format!("the directory {} cannot be made", dir.display()))?;
+    let ca = match ca {
+        Some(ca) => ca,
+        None => make(dir, "ca", ca_params(now)?, None)?,
+    };
+    let leaf = |name: &str, params: CertificateParams, addresses: &[IpAddr]| -> anyhow::Result<Pair> {
+        match read(dir, name)?.filter(|pair| is_good(pair, &ca.certificate, addresses, now)) {
+            Some(pair) => Ok(pair),
+            None => make(dir, name, params, Some(&ca)),
+        }
+    };
+    let server = leaf("server", server_params(addresses, now)?, addresses)?;
+    let admin = leaf("admin", admin_params(now)?, &[])?;
+    Ok(Pki { ca: ca.certificate, server, admin })
+}
+
+impl Pki {
+    /// The TLS configuration of the server: clients may show a certificate of the CA, one of the proxies' CA, or none.
+    /// The server's own certificate can be replaced.
+    pub(crate) fn server_config(&self, proxies: Option<&str>, policy: &TlsPolicy) -> anyhow::Result<Tls> {
+        let provider = policy.provider.clone();
+        let clients = Arc::new(ClientCertificates::new(Some(&self.ca), proxies, &provider)?);
+        let serving = Arc::new(ServingCertificate::new(&self.server, provider)?);
+        Ok(Tls { config: Arc::new(tls(clients.clone(), serving.clone(), policy)?), serving, clients })
+    }
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A TLS configuration with which clients may show one of these certificates, or none.
+pub(crate) fn tls(
+    clients: Arc<ClientCertificates>,
+    serving: Arc<ServingCertificate>,
+    policy: &TlsPolicy,
+) -> anyhow::Result<ServerConfig> {
+    let config = ServerConfig::builder_with_provider(policy.provider.clone());
+    let config = config.with_protocol_versions(policy.versions)?;
+    let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(serving);
+    // No resumption: a client keeps its connection, kubectl stores nothing between runs, and a new connection shows a
+    // certificate that is checked again. Tickets would cost a signature's time and some KB each.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = policy.protocols();
+    Ok(config)
+}
+
+/// A self-signed server certificate.
+pub(crate) fn self_signed(addresses: &[IpAddr]) -> anyhow::Result<Pair> {
+    let mut all = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
+    for address in addresses {
+        if !address.is_unspecified() && !all.contains(address) {
+            all.push(*address);
+        }
+    }
+    let key = KeyPair::generate()?;
+    let certificate = server_params(&all, Timestamp::now())?.self_signed(&key)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+fn read(dir: &Path, name: &str) -> anyhow::Result<Option<Pair>> {
+    match (read_file(dir, &format!("{name}.crt"))?, read_file(dir, &format!("{name}.key"))?) {
+        (Some(certificate), Some(key)) => Ok(Some(Pair { certificate, key })),
+        _ => Ok(None),
+    }
+}
+
+fn read_file(dir: &Path, name: &str) -> anyhow::Result<Option<String>> {
+    let path = dir.join(name);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(anyhow!(error).context(format!("{} cannot be read", path.display()))),
+    }
+}
+
+fn make(dir: &Path, name: &str, params: CertificateParams, ca: Option<&Pair>) -> anyhow::Result<Pair> {
+    let key = KeyPair::generate().with_context(|| format!("no key can be made for {name}"))?;
+    let certificate = match ca {
+        None => params.self_signed(&key),
+        Some(ca) => {
+            let ca_key = KeyPair::from_pem(&ca.key).context("the key of the CA cannot be read")?;
+            let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).context("the CA cannot be read")?;
+            params.signed_by(&key, &issuer)
+        }
+    };
+    let certificate = certificate.with_context(|| format!("the certificate {name} cannot be signed"))?;
+    let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem() };
+    for (ending, text, rights) in [("key", &pair.key, Rights::Secret), ("crt", &pair.certificate, Rights::Public)] {
+        let path = dir.join(format!("{name}.{ending}"));
+        files::write(&path, text.as_bytes(), rights)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    Ok(pair)
+}
+
+fn ca_params(now: Timestamp) -> anyhow::Result<CertificateParams> {
+    let mut params = params("steersman-ca", None, CA_YEARS * 365, now)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    Ok(params)
+}
+
+fn server_params(addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<CertificateParams> {
+    let mut params = params("steersman-server", None, LEAF_DAYS, now)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    for name in HOST_NAMES {
+        params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+    }
+    params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+    Ok(params)
+}
+
+fn admin_params(now: Timestamp) -> anyhow::Result<CertificateParams> {
+    let mut params = params("kubernetes-admin", Some(steersman_server::user::MASTERS), LEAF_DAYS, now)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
+}
+
+fn params(
+    common_name: &str,
+    organization: Option<&str>,
+    days: i64,
+    now: Timestamp,
+) -> anyhow::Result<CertificateParams> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    let now = now.to_zoned(TimeZone::UTC);
+    // Valid from a day before, for peers whose clocks are slow.
+    let (from, to) = (now.checked_sub(1.day())?, now.checked_add(days.days())?);
+    params.not_before =
+        rcgen::date_time_ymd(from.year().into(), u8::try_from(from.month())?, u8::try_from(from.day())?);
+    params.not_after = rcgen::date_time_ymd(to.year().into(), u8::try_from(to.month())?, u8::try_from(to.day())?);
+    Ok(params)
+}
+
+/// Whether a key belongs to its certificate.
+fn belong_together(pair: &Pair) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(pair.certificate.as_bytes()) else { return false };
+    let (Ok((_, certificate)), Ok(key)) = (x509_parser::parse_x509_certificate(&der), KeyPair::from_pem(&pair.key))
+    else {
+        return false;
+    };
+    certificate.public_key().raw == key.subject_public_key_info()
+}
+
+/// Whether a certificate has its key, was signed by this CA, does not expire soon and is valid for the addresses.
+fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool {
+    let (Ok(leaf), Ok(ca)) =
+        (CertificateDer::from_pem_slice(pair.certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes()))
+    else {
+        return false;
+    };
+    let (Ok((_, leaf)), Ok((_, ca))) =
+        (x509_parser::parse_x509_certificate(&leaf), x509_parser::parse_x509_certificate(&ca))
+    else {
+        return false;
+    };
+    let ends = leaf.validity().not_after.timestamp();
+    let renew = now.as_second() + RENEW_DAYS * 24 * 3600;
+    let names = leaf
+        .subject_alternative_name()
+        .ok()
+        .flatten()
+        .map(|names| names.value.general_names.clone())
+        .unwrap_or_default();
+    let is_named = |address: &IpAddr| {
+        let octets = match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        names.iter().any(|name| matches!(name, GeneralName::IPAddress(bytes) if *bytes == octets))
+    };
+    // The name of a CA is no evidence: every CA made here has the same.
+    let is_signed = leaf.issuer() == ca.subject() && leaf.verify_signature(Some(ca.public_key())).is_ok();
+    is_signed && belong_together(pair) && ends > renew && addresses.iter().all(is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare(dir: &Path, addresses: &[IpAddr]) -> Result<Pki, Failure> {
+        Ok(super::prepare(dir, read_ca(dir)?, addresses, Timestamp::now())?)
+    }
+
+    #[test]
+    fn certificates_are_kept_and_follow_the_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let local: IpAddr = "127.0.0.1".parse().unwrap();
+        let other: IpAddr = "10.0.0.1".parse().unwrap();
+        let first = prepare(dir.path(), &[local]).unwrap();
+        let second = prepare(dir.path(), &[local]).unwrap();
+        assert_eq!(
+            (&first.ca, &first.server.certificate, &first.admin.key),
+            (&second.ca, &second.server.certificate, &second.admin.key)
+        );
+        let third = prepare(dir.path(), &[local, other]).unwrap();
+        assert_eq!((&first.ca, &first.admin.certificate), (&third.ca, &third.admin.certificate));
+        assert_ne!(first.server.certificate, third.server.certificate);
+        third.server_config(None, &TlsPolicy::default()).unwrap();
+    }
+
+    #[test]
+    fn the_administrator_is_a_master() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = prepare(dir.path(), &[]).unwrap();
+        let der = CertificateDer::from_pem_slice(pki.admin.certificate.as_bytes()).unwrap();
+        let user = steersman_server::authn::certificate_user(&der).unwrap();
+        assert!(user.name == "kubernetes-admin" && user.is_in("system:masters"));
+    }
+
+    #[test]
+    fn what_another_ca_signed_is_made_anew() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = prepare(dir.path(), &[]).unwrap();
+        prepare(other.path(), &[]).unwrap();
+        for file in ["server.crt", "server.key"] {
+            fs::copy(other.path().join(file), dir.path().join(file)).unwrap();
+        }
+        let second = prepare(dir.path(), &[]).unwrap();
+        assert_eq!((&first.ca, &first.admin.certificate), (&second.ca, &second.admin.certificate));
+        let server = fs::read_to_string(dir.path().join("server.crt")).unwrap();
+        assert_ne!(server, fs::read_to_string(other.path().join("server.crt")).unwrap());
+        assert_eq!(server, second.server.certificate);
+    }
+
+    #[test]
+    fn a_leaf_with_the_key_of_another_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = prepare(dir.path(), &[]).unwrap();
+        fs::copy(dir.path().join("admin.key"), dir.path().join("server.key")).unwrap();
+        let second = prepare(dir.path(), &[]).unwrap();
+        assert!(first.server.certificate != second.server.certificate && belong_together(&second.server));
+        second.server_config(None, &TlsPolicy::default()).unwrap();
+    }
+
+    #[test]
+    fn a_ca_with_the_key_of_another_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = prepare(dir.path(), &[]).unwrap();
+        fs::copy(dir.path().join("admin.key"), dir.path().join("ca.key")).unwrap();
+        assert!(matches!(prepare(dir.path(), &[]), Err(Failure::Refused(_))));
+        assert_eq!(fs::read_to_string(dir.path().join("ca.crt")).unwrap(), first.ca);
+    }
+
+    #[test]
+    fn the_directory_is_its_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        prepare(dir.path(), &[]).unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}

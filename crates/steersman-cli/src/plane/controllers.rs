@@ -1,0 +1,370 @@
+//! The controllers that `steersman up` and `steersman server` run beside the control plane.
+
+use crate::Failure;
+use crate::plane::Plane;
+use crate::plane::nodes::Nodes;
+use anyhow::Context as _;
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use steersman::health::{Endpoints, Health};
+use steersman::metrics::Metrics;
+use steersman::{InformerFactory, Manager, ManagerError};
+use steersman_controllers::kubelet::{Identity, Simulation};
+use steersman_controllers::{ControlLoop, Parts, Settings};
+use steersman_neutron::Cloud;
+use steersman_server::user::User;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// The requested controllers, by name.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Controllers {
+    wanted: BTreeSet<&'static str>,
+}
+
+/// The command that runs the controllers: not every command offers every controller.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    Server,
+    Up,
+}
+
+/// The field manager of the fields that loops write.
+const LOOPS: &str = "kube-controller-manager";
+/// The name of the Network controller, which needs a cloud.
+pub(crate) const NETWORK: &str = "network";
+/// The name of the simulation of nodes, which includes the scheduler.
+const NODES: &str = "simulated-nodes";
+/// The name of the loop that fills Secrets with tokens. It runs in the server, which has the keys.
+pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
+/// The name of the loop that maintains the status of ValidatingAdmissionPolicies. It runs in the server, which has the
+/// schemas.
+pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
+
+/// Controllers of kube-controller-manager that do not exist here, by their current and old names. A flag may exclude
+/// them, because that changes nothing.
+const ABSENT: &[&str] = &[
+    "attachdetach",
+    "cloud-node-lifecycle",
+    "cloud-node-lifecycle-controller",
+    "device-taint-eviction-controller",
+    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+    "node-route-controller",
+    "nodeipam",
+    "node-ipam-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-expander",
+    "persistentvolume-expander-controller",
+    "podcertificaterequest-cleaner-controller",
+    "resourceclaim-controller",
+    "route",
+    "selinux-warning-controller",
+    "service",
+    "service-lb-controller",
+    "storage-version-gc",
+    "storage-version-migrator-controller",
+    "storageversion-garbage-collector-controller",
+    "volume-expand",
+];
+
+/// Admission plugins that get in the way without their controllers: no pod is created without its account, and
+/// protected objects are not deleted until a controller removes the protection.
+const RELYING: [(&str, &[&str]); 2] = [
+    ("ServiceAccount", &["serviceaccount"]),
+    ("StorageObjectInUseProtection", &["pv-protection", "pvc-protection", "volumeattributesclass-protection"]),
+];
+
+/// The port where the controllers' metrics and health are served.
+#[derive(Debug)]
+pub(crate) struct Monitoring {
+    endpoints: Endpoints,
+    health: Health,
+    metrics: Metrics,
+}
+
+/// The running controllers.
+#[derive(Debug)]
+pub(crate) struct Running {
+    tasks: JoinSet<Result<(), ManagerError>>,
+    names: HashMap<Id, &'static str>,
+    stop: CancellationToken,
+    /// Serves metrics and health until the controllers have stopped.
+    monitoring: JoinSet<()>,
+    stop_monitoring: CancellationToken,
+}
+
+impl Controllers {
+    /// Parses `a,b,-c`; `*` stands for all that the role offers and that run by default, and the last word on a
+    /// controller counts.
+    ///
+    /// # Errors
+    /// When a name is not that of a controller, or the list is empty: a server without controllers is requested with
+    /// `-*`.
+    pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
+        if !words.is_empty() && words.iter().all(|word| word.trim().is_empty()) {
+            return Err(Failure::Refused(
+                "--controllers is empty: name the controllers to run, or say * for all of them or -* for none"
+                    .to_owned(),
+            ));
+        }
+        let all =
+            Controllers { wanted: offered(role).filter(|(_, is_default)| *is_default).map(|(name, _)| name).collect() };
+        // If the list only excludes controllers, all others are included.
+        let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
+        let mut controllers = if is_rest { all.clone() } else { Controllers::default() };
+        for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
+            let (name, is_wanted) = word.strip_prefix('-').map_or((word, true), |name| (name, false));
+            if name == "*" {
+                controllers = if is_wanted { all.clone() } else { Controllers::default() };
+                continue;
+            }
+            let name = our_name(name);
+            match offered(role).find(|(offered, _)| *offered == name) {
+                Some((name, _)) if is_wanted => controllers.wanted.insert(name),
+                Some((name, _)) => controllers.wanted.remove(name),
+                // It does not exist here, and is not requested either.
+                None if !is_wanted && ABSENT.contains(&name) => false,
+                None if name == NETWORK => {
+                    return Err(Failure::Refused(format!(
+                        "the controller {NETWORK} needs a cloud: use steersman up, or steersman network beside this server"
+                    )));
+                }
+                None => {
+                    let names: Vec<&str> = offered(role).map(|(name, _)| name).collect();
+                    return Err(Failure::Refused(format!(
+                        "there is no controller {name:?}: --controllers takes {}, * for all, and -NAME for all but one",
+                        names.join(", ")
+                    )));
+                }
+            };
+        }
+        Ok(controllers)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.wanted.contains(name)
+    }
+
+    /// The admission plugins that rely on requested controllers.
+    pub(crate) fn plugins(&self) -> Vec<&'static str> {
+        let relying = RELYING.iter().filter(|(_, names)| names.iter().all(|name| self.has(name)));
+        relying.map(|(plugin, _)| *plugin).collect()
+    }
+
+    /// The names of the requested controllers.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.wanted.iter().copied().collect()
+    }
+}
+
+/// Our name of a controller, which may be given by kube-controller-manager's name.
+fn our_name(name: &str) -> &str {
+    if let Some(found) = ControlLoop::named(name) {
+        return found.name;
+    }
+    let short = name.strip_suffix("-controller");
+    short.filter(|short| [SERVICE_ACCOUNT_TOKEN, POLICY_STATUS].contains(short)).unwrap_or(name)
+}
+
+/// The controllers that a role offers, and whether they run by default.
+fn offered(role: Role) -> impl Iterator<Item = (&'static str, bool)> {
+    let loops = ControlLoop::ALL.iter().map(|one| (one.name, one.is_default));
+    let network = (role == Role::Up).then_some(NETWORK);
+    loops.chain(network.into_iter().chain([SERVICE_ACCOUNT_TOKEN, POLICY_STATUS]).map(|name| (name, true)))
+}
+
+impl Monitoring {
+    /// Listens on the address, so that an address in use is an error before anything has begun.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Monitoring, Failure> {
+        let (metrics, health) = (Metrics::new(), Health::new());
+        let endpoints = Endpoints::bind(address, health.clone()).map_err(|error| {
+            Failure::Refused(format!("{}; choose another with --metrics-address", crate::chain(&error)))
+        })?;
+        Ok(Monitoring { endpoints: endpoints.with_metrics(metrics.clone()), health, metrics })
+    }
+
+    /// The address of the listener, with the real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.endpoints.address()
+    }
+
+    /// Connects a controller's manager to these metrics and health checks.
+    fn watch(&self, name: &'static str, manager: Manager) -> Manager {
+        let manager = manager.name(name).with_metrics(self.metrics.clone());
+        let (live, ready) = (manager.health().clone(), manager.health().clone());
+        let verdict = |is_well: bool| if is_well { Ok(()) } else { Err("it says no") };
+        self.health.live(name, move || verdict(live.is_live()));
+        self.health.ready(name, move || verdict(ready.is_ready()));
+        manager
+    }
+}
+
+impl Running {
+    /// Starts the requested controllers and the nodes; the Network controller needs a cloud.
+    pub(crate) fn start(
+        wanted: &Controllers,
+        plane: &Plane,
+        settings: &Arc<Settings>,
+        cloud: Option<Arc<dyn Cloud>>,
+        nodes: &Nodes,
+        monitoring: Option<Monitoring>,
+    ) -> Running {
+        let mut running = Running {
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+            stop: CancellationToken::new(),
+            monitoring: JoinSet::new(),
+            stop_monitoring: CancellationToken::new(),
+        };
+        let watched = |name: &'static str, manager: Manager| match &monitoring {
+            Some(monitoring) => monitoring.watch(name, manager),
+            None => manager,
+        };
+        // All loops share one watch of each kind.
+        let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, []), LOOPS));
+        for one in ControlLoop::ALL.iter().filter(|one| wanted.has(one.name)) {
+            let manager = watched(one.name, Manager::with_informers(informers.clone()));
+            let client = plane.client(User::service_account("kube-system", one.account), LOOPS);
+            let (settings, stopped) = (Arc::clone(settings), running.stop.clone().cancelled_owned());
+            running
+                .spawn(one.name, async move { one.run(manager, Parts { client, settings: &settings }, stopped).await });
+        }
+        if nodes.count > 0 {
+            let client_of = plane.clients();
+            let client_of = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
+            let simulation = Simulation::new(nodes.count, Arc::new(client_of)).agent(nodes.agent.clone());
+            let manager = simulation.add_to(watched(NODES, Manager::with_informers(informers)));
+            let stopped = running.stop.clone().cancelled_owned();
+            running.spawn(NODES, async move { manager.run(stopped).await });
+        }
+        if let Some(cloud) = cloud {
+            let stopped = running.stop.clone().cancelled_owned();
+            let options = steersman_network::Options::default();
+            let manager =
+                Manager::new(plane.client(User::master("system:steersman:network-controller"), "network-controller"));
+            running.spawn(NETWORK, steersman_network::run_with(watched(NETWORK, manager), cloud, options, stopped));
+        }
+        if let Some(monitoring) = monitoring {
+            running.monitoring.spawn(monitoring.endpoints.serve(running.stop_monitoring.clone().cancelled_owned()));
+        }
+        running
+    }
+
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        controller: impl Future<Output = Result<(), ManagerError>> + Send + 'static,
+    ) {
+        self.names.insert(self.tasks.spawn(controller).id(), name);
+    }
+
+    /// Resolves when a controller has ended by itself, with the reason. Never resolves if none runs.
+    ///
+    /// # Cancel safety
+    /// A controller that has ended is returned by the next call.
+    pub(crate) async fn failed(&mut self) -> anyhow::Error {
+        let Some(ended) = self.tasks.join_next_with_id().await else { return std::future::pending().await };
+        let (name, outcome) = self.named(ended);
+        match outcome {
+            Ok(()) => anyhow::anyhow!("the {name} controller has ended by itself"),
+            Err(error) => error.context(format!("the {name} controller has failed")),
+        }
+    }
+
+    /// Stops the controllers and waits until they have stopped.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next_with_id().await {
+            let (controller, outcome) = self.named(ended);
+            if let Err(error) = outcome {
+                tracing::error!(controller, error = crate::chain(&*error), "a controller ended with an error");
+            }
+        }
+        self.stop_monitoring.cancel();
+        self.monitoring.join_all().await;
+    }
+
+    fn named(&self, ended: Result<(Id, Result<(), ManagerError>), JoinError>) -> (&'static str, anyhow::Result<()>) {
+        let (id, outcome) = match ended {
+            Ok((id, outcome)) => (id, outcome.map_err(anyhow::Error::new)),
+            Err(error) => (error.id(), Err(error).context("its task ended badly")),
+        };
+        (self.names.get(&id).copied().unwrap_or("unknown"), outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks which of three known controllers `words` enable.
+    #[track_caller]
+    fn check(role: Role, words: &[&str], want: Option<&[&str]>) {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let names = Controllers::parse(&words, role).ok().map(|controllers| controllers.names());
+        let known = |names: Vec<&'static str>| -> Vec<&'static str> {
+            names.into_iter().filter(|name| ["namespace", NETWORK, SERVICE_ACCOUNT_TOKEN].contains(name)).collect()
+        };
+        assert_eq!(names.map(known).as_deref(), want);
+    }
+
+    #[test]
+    fn the_last_word_on_a_controller_counts() {
+        check(Role::Up, &["*"], Some(&["namespace", "network", "serviceaccount-token"]));
+        check(Role::Up, &[], Some(&[]));
+        check(Role::Up, &["network"], Some(&["network"]));
+        check(Role::Up, &["-network"], Some(&["namespace", "serviceaccount-token"]));
+        check(Role::Up, &["-*"], Some(&[]));
+        check(Role::Up, &["*", "-network"], Some(&["namespace", "serviceaccount-token"]));
+        check(Role::Up, &["-network", "network"], Some(&["network"]));
+        check(Role::Up, &["nework"], None);
+        check(Role::Server, &["*"], Some(&["namespace", "serviceaccount-token"]));
+        check(Role::Server, &["-namespace"], Some(&["serviceaccount-token"]));
+        check(Role::Server, &["-*"], Some(&[]));
+        check(Role::Server, &["network"], None);
+        check(Role::Server, &["*", "-namespace-controller"], Some(&["serviceaccount-token"]));
+        check(Role::Server, &["serviceaccount-token-controller"], Some(&["serviceaccount-token"]));
+        check(Role::Up, &["network-controller"], None);
+    }
+
+    #[test]
+    fn controllers_of_other_clusters_may_be_excluded_and_not_asked_for() {
+        check(
+            Role::Server,
+            &["*", "-nodeipam", "-persistentvolume-expander"],
+            Some(&["namespace", "serviceaccount-token"]),
+        );
+        check(Role::Server, &["*", "nodeipam"], None);
+        check(Role::Server, &["*", "-nodeipan"], None);
+    }
+
+    #[test]
+    fn an_empty_list_is_refused_in_words_that_say_what_to_write() {
+        let refused = Controllers::parse(&[String::new()], Role::Server).unwrap_err();
+        assert!(matches!(&refused, Failure::Refused(sentence) if sentence.contains("-* for none")), "{refused:?}");
+    }
+
+    #[test]
+    fn accounts_are_asked_for_where_they_are_made() {
+        let plugins = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            Controllers::parse(&words, Role::Server).unwrap().plugins()
+        };
+        assert!(plugins(&["*"]).contains(&"ServiceAccount"));
+        assert_eq!(plugins(&["namespace"]), [""; 0]);
+        assert_eq!(plugins(&["serviceaccount"]), ["ServiceAccount"]);
+        let protections = ["pv-protection", "pvc-protection", "volumeattributesclass-protection"];
+        assert_eq!(plugins(&protections), ["StorageObjectInUseProtection"]);
+        assert_eq!(plugins(&protections[..2]), [""; 0]);
+    }
+
+    #[test]
+    fn every_loop_is_offered_once_and_all_that_are_default_run_without_a_word() {
+        let all = Controllers::parse(&["*".to_owned()], Role::Server).unwrap();
+        for one in ControlLoop::ALL {
+            assert_eq!(all.has(one.name), one.is_default, "{}", one.name);
+            assert_eq!(offered(Role::Up).filter(|(name, _)| *name == one.name).count(), 1, "{}", one.name);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The names of kinds, objects and versions.
+
+pub mod gvk;
+pub mod key;
+pub mod name;
+pub mod resource_name;
+pub mod revision;
