@@ -79,6 +79,7 @@ struct Woken {
 struct Parked<F: Send + 'static> {
     future: Option<Pin<Box<F>>>,
     place: Arc<Place>,
+    /// Whether it ends by itself when its load is interrupted: it has been polled on a thread of the pool, or has stored something before.
     has_begun: bool,
 }
 
@@ -123,7 +124,7 @@ impl Pool {
     ///
     /// # Errors
     /// 429 if too many heavy requests are waiting, 504 if the deadline passes before one has its first slot. One that
-    /// has begun ends by itself when its load is interrupted.
+    /// has begun, or has stored something before it became heavy, ends by itself when its load is interrupted.
     ///
     /// # Cancel safety
     /// Dropping the future abandons the request at its next `await`, and interrupts its computation.
@@ -154,14 +155,19 @@ impl Pool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let entered = self.queue.lock().enter(&job.user.name, job.load.bytes());
-        let id = entered.map_err(|full| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            refusal(full, &job.user.name)
-        })?;
+        let (user, bytes, must_go_on) = (&job.user.name, job.load.bytes(), job.load.has_written());
+        let id = if must_go_on {
+            self.queue.lock().admit(user, bytes)
+        } else {
+            let entered = self.queue.lock().enter(user, bytes);
+            entered.map_err(|full| {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                refusal(full, user)
+            })?
+        };
         job.load.begin();
         let place = Arc::new(Place { pool: self.clone(), id });
-        let mut parked = Parked { future: Some(future), place: place.clone(), has_begun: false };
+        let mut parked = Parked { future: Some(future), place: place.clone(), has_begun: must_go_on };
         let interrupts = job.load.clone().interrupting();
         let woken = Arc::new(Woken { is_woken: AtomicBool::new(true), waker: AtomicWaker::new() });
         loop {

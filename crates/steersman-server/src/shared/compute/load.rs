@@ -54,6 +54,9 @@ struct Shared {
     bytes: AtomicUsize,
     /// Whether it is being carried out on the threads for heavy requests.
     has_begun: AtomicBool,
+    /// Whether it has stored something, so that it must go on to its end: it counts an eviction before it deletes the Pod, and takes an
+    /// amount from a quota back if it fails.
+    has_written: AtomicBool,
     interrupt: Interrupt,
 }
 
@@ -100,6 +103,17 @@ impl Load {
     /// Whether it is polled where small requests are, and may leave that place.
     pub(crate) fn is_light(&self) -> bool {
         self.0.is_some() && !self.is_heavy()
+    }
+
+    /// Records that the request is about to store something. From then on no full queue refuses it, and no deadline drops it before its turn.
+    pub(crate) fn write(&self) {
+        if let Some(shared) = &self.0 {
+            shared.has_written.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn has_written(&self) -> bool {
+        self.0.as_ref().is_some_and(|shared| shared.has_written.load(Ordering::Relaxed))
     }
 
     /// Whether nobody waits for the result any more, or its time is over.

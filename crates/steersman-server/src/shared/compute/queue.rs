@@ -124,9 +124,9 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Adds a request of a user that reads this many bytes.
+    /// Adds a request of a user that reads this many bytes, unless too many are waiting.
     pub(super) fn enter(&mut self, user: &str, bytes: usize) -> Result<u64, Full> {
-        let Bounds { bytes_of_user_max, waiting_max, waiting_of_user_max, .. } = self.bounds;
+        let Bounds { waiting_max, waiting_of_user_max, .. } = self.bounds;
         let known = self.users.get_key_value(user);
         let has_waiting = known.is_some_and(|(_, of)| of.n_waiting > 0);
         let n_max = if has_waiting { waiting_max } else { waiting_max.saturating_mul(2) };
@@ -136,6 +136,12 @@ impl<W> Queue<W> {
         if known.is_some_and(|(_, of)| waiting_of_user_max <= of.n_waiting) {
             return Err(Full::User { waiting_max: waiting_of_user_max });
         }
+        Ok(self.admit(user, bytes))
+    }
+
+    /// Adds a request that must go on, however many are waiting.
+    pub(super) fn admit(&mut self, user: &str, bytes: usize) -> u64 {
+        let known = self.users.get_key_value(user);
         let user: Arc<str> = known.map_or_else(|| user.into(), |(user, _)| user.clone());
         let of = self.users.entry(user.clone()).or_default();
         of.n_jobs += 1;
@@ -144,9 +150,9 @@ impl<W> Queue<W> {
         let id = self.next_id;
         self.next_id += 1;
         // The budget of the request bounds what it may really take. So a share has room for each, and nobody fills those of others.
-        let bytes = bytes.min(bytes_of_user_max);
+        let bytes = bytes.min(self.bounds.bytes_of_user_max);
         self.jobs.insert(id, Job { user, bytes, has_begun: false, phase: Phase::Away });
-        Ok(id)
+        id
     }
 
     /// Makes a request wait for a slot. Returns the wakers of the requests that have one now.

@@ -99,6 +99,42 @@ async fn a_request_whose_time_is_over_before_its_turn_is_not_begun() {
     threads.shutdown_background();
 }
 
+/// A request that has stored something, then becomes heavy, and says at its end whether it was interrupted.
+async fn stored_then_heavy(load: Load) -> bool {
+    load.write();
+    load.expect(HEAVY).await;
+    load.is_interrupted()
+}
+
+#[tokio::test]
+async fn a_request_that_has_stored_something_is_not_refused_by_a_full_queue() {
+    let pool = pool(Compute::default());
+    let n_waiting = Bounds::of(1).waiting_of_user_max;
+    let ids: Vec<_> = (0..n_waiting).map(|_| pool.queue.lock().enter("alice", HEAVY).unwrap()).collect();
+    let refused = Load::of_request(HEAVY, Interrupt::default());
+    assert_eq!(pool.carry_out(job(&refused), Box::pin(async {})).await.unwrap_err().code(), 429);
+    let load = Load::of_request(10, Interrupt::default());
+    assert!(!pool.carry_out(job(&load), Box::pin(stored_then_heavy(load))).await.unwrap());
+    for id in ids {
+        pool.queue.lock().leave(id);
+    }
+    assert_eq!(pool.queue.lock().figures(), queue::Figures::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_stored_something_goes_on_although_its_time_is_over_before_its_turn() {
+    let threads = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let pool = pool(Compute::default().on(threads.handle().clone()));
+    let (first, second) = (Load::of_request(HEAVY, Interrupt::default()), Load::of_request(10, Interrupt::default()));
+    let ninety = Job { deadline: Instant::now() + Duration::from_secs(90), ..job(&first) };
+    let mut endless = Box::pin(pool.carry_out(ninety, endless(&first)));
+    assert!(futures::poll!(endless.as_mut()).is_pending());
+    let stored = pool.carry_out(job(&second), Box::pin(stored_then_heavy(second)));
+    let (stored, _) = tokio::join!(stored, endless);
+    assert!(stored.unwrap(), "it was polled, and found that its time is over");
+    threads.shutdown_background();
+}
+
 #[tokio::test]
 async fn a_request_that_is_dropped_ends_and_gives_its_slot_back() {
     static FREED: AtomicUsize = AtomicUsize::new(0);

@@ -42,6 +42,7 @@ pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<
     if operation.options.is_dry_run {
         return dry_run(state, operation, plan).await;
     }
+    operation.load.write();
     match plan {
         Plan::Create { name, object, reservation } => create(state, operation, &name, object, reservation).await,
         Plan::Delete { current, last } => {

@@ -203,6 +203,7 @@ async fn charge(
     if rest.is_empty() {
         return Ok(());
     }
+    operation.load.write();
     count(state, quota, &rest).await?;
     let charge = Charge { quota: quota.clone(), used: delta.clone() };
     match before {
