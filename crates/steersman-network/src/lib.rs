@@ -11,7 +11,7 @@
 //! `client.rs` and the files below it are generated from `manifests/crd/network-v1.yaml`: `cargo xtask codegen` has the
 //! command, and CI checks that they are up to date.
 
-pub use crate::reconcile::{desired, plan, transitions};
+pub use crate::reconcile::{desired, plan};
 pub mod api;
 #[rustfmt::skip]
 pub mod client;

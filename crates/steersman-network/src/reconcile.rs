@@ -10,7 +10,6 @@ pub(crate) mod pending;
 pub mod plan;
 pub(crate) mod snapshot;
 pub(crate) mod survey;
-pub mod transitions;
 
 use crate::FINALIZER;
 use crate::api::{ManagementPolicy, Network};

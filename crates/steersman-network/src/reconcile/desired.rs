@@ -56,7 +56,7 @@ pub enum Target {
 
 impl Target {
     /// Whether `network` is the one to adopt.
-    pub(crate) fn is(&self, network: &Network) -> bool {
+    pub fn is(&self, network: &Network) -> bool {
         match self {
             Target::Id(id) => network.id == *id,
             Target::Tag(tag) => network.tags.contains(tag),

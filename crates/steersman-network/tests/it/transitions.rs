@@ -1,13 +1,15 @@
 //! Every transition of every field: the document agrees with the code, and a real Neutron with both.
 
+mod effect;
+
 use crate::neutron::{self, Role};
+use crate::transitions::effect::{Effect, Field, document, fields, transition};
 use crate::world::{Ready, World, id_of, plain};
 use expect_test::expect_file;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use steersman::ObjectKey;
 use steersman_network::Network;
-use steersman_network::transitions::{Effect, Field, document, fields, transition};
 use steersman_neutron::{Cloud, Network as Made, NetworkCreate, RequestId, Simulated, Subnet, SubnetCreate};
 
 #[test]

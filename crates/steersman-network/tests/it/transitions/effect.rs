@@ -3,32 +3,32 @@
 //! `docs/network-transitions.md` is the output of [`document`]; a test compares the two, and another runs every row
 //! against a real Neutron. A few lines here model the effect of a step on Neutron, so that a row has all the steps.
 
-use crate::api::{ManagementPolicy, NetworkSpec};
-use crate::identity::Identity;
-use crate::reconcile::desired::Desired;
-use crate::reconcile::plan::{Observed, Step, plan};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use steersman_network::api::{ManagementPolicy, NetworkSpec};
+use steersman_network::desired::Desired;
+use steersman_network::identity::Identity;
+use steersman_network::plan::{Observed, Step, plan};
 use steersman_neutron::{
     Gateway, Network, NetworkId, NetworkUpdate, Subnet, SubnetId, SubnetUpdate, default_gateway, default_pools,
 };
 
 /// A field with representative values, in a spec that is otherwise the same.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub(crate) struct Field {
     /// Its name, and the other fields of the spec where they matter.
-    pub title: &'static str,
+    pub(crate) title: &'static str,
     /// The field's name in the spec.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The rest of the spec.
-    pub base: Value,
+    pub(crate) base: Value,
     /// The values; null stands for an absent field.
-    pub values: Vec<Value>,
+    pub(crate) values: Vec<Value>,
 }
 
 /// The effect of a change of a spec.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// The new spec is invalid; Neutron stays unchanged.
     Invalid(String),
     /// The change is refused; Neutron stays unchanged.
@@ -43,7 +43,7 @@ const SUBNETS: u128 = 100;
 
 impl Field {
     /// The spec with this value of the field.
-    pub fn spec(&self, value: &Value) -> Value {
+    pub(crate) fn spec(&self, value: &Value) -> Value {
         let mut spec = self.base.clone();
         spec[self.name] = value.clone();
         if let (Some(spec), true) = (spec.as_object_mut(), value.is_null()) {
@@ -53,7 +53,7 @@ impl Field {
     }
 
     /// Every ordered pair of different values.
-    pub fn pairs(&self) -> impl Iterator<Item = (&Value, &Value)> {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&Value, &Value)> {
         self.values
             .iter()
             .flat_map(move |from| self.values.iter().filter(move |to| *to != from).map(move |to| (from, to)))
@@ -61,7 +61,7 @@ impl Field {
 }
 
 /// Every field of the spec.
-pub fn fields() -> Vec<Field> {
+pub(crate) fn fields() -> Vec<Field> {
     let plain = || json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"});
     let of = |name: &'static str, values: Value| Field { title: name, name, base: plain(), values: list(values) };
     let cidrs = json!(["10.0.0.0/24", "10.0.0.0/25", "10.1.0.0/24", "10.0.0.5/24"]);
@@ -112,7 +112,7 @@ fn list(values: Value) -> Vec<Value> {
 }
 
 /// The effect of a change from one spec to another, where Neutron agrees with the first as far as possible.
-pub fn transition(from: &Value, to: &Value) -> Effect {
+pub(crate) fn transition(from: &Value, to: &Value) -> Effect {
     let mut world = World::with_theirs();
     if let Ok(from) = read(from) {
         world.settle(&from);
@@ -129,7 +129,7 @@ fn read(spec: &Value) -> Result<Desired, String> {
 }
 
 /// The table of all transitions, as Markdown.
-pub fn document() -> String {
+pub(crate) fn document() -> String {
     let mut text = String::from(
         "# What a change of a Network leads to\n\n\
          Generated from the code that decides (`plan` in `crates/steersman-network`); `UPDATE_EXPECT=1 cargo test -p steersman-network\n\
@@ -213,8 +213,9 @@ impl World {
                 }
                 Step::Refuse(refusal) => return Effect::Refused(without_ids(&refusal.to_string())),
                 step if desired.management_policy == ManagementPolicy::Observed => {
-                    let not_ready = crate::reconcile::outcome::NotReady::differs(step);
-                    return Effect::Refused(without_ids(&not_ready.message));
+                    return Effect::Refused(without_ids(&format!(
+                        "Neutron has something else, and spec.managementPolicy is Observed: to agree would be to {step}"
+                    )));
                 }
                 step => {
                     steps.push(without_ids(&step.to_string()));
