@@ -35,7 +35,7 @@ mod writer;
 use crate::disk::file::{Opened, Unusable};
 use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
-use crate::disk::newest::Newest;
+use crate::disk::newest::{Acknowledged, Newest};
 use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
 use crate::disk::sequence::Sequence;
 use crate::disk::storage::Storage;
@@ -210,7 +210,7 @@ impl Disk {
             let database = storage.database().map_err(opening(name))?;
             format::initialize(&database).map_err(damaged(name))?;
         }
-        let survey = survey::survey(&storage, None).map_err(refused(name))?;
+        let survey = survey::survey(&storage, Acknowledged::Unknown).map_err(refused(name))?;
         if let Some(fault) = survey.faults.first() {
             return Err(damaged(name)(redb::Error::Corrupted(fault.clone())));
         }
