@@ -180,12 +180,13 @@ impl Disk {
         make_dir(dir).map_err(at(dir))?;
         let lock = hold(dir)?;
         let (path, newest_path) = (dir.join(FILE), dir.join(FILE_NEWEST));
+        // A process that was killed may have left it half-written.
+        let new = dir.join(FILE_NEW);
+        remove(&new).map_err(at(&new))?;
         if !path.try_exists().map_err(at(&path))? {
             // It belongs to a store that was moved away.
             remove(&newest_path).map_err(at(&newest_path))?;
             // Made under another name, so that a half-made store is never opened.
-            let new = dir.join(FILE_NEW);
-            remove(&new).map_err(at(&new))?;
             let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
             let database = Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_file(file).map_err(opening(&new))?;
             format::initialize(&database).map_err(damaged(&new))?;

@@ -58,11 +58,13 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The file is damaged and could not be rewritten, which needs room for a second file.
-    #[error("{path:?} is damaged and cannot be written anew beside itself: make room, or restore it from a copy")]
+    /// The file is damaged and could not be rewritten, which needs room for a second file. It is as it was.
+    #[error("{path:?} is damaged and cannot be written anew as {new:?}: {}", way_out(source))]
     Rebuild {
         /// The file.
         path: PathBuf,
+        /// The file that was to take its place. It is removed.
+        new: PathBuf,
         /// The cause.
         #[source]
         source: io::Error,
@@ -76,6 +78,19 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+}
+
+/// What to do about a file that cannot be written.
+fn way_out(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::FileTooLarge => {
+            "it would be larger than the process may write, so raise the limit of file sizes (ulimit -f) and start again"
+        }
+        io::ErrorKind::QuotaExceeded | io::ErrorKind::StorageFull => {
+            "the disk is full, so make room for a second file and start again"
+        }
+        _ => "mend the cause and start again, or restore the file from a copy",
+    }
 }
 
 /// Makes a directory, for its owner alone, because stored data may be secret. The files are private for the same
