@@ -23,6 +23,7 @@ mod intercepted;
 mod newer;
 mod newest;
 mod open;
+mod pace;
 mod pages;
 mod rebuild;
 mod renewal;
@@ -37,6 +38,8 @@ use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
 use crate::disk::newest::{Acknowledged, Newest};
 use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
+use crate::disk::pace::{Clock, System};
+use crate::disk::renewal::Renewing;
 use crate::disk::sequence::Sequence;
 use crate::disk::storage::Storage;
 use crate::disk::survey::{Lost, Survey};
@@ -173,6 +176,11 @@ impl Disk {
     /// # Errors
     /// See [`OpenError`]. On an error the stored data is unchanged.
     pub fn open(dir: &Path) -> Result<Disk, OpenError> {
+        Disk::open_with(dir, Arc::new(System))
+    }
+
+    /// [`Disk::open`] with a clock for the waits between renewals.
+    fn open_with(dir: &Path, clock: Arc<dyn Clock>) -> Result<Disk, OpenError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
@@ -197,7 +205,7 @@ impl Disk {
         let acknowledged = newest::read(&newest_path);
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
         let opened = file::open(dir, acknowledged)?;
-        Disk::start(opened, Some((lock, newest)), Some(dir), &path)
+        Disk::start(opened, Some((lock, newest)), Renewing { clock, dir: Some(dir.to_owned()) }, &path)
     }
 
     /// Opens a store on any storage that redb can use, so that tests can inject faults below it. Errors name it `name`.
@@ -216,12 +224,12 @@ impl Disk {
             return Err(damaged(name)(redb::Error::Corrupted(fault.clone())));
         }
         match file::use_file(storage, survey, name) {
-            Ok(opened) => Disk::start(opened, None, None, name),
+            Ok(opened) => Disk::start(opened, None, Renewing { clock: Arc::new(System), dir: None }, name),
             Err(Unusable::Never(error) | Unusable::AsItIs(error, _)) => Err(error),
         }
     }
 
-    fn start(opened: Opened, held: Option<(File, Newest)>, dir: Option<&Path>, path: &Path) -> Result<Disk, OpenError> {
+    fn start(opened: Opened, held: Option<(File, Newest)>, renewing: Renewing, path: &Path) -> Result<Disk, OpenError> {
         let Opened { database, storage, survey } = opened;
         let Survey { index, lost, n_unknown, stored, .. } = survey;
         if 0 < n_unknown {
@@ -245,7 +253,7 @@ impl Disk {
         });
         shared.note_newest(index.revision());
         let (done, is_done) = oneshot::channel();
-        let writer = Writer::new(commands, current, index, shared.clone(), dir);
+        let writer = Writer::new(commands, current, index, shared.clone(), renewing);
         let unwinding = Unwinding(shared.clone());
         let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
             let _unwinding = unwinding;
@@ -344,10 +352,12 @@ impl Drop for Disk {
     /// Without a previous [`Kv::close`], blocks until queued writes are on the disk.
     fn drop(&mut self) {
         self.queue.get_mut().take();
-        if let Some((_, thread)) = self.done.get_mut().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's writer thread panicked");
+        if let Some((_, thread)) = self.done.get_mut().take() {
+            // It may wait for its turn to write the file anew.
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the store's writer thread panicked");
+            }
         }
         self.shared.end();
     }
@@ -651,6 +661,8 @@ impl Kv for Disk {
         Box::pin(async {
             let done = self.done.lock().take();
             if let Some((done, thread)) = done {
+                // It may wait for its turn to write the file anew.
+                thread.thread().unpark();
                 // The thread drops its end of the channel as its last action.
                 let _ended = done.await;
                 if thread.join().is_err() {
