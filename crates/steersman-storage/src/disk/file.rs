@@ -2,11 +2,12 @@
 //! open, when a block turns out to be damaged.
 
 use crate::disk::format::{self, EVENTS, FORMAT};
-use crate::disk::newest::Acknowledged;
+use crate::disk::newer::Acknowledged;
 use crate::disk::open::{OpenError, behind, damaged, opening, refused};
+use crate::disk::renewal::rebuild;
 use crate::disk::storage::Storage;
 use crate::disk::survey::{self, Survey};
-use crate::disk::{FILE, FILE_NEWEST, guarded, rebuild};
+use crate::disk::{FILE, FILE_NEWEST, guarded};
 use redb::{Database, ReadableDatabase, ReadableTableMetadata};
 use std::path::Path;
 use std::sync::Arc;

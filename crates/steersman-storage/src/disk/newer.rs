@@ -11,7 +11,6 @@
 
 use crate::disk::format::{self, Malformed, Packed, Place};
 use crate::disk::index::Index;
-use crate::disk::newest::Acknowledged;
 use crate::disk::pages::{PAGE, Pages};
 use crate::disk::sequence::Sequence;
 use crate::disk::survey::leaf_at;
@@ -19,6 +18,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use steersman_machinery::Revision;
+
+/// What is known of the newest acknowledged revision beside the store's file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Acknowledged {
+    /// This one or a later one: it was written beside the file and not forced to the disk.
+    AtLeast(Revision),
+    Exactly(Revision),
+    Unknown,
+}
 
 /// A change that was found.
 #[derive(Debug, Eq, PartialEq)]
@@ -100,6 +108,13 @@ fn check_previous(changes: &BTreeMap<Place, Change>, index: &Index, through: Rev
         written.insert(head.key, (!head.is_deletion()).then(|| Packed::new(*place)));
     }
     Ok(())
+}
+
+impl From<Option<Revision>> for Acknowledged {
+    /// Takes the revision that was written beside the file, if it can be read.
+    fn from(read: Option<Revision>) -> Acknowledged {
+        read.map_or(Acknowledged::Unknown, Acknowledged::AtLeast)
+    }
 }
 
 impl Change {

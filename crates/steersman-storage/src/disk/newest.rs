@@ -10,15 +10,6 @@ use twox_hash::XxHash3_64;
 
 use crate::disk::open::private;
 
-/// What is known of the newest acknowledged revision beside the store's file.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Acknowledged {
-    /// This one or a later one: [`Newest::write`] does not force it to the disk.
-    AtLeast(Revision),
-    Exactly(Revision),
-    Unknown,
-}
-
 /// The revision and its checksum, little endian.
 #[derive(Debug)]
 pub(super) struct Newest(Mutex<File>);
@@ -35,13 +26,6 @@ impl Newest {
         let mut file = self.0.lock();
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&bytes)
-    }
-}
-
-impl From<Option<Revision>> for Acknowledged {
-    /// Takes what [`read`] has returned.
-    fn from(read: Option<Revision>) -> Acknowledged {
-        read.map_or(Acknowledged::Unknown, Acknowledged::AtLeast)
     }
 }
 

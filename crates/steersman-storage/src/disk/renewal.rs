@@ -5,8 +5,11 @@
 //! is named as after an open, and history is left behind. A file that is damaged again and again waits for its turn (`pace`); keys that are
 //! damaged stay named meanwhile, and everything that is in memory is served.
 
+pub(super) mod pace;
+pub(super) mod rebuild;
+
 use crate::disk::file::{self, Opened};
-use crate::disk::pace::Clock;
+use crate::disk::renewal::pace::Clock;
 use crate::disk::survey::{Lost, Survey};
 use crate::disk::writer::{Command, Writer};
 use crate::disk::{Current, Shared};
@@ -103,7 +106,6 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::pace;
     use crate::disk::pages::PAGE;
     use crate::disk::{Disk, FILE};
     use crate::kv::{Kv, Op, Txn};

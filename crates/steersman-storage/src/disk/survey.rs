@@ -13,8 +13,7 @@ use crate::disk::FILE_NEWEST;
 use crate::disk::flipped;
 use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
 use crate::disk::index::{Change, Index, Stored};
-use crate::disk::newer::{self, Missing};
-use crate::disk::newest::Acknowledged;
+use crate::disk::newer::{self, Acknowledged, Missing};
 use crate::disk::pages::{
     BadPage, Fault, Found, Header, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs,
 };

@@ -4,8 +4,8 @@
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, HEADS, META, Packed, Place, Position};
 use crate::disk::index::Index;
-use crate::disk::pace::Pace;
 use crate::disk::renewal::Renewing;
+use crate::disk::renewal::pace::Pace;
 use crate::disk::{BATCH_WRITES_MAX, Current, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
 use bytes::Bytes;

@@ -17,7 +17,7 @@ use steersman_machinery::Revision;
 const LOGGED_MAX: usize = 100;
 
 /// Replaces the file in a directory.
-pub(super) fn rebuild(dir: &Path, survey: &Survey, newest: Revision) -> Result<(), OpenError> {
+pub(in crate::disk) fn rebuild(dir: &Path, survey: &Survey, newest: Revision) -> Result<(), OpenError> {
     rebuild_on(dir, survey, newest, FileBackend::new)
 }
 
@@ -93,7 +93,7 @@ fn cause(error: impl Into<redb::Error>) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::newest::Acknowledged;
+    use crate::disk::newer::Acknowledged;
     use crate::disk::storage::Storage;
     use crate::disk::{Disk, Intercepted, Operation, survey};
     use crate::kv::{Kv, Op, Txn};

@@ -17,7 +17,7 @@ const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(30);
 
 /// The time, and waiting for it on a thread.
-pub(super) trait Clock: Send + Sync {
+pub(in crate::disk) trait Clock: Send + Sync {
     fn now(&self) -> Instant;
 
     /// Waits until a time, or until `is_over`, which is asked again whenever the thread is unparked.
@@ -25,7 +25,7 @@ pub(super) trait Clock: Send + Sync {
 }
 
 /// The clock of the system.
-pub(super) struct System;
+pub(in crate::disk) struct System;
 
 impl Clock for System {
     fn now(&self) -> Instant {
@@ -38,7 +38,7 @@ impl Clock for System {
 }
 
 /// Parks the thread until a time of a clock, or until `is_over`.
-pub(super) fn wait(clock: &dyn Clock, until: Instant, is_over: &dyn Fn() -> bool) {
+pub(in crate::disk) fn wait(clock: &dyn Clock, until: Instant, is_over: &dyn Fn() -> bool) {
     while !is_over() {
         let left = until.saturating_duration_since(clock.now());
         if left.is_zero() {
@@ -50,7 +50,7 @@ pub(super) fn wait(clock: &dyn Clock, until: Instant, is_over: &dyn Fn() -> bool
 
 /// Decides when the next renewal may begin.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(in crate::disk) struct Pace {
     /// The number of renewals up to the last one that had to wait, without one in between that had not.
     n_waited: u32,
     /// No renewal begins before this.
@@ -59,14 +59,14 @@ pub(super) struct Pace {
 
 impl Pace {
     /// A renewal is necessary: how long it has to wait.
-    pub(super) fn begin(&mut self, now: Instant) -> Duration {
+    pub(in crate::disk) fn begin(&mut self, now: Instant) -> Duration {
         let wait = self.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
         self.n_waited = if wait.is_zero() { 0 } else { self.n_waited.saturating_add(1) };
         wait
     }
 
     /// The renewal is done.
-    pub(super) fn end(&mut self, took: Duration, now: Instant) {
+    pub(in crate::disk) fn end(&mut self, took: Duration, now: Instant) {
         let first = took.saturating_mul(REST_TIMES).max(REST_MIN);
         let rest = first.saturating_mul(2_u32.saturating_pow(self.n_waited));
         self.next = Some(now + rest.min(REST_MAX));
