@@ -118,36 +118,39 @@ impl Cache {
         resources.asked.entry(resource.clone()).or_insert(there.unwrap_or_default()).clone()
     }
 
-    /// Applies committed changes in order, then advances the revision, then wakes the watchers of the changed objects.
-    /// Entries that are not objects are logged and skipped.
+    /// Applies committed changes, those of a resource in order and all at once, then advances the revision, then wakes the watchers of
+    /// the changed objects. Entries that are not objects are logged and skipped.
     pub(crate) fn apply(&self, batch: kv::Batch, now: Instant) {
-        let mut woken: Vec<Arc<Group>> = Vec::new();
-        let mut run: Option<Run> = None;
-        for event in batch.events {
-            let (key, revision) = (event.key.clone(), event.revision);
-            let (resource, change) = match decode(event, run.as_ref().map(|run| &run.resource)) {
-                Ok(decoded) => decoded,
-                Err(error) => {
-                    self.unreadable.lock().insert(error.report(), revision);
-                    continue;
-                }
-            };
-            self.readable_again(&key);
-            if let Some(resource) = resource {
-                if let Some(run) = run.take() {
-                    run.cache.apply(run.changes, &self.limits, now, &mut woken);
-                }
-                run = Some(Run { cache: self.resource_or_new(&resource), resource, changes: Vec::new() });
-            }
-            if let Some(run) = &mut run {
-                run.changes.push(change);
-            }
+        let Decoded { changes, readable } = self.decode(batch.events);
+        let mut woken = Vec::new();
+        for (resource, changes) in changes.by_resource {
+            self.resource_or_new(&resource).apply(changes, &self.limits, now, &mut woken);
         }
-        if let Some(run) = run {
-            run.cache.apply(run.changes, &self.limits, now, &mut woken);
-        }
-        self.applied.send_modify(|applied| applied.revision = applied.revision.max(batch.progress));
+        self.readable_again(&readable);
+        self.advance(batch.progress);
         wake(woken);
+    }
+
+    /// Decodes events. Those that are no objects are logged and marked.
+    fn decode(&self, events: impl IntoIterator<Item = kv::Event>) -> Decoded {
+        let mut decoded = Decoded::default();
+        for event in events {
+            let (key, revision) = (event.key.clone(), event.revision);
+            match decode(event, decoded.changes.current()) {
+                Ok((resource, change)) => {
+                    decoded.changes.push(resource, change);
+                    if self.has_unreadable() {
+                        decoded.readable.push((key, revision));
+                    }
+                }
+                Err(error) => drop(self.unreadable.lock().insert(error.report(), revision)),
+            }
+        }
+        decoded
+    }
+
+    fn advance(&self, revision: Revision) {
+        self.applied.send_modify(|applied| applied.revision = applied.revision.max(revision));
     }
 
     /// Takes up that entries are damaged in the engine. An object of which the cache has the very revision is whole here: it is
@@ -175,27 +178,43 @@ impl Cache {
 
     /// Takes up what the engine holds at a revision, because the changes that led there are no longer known. Watches that have not seen
     /// what was known before end.
+    ///
+    /// A resource is taken up as a whole, and the revision advances when all are: no list has an object that is damaged or gone at the
+    /// revision of the list.
     pub(crate) fn catch_up(&self, loaded: kv::Snapshot, damaged: Vec<kv::Damaged>, now: Instant) {
         let kv::Snapshot { mut entries, revision } = loaded;
         let applied = self.applied().revision;
-        let held: HashSet<Bytes> = entries.iter().map(|entry| entry.key.clone()).collect();
-        let mut gone: Vec<Bytes> = self.keys().into_iter().filter(|key| !held.contains(key)).collect();
-        let mut unreadable = HashMap::new();
+        let loaded: HashMap<Bytes, Revision> =
+            entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
+        let mut gone: HashSet<Bytes> = self.keys().into_iter().filter(|key| !loaded.contains_key(key)).collect();
+        let mut lost = HashMap::new();
         for kv::Damaged { key, revision, .. } in damaged {
+            // What is whole in memory is no loss: it is written again.
             if self.held(&key).is_some_and(|object| object.revision == revision) {
-                gone.retain(|gone| *gone != key);
-            } else {
-                unreadable.insert(key, revision);
+                gone.remove(&key);
+            } else if loaded.get(&key) != Some(&revision) {
+                lost.insert(key, revision);
             }
         }
-        self.unreadable.lock().retain(|key, _| held.contains(key));
-        entries.retain(|entry| applied < entry.revision);
+        self.unreadable.lock().extend(lost.iter().map(|(key, revision)| (key.clone(), *revision)));
+        entries.retain(|entry| applied < entry.revision && !lost.contains_key(&entry.key));
         entries.sort_unstable_by_key(|entry| entry.revision);
         let event = |entry: kv::Entry| kv::Event { key: entry.key, revision: entry.revision, value: Some(entry.value) };
-        self.apply(kv::Batch { events: entries.into_iter().map(event).collect(), progress: revision }, now);
-        self.unreadable.lock().extend(unreadable);
-        self.drop_objects(&gone, revision, now);
-        self.drop_through(revision);
+        let Decoded { mut changes, readable } = self.decode(entries.into_iter().map(event));
+        for key in gone {
+            if let Ok((resource, object_key)) = locate(&key, changes.current()) {
+                changes.push(resource, Change::Delete(object_key, revision));
+            }
+        }
+        let mut woken = Vec::new();
+        for (resource, changes) in changes.by_resource {
+            self.resource_or_new(&resource).take_up(changes, revision, now, &mut woken);
+        }
+        self.unreadable.lock().retain(|key, _| loaded.contains_key(key) || lost.contains_key(key));
+        self.readable_again(&readable);
+        self.forget_through(&mut self.resources.write(), revision);
+        self.advance(revision);
+        wake(woken);
     }
 
     /// The object that is stored under a key, as it is here.
@@ -242,10 +261,13 @@ impl Cache {
         !self.unreadable.lock().is_empty()
     }
 
-    fn readable_again(&self, key: &[u8]) {
+    /// Removes the marks of keys that were written or deleted at these revisions. A later mark stays.
+    fn readable_again(&self, written: &[(Bytes, Revision)]) {
         let mut unreadable = self.unreadable.lock();
-        if !unreadable.is_empty() {
-            unreadable.remove(key);
+        for (key, revision) in written {
+            if unreadable.get(key).is_some_and(|marked| marked < revision) {
+                unreadable.remove(key);
+            }
         }
     }
 
@@ -270,7 +292,10 @@ impl Cache {
     /// Drops history up to and including a revision.
     pub(crate) fn drop_through(&self, revision: Revision) {
         let mut resources = self.resources.write();
-        let revision = revision.min(self.applied().revision);
+        self.forget_through(&mut resources, revision.min(self.applied().revision));
+    }
+
+    fn forget_through(&self, resources: &mut Resources, revision: Revision) {
         resources.by_resource.values().for_each(|cache| cache.drop_through(revision));
         resources.floor = resources.floor.max(revision);
     }
@@ -349,11 +374,42 @@ impl Loading {
     }
 }
 
-/// Consecutive changes of one resource.
-struct Run {
-    cache: Arc<ResourceCache>,
-    changes: Vec<Change>,
-    resource: GroupResource,
+/// Decoded events.
+#[derive(Default)]
+struct Decoded {
+    changes: Changes,
+    /// Keys that may be marked as unreadable and no longer are, and the revisions at which they were written or deleted.
+    readable: Vec<(Bytes, Revision)>,
+}
+
+/// Changes by resource, so that those of a transaction, which have one revision, are applied to a resource together. The resources are in
+/// the order in which they came first.
+#[derive(Default)]
+struct Changes {
+    by_resource: Vec<(GroupResource, Vec<Change>)>,
+    /// Where the last change was added.
+    last: usize,
+    places: HashMap<GroupResource, usize>,
+}
+
+impl Changes {
+    /// The resource of the last change.
+    fn current(&self) -> Option<&GroupResource> {
+        self.by_resource.get(self.last).map(|(resource, _)| resource)
+    }
+
+    /// Adds the next change of a resource; `None` for that of the last change.
+    fn push(&mut self, resource: Option<GroupResource>, change: Change) {
+        if let Some(resource) = resource {
+            self.last = *self.places.entry(resource).or_insert_with_key(|resource| {
+                self.by_resource.push((resource.clone(), Vec::new()));
+                self.by_resource.len() - 1
+            });
+        }
+        if let Some((_, changes)) = self.by_resource.get_mut(self.last) {
+            changes.push(change);
+        }
+    }
 }
 
 /// The change of an event, and its resource unless that is `current`.
@@ -375,4 +431,117 @@ fn locate(key: &Bytes, current: Option<&GroupResource>) -> Result<(Option<GroupR
     let same = current.is_some_and(|current| current.group == group && current.resource == resource);
     let resource = (!same).then(|| GroupResource::new(group, resource));
     Ok((resource, ObjectKey::parse(printed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource_cache::{At, Page, Scope, Visibility};
+    use std::pin::pin;
+    use std::task::{Context, Wake, Waker};
+
+    /// A waker that runs a function at once, in the thread that wakes.
+    struct AtOnce<F>(F);
+
+    impl<F: Fn() + Send + Sync + 'static> Wake for AtOnce<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    fn pods() -> GroupResource {
+        GroupResource::new("", "pods")
+    }
+
+    fn stored(name: &str) -> Bytes {
+        format!("/pods/default/{name}").into()
+    }
+
+    fn put(key: Bytes, revision: u64) -> kv::Event {
+        kv::Event { key, revision: Revision(revision), value: Some(br#"{"metadata":{}}"#.as_slice().into()) }
+    }
+
+    fn entry(name: &str, revision: u64) -> kv::Entry {
+        let kv::Event { key, revision, value } = put(stored(name), revision);
+        kv::Entry { key, revision, value: value.unwrap() }
+    }
+
+    fn damaged(name: &str, revision: u64) -> kv::Damaged {
+        kv::Damaged { key: stored(name), revision: Revision(revision), fault: "its value is lost".to_owned() }
+    }
+
+    fn cache(entries: Vec<kv::Entry>, revision: u64) -> Arc<Cache> {
+        let loading = Loading::default();
+        loading.take(entries);
+        Arc::new(Cache::new(&loading, Revision(revision), Limits::default()))
+    }
+
+    /// The revision of the list of all pods, and their names.
+    fn list(cache: &Cache) -> (u64, Vec<String>) {
+        let applied = cache.applied().revision;
+        let pods = cache.resource(&pods()).unwrap();
+        let list = pods.list(&Scope::All, At::Latest, Page::ALL, Visibility::All, applied).ok().unwrap();
+        (list.revision.0, list.objects.iter().map(|object| object.key.name.to_string()).collect())
+    }
+
+    #[test]
+    fn a_list_at_the_very_moment_at_which_the_revision_advances_has_nothing_that_is_damaged_or_gone() {
+        let cache = cache(vec![entry("a", 1), entry("bad", 2), entry("gone", 3), entry("whole", 3)], 3);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let at_once = {
+            let (cache, seen) = (cache.clone(), seen.clone());
+            AtOnce(move || seen.lock().push((list(&cache), cache.unreadable_at(&stored("bad")))))
+        };
+        let waker = Waker::from(Arc::new(at_once));
+        let mut applied = cache.subscribe();
+        let mut advanced = pin!(applied.wait_for(|applied| Revision(9) <= applied.revision));
+        assert!(advanced.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let loaded = kv::Snapshot { entries: vec![entry("a", 1), entry("b", 5)], revision: Revision(9) };
+        cache.catch_up(loaded, vec![damaged("bad", 7), damaged("whole", 3)], Instant::now());
+        let names = ["a", "b", "whole"].map(str::to_owned).to_vec();
+        assert_eq!(*seen.lock(), [((9, names), Some(Revision(7)))]);
+    }
+
+    #[test]
+    fn an_entry_that_is_damaged_after_it_was_loaded_is_no_loss() {
+        let cache = cache(vec![entry("a", 1)], 3);
+        let loaded = kv::Snapshot { entries: vec![entry("a", 1), entry("b", 5)], revision: Revision(9) };
+        cache.catch_up(loaded, vec![damaged("b", 5)], Instant::now());
+        assert_eq!((list(&cache).1, cache.unreadable_at(&stored("b"))), (vec!["a".to_owned(), "b".to_owned()], None));
+        let whole = cache.lose(vec![damaged("b", 5)], Instant::now());
+        assert_eq!(whole.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [stored("b")]);
+    }
+
+    /// Applies a transaction of pods, with one change of another resource before the last, and looks when the pods are applied and
+    /// nothing else can be.
+    #[track_caller]
+    fn look_in_between<T>(cache: &Cache, names: [&str; 2], look: impl FnOnce() -> T) -> T {
+        let [first, last] = names.map(|name| put(stored(name), 5));
+        let events = vec![first, put("/secrets/default/a".into(), 5), last];
+        let secrets = cache.resource_or_new(&GroupResource::new("", "secrets"));
+        cache.resource_or_new(&pods());
+        std::thread::scope(|scope| {
+            secrets.read(|_| {
+                scope.spawn(|| cache.apply(kv::Batch { events, progress: Revision(5) }, Instant::now()));
+                while list(cache).0 < 5 {
+                    std::thread::yield_now();
+                }
+                look()
+            })
+        })
+    }
+
+    #[test]
+    fn a_list_that_names_the_revision_of_a_transaction_has_all_its_changes_whatever_else_it_changes() {
+        let cache = cache(Vec::new(), 4);
+        let names = look_in_between(&cache, ["a", "b"], || list(&cache).1);
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_key_stays_unreadable_until_the_change_that_makes_it_readable_is_applied() {
+        let cache = cache(vec![kv::Entry { value: "no object".into(), ..entry("a", 3) }], 4);
+        let marked = look_in_between(&cache, ["a", "b"], || cache.unreadable_at(&stored("a")));
+        assert_eq!((marked, cache.unreadable_at(&stored("a"))), (Some(Revision(3)), None));
+    }
 }

@@ -24,7 +24,6 @@ mod newer;
 mod newest;
 mod open;
 mod pages;
-mod rebuild;
 mod renewal;
 mod sequence;
 mod storage;
@@ -35,8 +34,11 @@ mod writer;
 use crate::disk::file::{Opened, Unusable};
 use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
+use crate::disk::newer::Acknowledged;
 use crate::disk::newest::Newest;
 use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
+use crate::disk::renewal::Renewing;
+use crate::disk::renewal::pace::{Clock, System};
 use crate::disk::sequence::Sequence;
 use crate::disk::storage::Storage;
 use crate::disk::survey::{Lost, Survey};
@@ -173,6 +175,11 @@ impl Disk {
     /// # Errors
     /// See [`OpenError`]. On an error the stored data is unchanged.
     pub fn open(dir: &Path) -> Result<Disk, OpenError> {
+        Disk::open_with(dir, Arc::new(System))
+    }
+
+    /// [`Disk::open`] with a clock for the waits between renewals.
+    fn open_with(dir: &Path, clock: Arc<dyn Clock>) -> Result<Disk, OpenError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
@@ -180,12 +187,13 @@ impl Disk {
         make_dir(dir).map_err(at(dir))?;
         let lock = hold(dir)?;
         let (path, newest_path) = (dir.join(FILE), dir.join(FILE_NEWEST));
+        // A process that was killed may have left it half-written.
+        let new = dir.join(FILE_NEW);
+        remove(&new).map_err(at(&new))?;
         if !path.try_exists().map_err(at(&path))? {
             // It belongs to a store that was moved away.
             remove(&newest_path).map_err(at(&newest_path))?;
             // Made under another name, so that a half-made store is never opened.
-            let new = dir.join(FILE_NEW);
-            remove(&new).map_err(at(&new))?;
             let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
             let database = Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_file(file).map_err(opening(&new))?;
             format::initialize(&database).map_err(damaged(&new))?;
@@ -196,7 +204,7 @@ impl Disk {
         let acknowledged = newest::read(&newest_path);
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
         let opened = file::open(dir, acknowledged)?;
-        Disk::start(opened, Some((lock, newest)), Some(dir), &path)
+        Disk::start(opened, Some((lock, newest)), Renewing { clock, dir: Some(dir.to_owned()) }, &path)
     }
 
     /// Opens a store on any storage that redb can use, so that tests can inject faults below it. Errors name it `name`.
@@ -210,17 +218,17 @@ impl Disk {
             let database = storage.database().map_err(opening(name))?;
             format::initialize(&database).map_err(damaged(name))?;
         }
-        let survey = survey::survey(&storage, None).map_err(refused(name))?;
+        let survey = survey::survey(&storage, Acknowledged::Unknown).map_err(refused(name))?;
         if let Some(fault) = survey.faults.first() {
             return Err(damaged(name)(redb::Error::Corrupted(fault.clone())));
         }
         match file::use_file(storage, survey, name) {
-            Ok(opened) => Disk::start(opened, None, None, name),
+            Ok(opened) => Disk::start(opened, None, Renewing { clock: Arc::new(System), dir: None }, name),
             Err(Unusable::Never(error) | Unusable::AsItIs(error, _)) => Err(error),
         }
     }
 
-    fn start(opened: Opened, held: Option<(File, Newest)>, dir: Option<&Path>, path: &Path) -> Result<Disk, OpenError> {
+    fn start(opened: Opened, held: Option<(File, Newest)>, renewing: Renewing, path: &Path) -> Result<Disk, OpenError> {
         let Opened { database, storage, survey } = opened;
         let Survey { index, lost, n_unknown, stored, .. } = survey;
         if 0 < n_unknown {
@@ -244,7 +252,7 @@ impl Disk {
         });
         shared.note_newest(index.revision());
         let (done, is_done) = oneshot::channel();
-        let writer = Writer::new(commands, current, index, shared.clone(), dir);
+        let writer = Writer::new(commands, current, index, shared.clone(), renewing);
         let unwinding = Unwinding(shared.clone());
         let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
             let _unwinding = unwinding;
@@ -343,10 +351,12 @@ impl Drop for Disk {
     /// Without a previous [`Kv::close`], blocks until queued writes are on the disk.
     fn drop(&mut self) {
         self.queue.get_mut().take();
-        if let Some((_, thread)) = self.done.get_mut().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's writer thread panicked");
+        if let Some((_, thread)) = self.done.get_mut().take() {
+            // It may wait for its turn to write the file anew.
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the store's writer thread panicked");
+            }
         }
         self.shared.end();
     }
@@ -650,6 +660,8 @@ impl Kv for Disk {
         Box::pin(async {
             let done = self.done.lock().take();
             if let Some((done, thread)) = done {
+                // It may wait for its turn to write the file anew.
+                thread.thread().unpark();
                 // The thread drops its end of the channel as its last action.
                 let _ended = done.await;
                 if thread.join().is_err() {

@@ -82,7 +82,8 @@ impl Feeder {
     async fn follow(&mut self) -> kv::Error {
         let mut compaction: Option<kv::BoxFuture<'static, ()>> = None;
         let mut repair: Option<kv::BoxFuture<'static, ()>> = None;
-        let mut is_damage_news = false;
+        // What was found between the load and the begin of the watch did not wake this one.
+        let mut is_damage_news = true;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -122,8 +123,11 @@ impl Feeder {
                 }
             };
             if is_damage_news && repair.is_none() {
-                is_damage_news = false;
-                repair = self.repair(now);
+                let damaged = self.kv.damaged();
+                // A change that is not applied yet is looked at again when it may be.
+                let applied = self.cache.applied().revision;
+                is_damage_news = damaged.iter().any(|damaged| applied < damaged.revision);
+                repair = self.repair(damaged, now);
             }
             if let Some(retention) = &mut self.retention {
                 let volume = self.kv.volume();
@@ -142,8 +146,7 @@ impl Feeder {
 
 impl Feeder {
     /// Takes up what is damaged in the engine. Returns the work of writing again what is whole here.
-    fn repair(&self, now: Instant) -> Option<kv::BoxFuture<'static, ()>> {
-        let damaged = self.kv.damaged();
+    fn repair(&self, damaged: Vec<kv::Damaged>, now: Instant) -> Option<kv::BoxFuture<'static, ()>> {
         if damaged.is_empty() {
             return None;
         }

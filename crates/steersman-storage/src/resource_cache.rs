@@ -154,6 +154,19 @@ impl ResourceCache {
     /// Applies changes in order. The caller wakes the watchers in `woken` after the whole batch.
     pub(crate) fn apply(&self, changes: Vec<Change>, limits: &Limits, now: Instant, woken: &mut Vec<Arc<Group>>) {
         let mut state = self.state.write();
+        self.push(&mut state, changes, now, woken);
+        state.ring.trim(limits, now);
+    }
+
+    /// Applies changes that lead to a revision, between which others are not known, and drops all history: watchers that have not read
+    /// what was before fail. Nobody sees a part of the changes.
+    pub(crate) fn take_up(&self, changes: Vec<Change>, revision: Revision, now: Instant, woken: &mut Vec<Arc<Group>>) {
+        let mut state = self.state.write();
+        self.push(&mut state, changes, now, woken);
+        state.ring.restart(revision);
+    }
+
+    fn push(&self, state: &mut State, changes: Vec<Change>, now: Instant, woken: &mut Vec<Arc<Group>>) {
         let groups = self.groups.lock();
         for change in changes {
             if let Some(event) = state.change(change) {
@@ -162,7 +175,6 @@ impl ResourceCache {
                 state.ring.push(Arc::new(event), now);
             }
         }
-        state.ring.trim(limits, now);
     }
 
     /// The group of a watcher that begins after a revision, and its start position in the ring; `Err` with the oldest

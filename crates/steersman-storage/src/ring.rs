@@ -112,6 +112,12 @@ impl Ring {
         self.floor = self.floor.max(revision);
     }
 
+    /// Drops all history: it begins anew after a revision, to which changes have led that are not known.
+    pub(crate) fn restart(&mut self, revision: Revision) {
+        self.drop_through(revision);
+        self.newest = self.newest.max(revision);
+    }
+
     fn drop_oldest(&mut self) {
         if let Some(slot) = self.slots.pop_front() {
             self.first += 1;

@@ -735,7 +735,19 @@ fn nothing(at: At, floor: Revision, applied: Revision) -> Result<List, Miss> {
         At::Exact(revision) if revision < floor => return Err(Miss::Compacted(floor)),
         At::Exact(revision) if applied < revision => return Err(Miss::Future(applied)),
         At::Exact(revision) => revision,
-        At::Latest => applied,
+        // Objects that it had at a revision before the floor are no longer known.
+        At::Latest => applied.max(floor),
     };
     Ok(List { more: false, objects: Vec::new(), remaining: Some(0), revision })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_does_not_name_a_revision_at_which_there_may_have_been_objects() {
+        let latest = |floor, applied| nothing(At::Latest, Revision(floor), Revision(applied)).ok().unwrap().revision.0;
+        assert_eq!((latest(11, 10), latest(9, 10)), (11, 10));
+    }
 }

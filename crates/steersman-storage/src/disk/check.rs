@@ -40,7 +40,7 @@ pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenErro
     let storage = Storage::file(&path)?;
     let acknowledged = newest::read(&dir.join(FILE_NEWEST));
     let Survey { faults, format, index, lost, n_unknown, stored, .. } =
-        survey::survey(&storage, acknowledged).map_err(refused(&path))?;
+        survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;
     let lost = lost.into_iter().map(|lost| Damaged {
         key: lost.key,
         revision: Revision(lost.place.0),

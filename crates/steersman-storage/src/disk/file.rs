@@ -2,10 +2,12 @@
 //! open, when a block turns out to be damaged.
 
 use crate::disk::format::{self, EVENTS, FORMAT};
+use crate::disk::newer::Acknowledged;
 use crate::disk::open::{OpenError, behind, damaged, opening, refused};
+use crate::disk::renewal::rebuild;
 use crate::disk::storage::Storage;
 use crate::disk::survey::{self, Survey};
-use crate::disk::{FILE, FILE_NEWEST, guarded, rebuild};
+use crate::disk::{FILE, FILE_NEWEST, guarded};
 use redb::{Database, ReadableDatabase, ReadableTableMetadata};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ pub(super) fn open(dir: &Path, acknowledged: Option<Revision>) -> Result<Opened,
     let mut is_renewed = false;
     loop {
         let storage = Storage::file(&path)?;
-        let survey = survey::survey(&storage, acknowledged).map_err(refused(&path))?;
+        let survey = survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;
         let revision = survey.index.revision();
         if let Some(acknowledged) = acknowledged
             && revision < acknowledged
@@ -61,7 +63,8 @@ pub(super) fn open(dir: &Path, acknowledged: Option<Revision>) -> Result<Opened,
 /// were acknowledged.
 pub(super) fn renew(dir: &Path, storage: &Storage, acknowledged: Revision) -> Result<Opened, OpenError> {
     let path = dir.join(FILE);
-    let mut survey = survey::survey(storage.as_it_is(), Some(acknowledged)).map_err(refused(&path))?;
+    // Nobody else writes now. A commit that failed may have left some of its pages, and its writes are decided again.
+    let mut survey = survey::survey(storage.as_it_is(), Acknowledged::Exactly(acknowledged)).map_err(refused(&path))?;
     let revision = survey.index.revision();
     if revision < acknowledged && !survey.is_meta_lost {
         return Err(behind(&path, &dir.join(FILE_NEWEST), revision, acknowledged));
@@ -108,7 +111,7 @@ pub(super) fn use_file(storage: Storage, mut survey: Survey, path: &Path) -> Res
     let upgraded = format::upgrade(&database, newest, &survey.superseded, survey.stored.current());
     upgraded.map_err(|error| Unusable::Never(damaged(path)(error)))?;
     drop(database);
-    survey = survey::survey(&storage, None).map_err(|error| Unusable::Never(refused(path)(error)))?;
+    survey = survey::survey(&storage, Acknowledged::Unknown).map_err(|error| Unusable::Never(refused(path)(error)))?;
     if survey.format != FORMAT {
         let error = redb::Error::Corrupted("it keeps its old format".to_owned());
         return Err(Unusable::Never(damaged(path)(error)));

@@ -219,8 +219,7 @@ impl Index {
 
     /// Whether the change at a place is the current one of a key.
     pub(super) fn is_at(&self, key: &[u8], place: Place) -> bool {
-        let hashes = self.hash(key);
-        self.current.find(hashes.0, |slot| slot.is_of(hashes)).is_some_and(|slot| slot.place == Packed::new(place))
+        self.place(key) == Some(Packed::new(place))
     }
 
     pub(super) fn revision(&self) -> Revision {
@@ -251,8 +250,13 @@ impl Index {
 
     /// The revision a key was last written at.
     pub(super) fn written_at(&self, key: &[u8]) -> Option<Revision> {
+        self.place(key).map(Packed::revision)
+    }
+
+    /// The place of a key's current change; `None` if it has no value.
+    pub(super) fn place(&self, key: &[u8]) -> Option<Packed> {
         let hashes = self.hash(key);
-        self.current.find(hashes.0, |slot| slot.is_of(hashes)).map(|slot| slot.place.revision())
+        self.current.find(hashes.0, |slot| slot.is_of(hashes)).map(|slot| slot.place)
     }
 
     /// Records that a key was written by an entry of this many bytes; returns the place of its previous change.

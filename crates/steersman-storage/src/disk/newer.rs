@@ -3,15 +3,30 @@
 //! They are in pages to which nothing leads. Each has checksums that are of its place in the log too, and in a log revisions follow on
 //! each other, so it can be told whether all are there. Pages that are no longer in use may have changes which a crash kept from being
 //! committed, and whose revisions were then given to others: with two different ones at the same place it cannot be told which counts.
+//!
+//! The newest revision that is known to be acknowledged may be behind after a power failure. So what lies beyond it counts as well, if all
+//! of it is there and each change follows on the one that its key had before; if not, the file is refused. Without that the server would
+//! go on with an older state, and nothing would say so. A change that was not acknowledged may be taken up with the others: its writer has
+//! never been told what became of it.
 
-use crate::disk::format::{self, Place};
+use crate::disk::format::{self, Malformed, Packed, Place};
+use crate::disk::index::Index;
 use crate::disk::pages::{PAGE, Pages};
 use crate::disk::sequence::Sequence;
 use crate::disk::survey::leaf_at;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use steersman_machinery::Revision;
+
+/// What is known of the newest acknowledged revision beside the store's file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Acknowledged {
+    /// This one or a later one: it was written beside the file and not forced to the disk.
+    AtLeast(Revision),
+    Exactly(Revision),
+    Unknown,
+}
 
 /// A change that was found.
 #[derive(Debug, Eq, PartialEq)]
@@ -27,23 +42,35 @@ pub(super) enum Missing {
     /// There are two at the same place.
     Ambiguous(Revision),
     /// Not even the head of one is left.
-    Gone(Revision),
+    Gone {
+        /// The newest revision that has changes.
+        newest: Revision,
+        revision: Revision,
+    },
+    /// One beyond what is known to be acknowledged does not follow on what its key had before.
+    Stray(Revision),
     /// Nothing says up to which revision there were some.
     Unknown,
 }
 
-/// The changes after a revision up to another one, all of them.
+/// The changes after what is in an index, all of them.
 pub(super) fn find(
     pages: &Pages<'_>,
-    after: Revision,
-    through: Revision,
+    index: &Index,
+    acknowledged: Acknowledged,
 ) -> io::Result<Result<BTreeMap<Place, Change>, Missing>> {
+    let after = index.revision();
+    let (through, last) = match acknowledged {
+        Acknowledged::AtLeast(through) => (through, u64::MAX),
+        Acknowledged::Exactly(through) => (through, through.0),
+        Acknowledged::Unknown => return Ok(Err(Missing::Unknown)),
+    };
     let mut found = Found { ambiguous: None, changes: BTreeMap::new() };
     let mut offset = PAGE as u64;
-    while after < through && offset < pages.length() {
+    while after.0 < last && offset < pages.length() {
         let page = pages.bytes(offset, PAGE)?;
         for (place, stored) in leaf_at(pages, offset, &page)? {
-            if (after.0 + 1..=through.0).contains(&place.0) {
+            if after.0 < place.0 && place.0 <= last {
                 found.add(place, &stored);
             }
         }
@@ -52,15 +79,49 @@ pub(super) fn find(
     if let Some(revision) = found.ambiguous {
         return Ok(Err(Missing::Ambiguous(revision)));
     }
+    let newest = found.changes.keys().next_back().map_or(through, |(newest, _)| through.max(Revision(*newest)));
+    let is_complete = check_sequence(&found.changes, after, newest)
+        .map_err(|malformed| Missing::Gone { newest, revision: malformed.revision })
+        .and_then(|()| check_previous(&found.changes, index, through));
+    Ok(is_complete.map(|()| found.changes))
+}
+
+/// Checks that no change is missing after one revision and up to another.
+fn check_sequence(changes: &BTreeMap<Place, Change>, after: Revision, newest: Revision) -> Result<(), Malformed> {
     let mut sequence = Sequence::after(after);
-    let mut is_complete = Ok(());
-    for (place, change) in &found.changes {
-        let (Change::Head(head) | Change::Whole(head)) = change;
-        let is_last = format::split_head(*place, head).is_ok_and(|(head, _)| head.is_last);
-        is_complete = is_complete.and_then(|()| sequence.next(*place, is_last));
+    for (place, change) in changes {
+        sequence.next(*place, change.head(*place)?.is_last)?;
     }
-    let is_complete = is_complete.and_then(|()| sequence.end(through));
-    Ok(is_complete.map(|()| found.changes).map_err(|malformed| Missing::Gone(malformed.revision)))
+    sequence.end(newest)
+}
+
+/// Checks that each change beyond a revision follows on the one that its key had before, by the index or by the changes themselves.
+fn check_previous(changes: &BTreeMap<Place, Change>, index: &Index, through: Revision) -> Result<(), Missing> {
+    let mut written: HashMap<&[u8], Option<Packed>> = HashMap::new();
+    for (place, change) in changes {
+        let stray = Missing::Stray(Revision(place.0));
+        let head = change.head(*place).map_err(|_| stray)?;
+        let previous = written.get(head.key).copied().unwrap_or_else(|| index.place(head.key));
+        if through.0 < place.0 && head.previous != previous {
+            return Err(stray);
+        }
+        written.insert(head.key, (!head.is_deletion()).then(|| Packed::new(*place)));
+    }
+    Ok(())
+}
+
+impl From<Option<Revision>> for Acknowledged {
+    /// Takes the revision that was written beside the file, if it can be read.
+    fn from(read: Option<Revision>) -> Acknowledged {
+        read.map_or(Acknowledged::Unknown, Acknowledged::AtLeast)
+    }
+}
+
+impl Change {
+    fn head(&self, place: Place) -> Result<format::Head<'_>, Malformed> {
+        let (Change::Head(stored) | Change::Whole(stored)) = self;
+        format::split_head(place, stored).map(|(head, _)| head)
+    }
 }
 
 struct Found {
@@ -91,8 +152,43 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Missing::Ambiguous(revision) => write!(f, "there are two different ones at revision {revision}"),
-            Missing::Gone(revision) => write!(f, "the one at revision {revision} is gone"),
+            Missing::Gone { newest, revision } => {
+                write!(f, "which lead to revision {newest}, the one at revision {revision} is gone")
+            }
+            Missing::Stray(revision) => write!(
+                f,
+                "the one at revision {revision} does not follow on what its key had before: it may never have been committed"
+            ),
             Missing::Unknown => f.write_str("nothing says which there were, since store.newest is missing or damaged"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::format::Position;
+
+    /// A change of a key, which names the place of the one before it.
+    fn change(key: &[u8], place: Place, previous: Option<Place>) -> (Place, Change) {
+        let mut stored = format::encode(key, Some(b"value"));
+        format::seal(&mut stored, place, previous.map(Packed::new), Position::Last);
+        (place, Change::Whole(stored))
+    }
+
+    #[test]
+    fn a_change_that_does_not_follow_on_what_its_key_had_counts_only_if_it_is_known_to_be_acknowledged() {
+        let mut index = Index::new(Revision::ZERO, Revision::ZERO);
+        index.put(b"a", (4, 0), 9);
+        let follows =
+            [change(b"a", (5, 0), Some((4, 0))), change(b"b", (6, 0), None), change(b"a", (7, 0), Some((5, 0)))];
+        assert_eq!(check_previous(&follows.into(), &index, Revision(4)), Ok(()));
+        for stray in
+            [change(b"a", (6, 0), Some((4, 0))), change(b"a", (6, 0), None), change(b"b", (6, 0), Some((3, 0)))]
+        {
+            let changes = BTreeMap::from([change(b"a", (5, 0), Some((4, 0))), stray]);
+            assert_eq!(check_previous(&changes, &index, Revision(5)), Err(Missing::Stray(Revision(6))));
+            assert_eq!(check_previous(&changes, &index, Revision(6)), Ok(()));
         }
     }
 }

@@ -58,11 +58,26 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The file is damaged and could not be rewritten, which needs room for a second file.
-    #[error("{path:?} is damaged and cannot be written anew beside itself: make room, or restore it from a copy")]
+    /// The newest commit is damaged, and of what it wrote not even the keys are all known.
+    #[error(
+        "{path:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and of the changes since \
+         then, {missing}; restore it from a copy, or move it away to start anew"
+    )]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// The newest revision of the commit before.
+        before: Revision,
+        /// What is wrong with the changes after that.
+        missing: String,
+    },
+    /// The file is damaged and could not be rewritten, which needs room for a second file. It is as it was.
+    #[error("{path:?} is damaged and cannot be written anew as {new:?}: {}", way_out(source))]
     Rebuild {
         /// The file.
         path: PathBuf,
+        /// The file that was to take its place. It is removed.
+        new: PathBuf,
         /// The cause.
         #[source]
         source: io::Error,
@@ -76,6 +91,19 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+}
+
+/// What to do about a file that cannot be written.
+fn way_out(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::FileTooLarge => {
+            "it would be larger than the process may write, so raise the limit of file sizes (ulimit -f) and start again"
+        }
+        io::ErrorKind::QuotaExceeded | io::ErrorKind::StorageFull => {
+            "the disk is full, so make room for a second file and start again"
+        }
+        _ => "mend the cause and start again, or restore the file from a copy",
+    }
 }
 
 /// Makes a directory, for its owner alone, because stored data may be secret. The files are private for the same
@@ -122,6 +150,9 @@ pub(super) fn behind(path: &Path, newest: &Path, found: Revision, acknowledged: 
 /// The error of a surveyed file that cannot be used.
 pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
     move |error| match error {
+        SurveyError::Commit { before, missing } => {
+            OpenError::Incomplete { path: path.to_owned(), before, missing: missing.to_string() }
+        }
         SurveyError::Format { found } => OpenError::Format { path: path.to_owned(), found, want: FORMAT },
         SurveyError::Io(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
             OpenError::Io { path: path.to_owned(), source }

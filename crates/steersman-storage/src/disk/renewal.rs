@@ -2,14 +2,20 @@
 //!
 //! Whoever comes by the block, the writer included, gets an error of redb, which then gives the file up. A reader asks the writer and reads
 //! again. The writer does it before whatever comes next, and decides the writes again that it could not commit. What of the file is lost
-//! is named as after an open, and history is left behind.
+//! is named as after an open, and history is left behind. A file that is damaged again and again waits for its turn (`pace`); keys that are
+//! damaged stay named meanwhile, and everything that is in memory is served.
+
+pub(super) mod pace;
+pub(super) mod rebuild;
 
 use crate::disk::file::{self, Opened};
+use crate::disk::renewal::pace::Clock;
 use crate::disk::survey::{Lost, Survey};
 use crate::disk::writer::{Command, Writer};
 use crate::disk::{Current, Shared};
 use crate::kv::Cause;
 use crate::tail::Renewals;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
@@ -18,6 +24,13 @@ use tokio::sync::oneshot;
 #[derive(Debug, thiserror::Error)]
 #[error("a block of the file is damaged, and there is no directory in which it could be written anew")]
 struct NoDirectory;
+
+/// What the writer needs to write the file anew.
+pub(super) struct Renewing {
+    pub(super) clock: Arc<dyn Clock>,
+    /// Where the file is, if it is one of a directory.
+    pub(super) dir: Option<PathBuf>,
+}
 
 impl Shared {
     pub(super) fn renewals(&self) -> Renewals {
@@ -51,11 +64,13 @@ impl Writer {
         }
     }
 
-    /// Writes the file anew and takes up what is in it.
+    /// Writes the file anew when it is its turn, and takes up what is in it.
     pub(super) fn renew(&mut self) -> Result<(), Cause> {
-        let Some(dir) = &self.dir else { return Err(Arc::new(NoDirectory)) };
+        let Some(dir) = self.renewing.dir.clone() else { return Err(Arc::new(NoDirectory)) };
+        self.wait_for_turn();
+        let began = self.renewing.clock.now();
         let published = self.shared.tail.revision();
-        let opened = file::renew(dir, &self.current.storage, published);
+        let opened = file::renew(&dir, &self.current.storage, published);
         let Opened { database, storage, survey } = opened.map_err(|error| Arc::new(error) as Cause)?;
         let Survey { mut index, lost, .. } = survey;
         index.keep_count(&self.index);
@@ -69,6 +84,162 @@ impl Writer {
         *self.shared.volume.lock() = self.index.volume();
         *self.shared.current.lock() = Some(self.current.clone());
         self.shared.tail.renew(renewals);
+        let ended = self.renewing.clock.now();
+        self.pace.end(ended - began, ended);
         Ok(())
+    }
+
+    /// Waits until the file may be written anew, or until the store is closed: whoever closes it does not wait.
+    fn wait_for_turn(&mut self) {
+        let now = self.renewing.clock.now();
+        let wait = self.pace.begin(now);
+        if !wait.is_zero() {
+            tracing::error!(
+                ?wait,
+                "the store is damaged again soon after it was written anew: writes wait, replace the disk"
+            );
+            self.renewing.clock.wait(now + wait, &|| self.commands.is_closed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::pages::PAGE;
+    use crate::disk::{Disk, FILE};
+    use crate::kv::{Kv, Op, Txn};
+    use parking_lot::Mutex;
+    use redb::StorageBackend;
+    use std::io::{Seek, SeekFrom, Write};
+    use std::path::Path;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::time::Duration;
+    use tokio::task::JoinHandle;
+    use tokio::time::Instant;
+
+    /// A clock on which time passes only while somebody waits, who is let go by the test.
+    struct Held {
+        go: Mutex<Receiver<()>>,
+        now: Mutex<Instant>,
+        waits: SyncSender<Duration>,
+    }
+
+    impl Clock for Held {
+        fn now(&self) -> Instant {
+            *self.now.lock()
+        }
+
+        fn wait(&self, until: Instant, _: &dyn Fn() -> bool) {
+            self.waits.send(until - self.now()).unwrap();
+            self.go.lock().recv().unwrap();
+            *self.now.lock() = until;
+        }
+    }
+
+    /// A clock that has stopped.
+    struct Stopped(Instant, SyncSender<()>);
+
+    impl Clock for Stopped {
+        fn now(&self) -> Instant {
+            self.0
+        }
+
+        fn wait(&self, until: Instant, is_over: &dyn Fn() -> bool) {
+            self.1.send(()).unwrap();
+            // So long that only the close ends it.
+            pace::wait(self, until + Duration::from_secs(3_600), is_over);
+        }
+    }
+
+    /// A store with keys whose values are found in the file by their own names, closed.
+    async fn make(dir: &Path) {
+        let disk = Disk::open(dir).unwrap();
+        for n in 0..6 {
+            disk.txn(put(&format!("key-{n}"), format!("value-{n}|"))).await.unwrap();
+        }
+        disk.close().await.unwrap();
+    }
+
+    fn put(key: &str, value: String) -> Txn {
+        let op = Op::Put { key: key.to_owned().into(), value: value.into() };
+        Txn { compares: Vec::new(), ops: vec![op] }
+    }
+
+    /// Overwrites a value in the file that is open, and comes by its block, as a read does. Returns whether a read may be done again,
+    /// once that is known.
+    fn damage(disk: &Disk, dir: &Path, n: usize) -> JoinHandle<bool> {
+        let path = dir.join(FILE);
+        let image = std::fs::read(&path).unwrap();
+        let text = format!("value-{n}|");
+        let current = disk.shared.current.lock().clone().unwrap();
+        let mut file = std::fs::File::options().write(true).open(&path).unwrap();
+        for at in memchr::memmem::find_iter(&image, text.as_bytes()) {
+            file.seek(SeekFrom::Start(at as u64)).unwrap();
+            file.write_all(b"########").unwrap();
+            let _damaged = current.storage.read((at / PAGE * PAGE) as u64, &mut [0; PAGE]);
+        }
+        assert!(current.storage.damage().is_some());
+        let (shared, seen) = (disk.shared.clone(), current.renewals);
+        tokio::spawn(async move { shared.is_renewed(seen).await })
+    }
+
+    fn damaged(disk: &Disk) -> usize {
+        disk.damaged().len()
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_damaged_again_and_again_waits_and_nothing_fails_because_of_that() {
+        let scratch = tempfile::tempdir().unwrap();
+        make(scratch.path()).await;
+        let (waits, waiting) = sync_channel(9);
+        let (let_go, go) = sync_channel(9);
+        let clock = Arc::new(Held { go: Mutex::new(go), now: Mutex::new(Instant::now()), waits });
+        let disk = Disk::open_with(scratch.path(), clock.clone()).unwrap();
+        assert!(damage(&disk, scratch.path(), 0).await.unwrap());
+        assert_eq!((damaged(&disk), waiting.try_recv().is_err()), (1, true), "the first is not delayed");
+        for (n, seconds) in [(1, 1), (2, 2), (3, 4)] {
+            let read = damage(&disk, scratch.path(), n);
+            let wait = loop {
+                match waiting.try_recv() {
+                    Ok(wait) => break wait,
+                    Err(_) => assert!(!read.is_finished(), "it did not wait"),
+                }
+                tokio::task::yield_now().await;
+            };
+            assert_eq!(wait, Duration::from_secs(seconds));
+            assert!(!read.is_finished());
+            assert_eq!(damaged(&disk), n, "what was damaged before is named");
+            let write = disk.txn(put("new", "new".to_owned()));
+            let_go.send(()).unwrap();
+            assert!(read.await.unwrap());
+            write.await.unwrap();
+            assert_eq!(damaged(&disk), n + 1);
+        }
+        *clock.now.lock() += Duration::from_secs(60);
+        assert!(damage(&disk, scratch.path(), 4).await.unwrap());
+        assert!(waiting.try_recv().is_err(), "after a quiet time it is not delayed");
+        disk.health().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_close_does_not_wait_for_the_turn_and_finishes_what_is_queued() {
+        let scratch = tempfile::tempdir().unwrap();
+        make(scratch.path()).await;
+        let (waits, waiting) = sync_channel(9);
+        let disk = Disk::open_with(scratch.path(), Arc::new(Stopped(Instant::now(), waits))).unwrap();
+        assert!(damage(&disk, scratch.path(), 0).await.unwrap());
+        let read = damage(&disk, scratch.path(), 1);
+        while waiting.try_recv().is_err() {
+            assert!(!read.is_finished(), "it did not wait");
+            tokio::task::yield_now().await;
+        }
+        let write = disk.txn(put("new", "new".to_owned()));
+        disk.close().await.unwrap();
+        write.await.unwrap();
+        read.await.unwrap();
+        drop(disk);
+        let disk = Disk::open(scratch.path()).unwrap();
+        assert_eq!((disk.read().await.unwrap().entries.len(), damaged(&disk)), (5, 2));
     }
 }

@@ -7,12 +7,13 @@
 //! told which changes are lost, the file is refused.
 //!
 //! The file has the last two commits. If the record of the newer one or its list of tables is damaged, the older one is used, and the
-//! changes that were acknowledged since are looked for in the pages of the file (`newer`).
+//! changes since then are looked for in the pages of the file (`newer`).
 
+use crate::disk::FILE_NEWEST;
 use crate::disk::flipped;
 use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
 use crate::disk::index::{Change, Index, Stored};
-use crate::disk::newer::{self, Missing};
+use crate::disk::newer::{self, Acknowledged, Missing};
 use crate::disk::pages::{
     BadPage, Fault, Found, Header, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs,
 };
@@ -65,8 +66,10 @@ pub(super) struct Lost {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SurveyError {
     /// Changes that were acknowledged are not all there, and not even the keys of all are known.
-    #[error("its newest commit is damaged, and of the changes since the one before it, {missing}")]
-    Commit { missing: Missing },
+    #[error(
+        "its newest commit is damaged, the one before it ends at revision {before}, and of the changes since then, {missing}"
+    )]
+    Commit { before: Revision, missing: Missing },
     #[error("it has format {found}")]
     Format { found: u64 },
     #[error("it cannot be read")]
@@ -112,8 +115,17 @@ struct Part {
 /// The heads in undamaged pages.
 type Heads = BTreeMap<Place, Box<[u8]>>;
 
-/// Looks through a file. `acknowledged` is the newest revision that was acknowledged, as far as is known beside the file.
-pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Option<Revision>) -> Result<Survey, SurveyError> {
+/// The changes that are not in the commit by which a file is read.
+struct Since {
+    /// Whether there are more than was known to be acknowledged.
+    fault: Option<String>,
+    /// Those of which only the head is left.
+    lost: Vec<Lost>,
+    part: Part,
+}
+
+/// Looks through a file.
+pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Acknowledged) -> Result<Survey, SurveyError> {
     let pages = Pages::new(storage)?;
     let mut faults = Vec::new();
     let header = pages.header()?.ok_or(SurveyError::NoStore("it is too short"))?;
@@ -181,19 +193,19 @@ pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Option<Revision
             }
             markers = missing.into_iter().filter_map(|(place, head)| Lost::of(place, head)).collect();
         }
-        if is_older {
-            let found = parts.iter().flat_map(|part| &part.changes).map(|change| change.place.revision());
-            let marked = markers.iter().map(|lost: &Lost| Revision(lost.place.0));
-            let base = found.chain(marked).max().unwrap_or_default().max(compacted);
-            let (part, lost) = since(&pages, base, acknowledged, &index)?;
-            parts.push(part);
-            markers.extend(lost);
-        }
     } else if is_older {
         return Err(SurveyError::Old { fault: faults.first().cloned().unwrap_or_default() });
     }
+    let mut stored = Stored::default();
+    let superseded = put_together(&mut index, &mut stored, parts, &markers);
+    if is_older {
+        let Since { fault, lost, part } = since(&pages, &index, acknowledged)?;
+        faults.extend(fault);
+        put_together(&mut index, &mut stored, vec![part], &lost);
+        markers.extend(lost);
+    }
     faults.extend(pages.corrected().iter().map(ToString::to_string));
-    let (stored, superseded) = put_together(&mut index, parts, &markers, format);
+    let superseded = if format < FORMAT { superseded } else { Vec::new() };
     let lost = markers.into_iter().filter(|lost| index.is_at(&lost.key, lost.place)).collect();
     Ok(Survey { faults, format, index, is_behind, is_meta_lost, lost, n_events, n_unknown, stored, superseded })
 }
@@ -235,16 +247,17 @@ fn commit(
     }
 }
 
-/// The changes after a revision that were acknowledged and are not in the commit that the file is read by, and those of which only the
-/// head is left.
-fn since(
-    pages: &Pages<'_>,
-    base: Revision,
-    acknowledged: Option<Revision>,
-    index: &Index,
-) -> Result<(Part, Vec<Lost>), SurveyError> {
-    let acknowledged = acknowledged.ok_or(SurveyError::Commit { missing: Missing::Unknown })?;
-    let found = newer::find(pages, base, acknowledged)?.map_err(|missing| SurveyError::Commit { missing })?;
+/// Looks in all pages for the changes after those of the commit that the file is read by, which are in the index.
+fn since(pages: &Pages<'_>, index: &Index, acknowledged: Acknowledged) -> Result<Since, SurveyError> {
+    let before = index.revision();
+    let found = newer::find(pages, index, acknowledged)?.map_err(|missing| SurveyError::Commit { before, missing })?;
+    let newest = found.keys().next_back().map(|(newest, _)| Revision(*newest));
+    let fault = match (acknowledged, newest) {
+        (Acknowledged::AtLeast(known), Some(newest)) if known < newest => Some(format!(
+            "{FILE_NEWEST} has revision {known}, and there are changes up to revision {newest}: all of them are taken up"
+        )),
+        _ => None,
+    };
     let (mut part, mut lost) = (Part::default(), Vec::new());
     for (place, change) in found {
         match change {
@@ -256,7 +269,7 @@ fn since(
             }
         }
     }
-    Ok((part, lost))
+    Ok(Since { fault, lost, part })
 }
 
 /// Makes the newest commit the one in force.
@@ -492,9 +505,8 @@ impl Lost {
     }
 }
 
-/// Adds every change to the index in the order of the log, lost ones included.
-fn put_together(index: &mut Index, parts: Vec<Part>, markers: &[Lost], format: u64) -> (Stored, Vec<Place>) {
-    let mut stored = Stored::default();
+/// Adds every change to the index in the order of the log, lost ones included. Returns the places of the superseded ones.
+fn put_together(index: &mut Index, stored: &mut Stored, parts: Vec<Part>, markers: &[Lost]) -> Vec<Place> {
     let mut changes = Vec::with_capacity(parts.iter().map(|part| part.changes.len()).sum::<usize>() + markers.len());
     for part in parts {
         stored.append(part.stored);
@@ -505,8 +517,7 @@ fn put_together(index: &mut Index, parts: Vec<Part>, markers: &[Lost], format: u
         changes.sort_by_key(|change| change.place);
         stored.sort();
     }
-    let superseded = index.take_up(changes, &mut stored);
-    (stored, if format < FORMAT { superseded } else { Vec::new() })
+    index.take_up(changes, stored)
 }
 
 /// Reads bytes as the file of a store. For fuzzing.
@@ -515,5 +526,5 @@ pub fn fuzz_file(file: &[u8]) -> bool {
     let storage = redb::backends::InMemoryBackend::new();
     let written = storage.set_len(file.len() as u64).and_then(|()| storage.write(0, file));
     let acknowledged = written.is_ok().then_some(Revision(9));
-    survey(&storage, acknowledged).is_ok()
+    survey(&storage, acknowledged.into()).is_ok()
 }

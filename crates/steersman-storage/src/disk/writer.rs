@@ -4,11 +4,12 @@
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, HEADS, META, Packed, Place, Position};
 use crate::disk::index::Index;
+use crate::disk::renewal::Renewing;
+use crate::disk::renewal::pace::Pace;
 use crate::disk::{BATCH_WRITES_MAX, Current, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
 use bytes::Bytes;
 use redb::ReadableTable;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steersman_machinery::Revision;
@@ -41,11 +42,11 @@ struct Change {
 }
 
 pub(super) struct Writer {
-    commands: mpsc::Receiver<Command>,
+    pub(super) commands: mpsc::Receiver<Command>,
     pub(super) current: Current,
-    /// Where the file is, if it is one of a directory.
-    pub(super) dir: Option<PathBuf>,
     pub(super) index: Index,
+    pub(super) pace: Pace,
+    pub(super) renewing: Renewing,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -84,9 +85,9 @@ impl Writer {
         current: Current,
         index: Index,
         shared: Arc<Shared>,
-        dir: Option<&Path>,
+        renewing: Renewing,
     ) -> Writer {
-        Writer { commands, current, dir: dir.map(Path::to_owned), index, shared }
+        Writer { commands, current, index, pace: Pace::default(), renewing, shared }
     }
 
     /// Runs until the queue is closed and drained.

@@ -5,6 +5,7 @@ use rand::distr::Alphanumeric;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::disk::{Intercepted, Operation};
 use steersman_storage::kv::{self, Expect, Kv, Op, Outcome, Txn};
@@ -623,6 +624,88 @@ async fn the_engine_is_compacted_by_age() {
     assert_eq!((kv.oldest().await.unwrap(), store.stats().oldest), (Revision(3), Revision(3)));
     tokio::time::sleep(history).await;
     assert_eq!(kv.oldest().await.unwrap(), Revision(4));
+}
+
+/// An engine in which a key turns out to be damaged after it was loaded and before it is watched.
+#[derive(Debug)]
+struct DamagedMeanwhile {
+    damaged: kv::Damaged,
+    memory: Memory,
+    /// Whether it is watched, and so the damage is known.
+    is_watched: AtomicBool,
+}
+
+impl Kv for DamagedMeanwhile {
+    fn revision(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
+        self.memory.revision()
+    }
+    fn read(&self) -> kv::BoxFuture<'_, Result<kv::Snapshot, kv::Error>> {
+        self.memory.read()
+    }
+    fn range(&self, request: kv::Range) -> kv::BoxFuture<'_, Result<kv::Part, kv::Error>> {
+        self.memory.range(request)
+    }
+    fn history(&self, request: kv::Past) -> kv::BoxFuture<'_, Result<kv::Changes, kv::Error>> {
+        self.memory.history(request)
+    }
+    fn damaged(&self) -> Vec<kv::Damaged> {
+        self.is_watched.load(Ordering::Relaxed).then(|| self.damaged.clone()).into_iter().collect()
+    }
+    fn volume(&self) -> kv::Volume {
+        self.memory.volume()
+    }
+    fn oldest(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
+        self.memory.oldest()
+    }
+    fn txn(&self, txn: Txn) -> kv::BoxFuture<'_, Result<Outcome, kv::Error>> {
+        self.memory.txn(txn)
+    }
+    fn watch(&self, after: Revision) -> Box<dyn kv::Watch> {
+        self.is_watched.store(true, Ordering::Relaxed);
+        self.memory.watch(after)
+    }
+    fn compact(&self, through: Revision) -> kv::BoxFuture<'_, Result<(), kv::Error>> {
+        self.memory.compact(through)
+    }
+    fn health(&self) -> Result<(), kv::Error> {
+        self.memory.health()
+    }
+    fn close(&self) -> kv::BoxFuture<'_, Result<(), kv::Error>> {
+        self.memory.close()
+    }
+}
+
+/// An engine with one object, whose change at a revision will be damaged, and the store that has just opened it.
+async fn damaged_meanwhile(revision: Revision) -> (Arc<DamagedMeanwhile>, Store) {
+    let memory = Memory::new();
+    write_raw(&memory, "/pods/a/web", r#"{"metadata":{}}"#).await;
+    let damaged = kv::Damaged { key: "/pods/a/web".into(), revision, fault: "its value is lost".to_owned() };
+    let kv = Arc::new(DamagedMeanwhile { damaged, memory, is_watched: AtomicBool::new(false) });
+    let store = Store::open(kv.clone(), Options::default()).await.unwrap();
+    (kv, store)
+}
+
+/// Waits until the object is written again at a revision.
+async fn is_written_again(store: &Store, revision: Revision) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    store.wait_for(revision, deadline).await.unwrap();
+    let object = store.get(&GroupResource::new("", "pods"), &ObjectKey::namespaced("a", "web")).await.unwrap().unwrap();
+    assert_eq!(object.revision, revision);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_damaged_while_the_store_opens_is_written_again_from_memory() {
+    let (_kv, store) = damaged_meanwhile(Revision(1)).await;
+    is_written_again(&store, Revision(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_damaged_before_the_cache_has_it_is_written_again_once_it_has() {
+    let (kv, store) = damaged_meanwhile(Revision(2)).await;
+    // The store looks at the damage, and has not seen the change.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(write_raw(&*kv, "/pods/a/web", r#"{"metadata":{}}"#).await, Revision(2));
+    is_written_again(&store, Revision(3)).await;
 }
 
 fn copy_of_format(format: u64, scratch: &std::path::Path) -> String {
