@@ -325,8 +325,9 @@ fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
             | disk::OpenError::Damaged { .. }
             | disk::OpenError::Format { .. }
             | disk::OpenError::Held { .. }
+            | disk::OpenError::Incomplete { .. }
             | disk::OpenError::Rebuild { .. }),
-        ) => Err(Failure::Refused(error.to_string())),
+        ) => Err(Failure::Refused(format!("{:#}", anyhow::Error::new(error)))),
         Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
     }
 }
