@@ -169,10 +169,10 @@ impl Strategy for BuiltIn {
     }
 
     fn validate_create(&self, _version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let request = Request { new: value, old: &Value::Null };
-        (self.kind.validate_create)(&request, &mut faults);
-        faults
+        (self.kind.validate_create)(&request, &mut errors);
+        errors
     }
 
     fn validate_update(
@@ -183,15 +183,15 @@ impl Strategy for BuiltIn {
         old: &Value,
         _budget: &Budget,
     ) -> Vec<field::Error> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let request = Request { new, old };
         match endpoint {
-            Endpoint::Main => (self.kind.validate_update)(&request, &mut faults),
-            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut faults),
-            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut faults),
-            Endpoint::Status => (self.kind.validate_status)(&request, &mut faults),
+            Endpoint::Main => (self.kind.validate_update)(&request, &mut errors),
+            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut errors),
+            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut errors),
+            Endpoint::Status => (self.kind.validate_status)(&request, &mut errors),
         }
-        faults
+        errors
     }
 
     fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {

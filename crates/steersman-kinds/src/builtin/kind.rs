@@ -4,7 +4,7 @@
 //! differs.
 
 use crate::builtin::built_in::BuiltIn;
-use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};
+use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, Verb};
 use crate::runtime_config::{RuntimeConfig, Subject};
 use crate::strategy::{Grace, Propagation, Rules};
 use crate::user::User;
@@ -117,7 +117,7 @@ pub struct Version {
     /// The paths from which the cells are computed, as [`Projection::of`](crate::projection::Projection::of) reads
     /// them; empty: the whole object.
     pub cells_read: &'static [&'static str],
-    pub fields: &'static [Field],
+    pub fields: &'static [SelectableField],
     /// Sets the defaults of fields that the client left out.
     pub default: fn(&mut Value),
     /// The conversion to and from the internal form, where the version has another form.
@@ -183,7 +183,7 @@ pub struct Column {
 }
 
 /// A field that a field selector may name.
-pub struct Field {
+pub struct SelectableField {
     name: &'static str,
     path: &'static str,
     otherwise: Option<&'static str>,
@@ -335,7 +335,7 @@ impl Version {
             }),
             subresources: self.subresources.iter().map(subresource).collect(),
             columns: self.columns.iter().map(Column::to_catalog).collect(),
-            selectable_fields: self.fields.iter().map(Field::to_catalog).collect(),
+            selectable_fields: self.fields.iter().map(SelectableField::to_catalog).collect(),
         }
     }
 }
@@ -413,26 +413,26 @@ impl Column {
     }
 }
 
-// === impl Field ===
+// === impl SelectableField ===
 
-impl Field {
+impl SelectableField {
     /// A field that is selected by its own path.
-    pub const fn new(name: &'static str, path: &'static str) -> Field {
-        Field { name, path, otherwise: None, absent: "" }
+    pub const fn new(name: &'static str, path: &'static str) -> SelectableField {
+        SelectableField { name, path, otherwise: None, absent: "" }
     }
 
     /// Sets the value of an object without the field.
-    pub const fn or(self, absent: &'static str) -> Field {
-        Field { absent, ..self }
+    pub const fn or(self, absent: &'static str) -> SelectableField {
+        SelectableField { absent, ..self }
     }
 
     /// Sets the path that is read where the first one is absent or empty.
-    pub const fn or_at(self, path: &'static str) -> Field {
-        Field { otherwise: Some(path), ..self }
+    pub const fn or_at(self, path: &'static str) -> SelectableField {
+        SelectableField { otherwise: Some(path), ..self }
     }
 
-    fn to_catalog(&self) -> SelectableField {
-        SelectableField {
+    fn to_catalog(&self) -> catalog::SelectableField {
+        catalog::SelectableField {
             name: self.name.into(),
             path: path(self.path),
             otherwise: self.otherwise.map(path),

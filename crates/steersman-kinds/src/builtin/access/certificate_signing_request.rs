@@ -1,10 +1,10 @@
 //! CertificateSigningRequest: a user requests a certificate, another approves, and a signer issues it. The admission
 //! plugins decide who may approve and sign (`crate::admission::certificates`); signers are control loops.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, SelectableField, Subresource, Version};
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::catalog::{Handling, Verb};
 use crate::strategy;
 use crate::user::User;
@@ -84,7 +84,7 @@ pub const KIND: Kind = Kind {
             Column::text("Condition", "Whether it is approved, and issued."),
         ],
         cells,
-        fields: &[Field::new("spec.signerName", ".spec.signerName")],
+        fields: &[SelectableField::new("spec.signerName", ".spec.signerName")],
         ..Version::V1
     }],
     name_faults: |_| Vec::new(),
@@ -103,12 +103,12 @@ pub const KIND: Kind = Kind {
     rules: strategy::Rules { validates_generate_name_on_update: false, ..RULES },
     status_leaves: &[&["spec"]],
     other_leaves: &[&["spec"], &["status", "certificate"]],
-    validate_create: |request, faults| {
-        validate(&Place::root(request.new), Rules::of(&Value::Null, request.new), faults);
+    validate_create: |request, errors| {
+        validate(&Field::root(request.new), Rules::of(&Value::Null, request.new), errors);
     },
-    validate_update: |request, faults| validate_update(request, Endpoint::Main, faults),
-    validate_status: |request, faults| validate_update(request, Endpoint::Status, faults),
-    validate_other: Some(|request, faults| validate_update(request, Endpoint::Approval, faults)),
+    validate_update: |request, errors| validate_update(request, Endpoint::Main, errors),
+    validate_status: |request, errors| validate_update(request, Endpoint::Status, errors),
+    validate_other: Some(|request, errors| validate_update(request, Endpoint::Approval, errors)),
     ..Kind::CLUSTER
 };
 
@@ -166,7 +166,7 @@ pub fn with_request<T>(
 }
 
 /// The error of a text that is not a list of certificates; an empty text is valid.
-fn certificate_fault(text: &str) -> Option<String> {
+fn certificate_error(text: &str) -> Option<String> {
     let pem = match STANDARD.decode(text) {
         Ok(pem) if pem.is_empty() => return None,
         Ok(pem) => pem,
@@ -267,128 +267,128 @@ impl Rules {
     }
 }
 
-fn validate(object: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, rules: Rules, errors: &mut Vec<Error>) {
     let spec = object.field("spec");
     let request = spec.field("request");
     if let Err(error) = with_request(object.value, |_| ()) {
-        faults.push(request.invalid(error.to_string()));
+        errors.push(request.invalid(error.to_string()));
     }
-    validate_usages(&spec.field("usages"), rules, faults);
+    validate_usages(&spec.field("usages"), rules, errors);
     let signer = spec.field("signerName");
     if signer.text() == LEGACY_SIGNER && !rules.has_legacy_signer {
-        faults.push(signer.invalid("the legacy signerName is not allowed via this API version"));
+        errors.push(signer.invalid("the legacy signerName is not allowed via this API version"));
     } else {
-        validate_signer(&signer, faults);
+        validate_signer(&signer, errors);
     }
     let seconds = spec.field("expirationSeconds");
     if seconds.number().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
-        faults.push(seconds.invalid("may not specify a duration less than 600 seconds (10 minutes)"));
+        errors.push(seconds.invalid("may not specify a duration less than 600 seconds (10 minutes)"));
     }
-    validate_conditions(&object.at(&["status", "conditions"]), rules, faults);
+    validate_conditions(&object.at(&["status", "conditions"]), rules, errors);
     let certificate = object.at(&["status", "certificate"]);
     if !rules.is_certificate_unchanged
-        && let Some(fault) = certificate_fault(certificate.text())
+        && let Some(detail) = certificate_error(certificate.text())
     {
-        faults.push(Error::invalid(&certificate.path, "<certificate data>", fault));
+        errors.push(Error::invalid(&certificate.path, "<certificate data>", detail));
     }
 }
 
-fn validate_usages(usages: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
+fn validate_usages(usages: &Field<'_>, rules: Rules, errors: &mut Vec<Error>) {
     if usages.is_empty() {
-        faults.push(usages.required(""));
+        errors.push(usages.required(""));
     }
     let mut seen = BTreeSet::new();
     for usage in usages.items() {
         if !rules.has_unknown_usages && !USAGES.contains(&usage.text()) {
-            faults.push(usage.not_supported(&USAGES));
+            errors.push(usage.not_supported(&USAGES));
         }
         if !seen.insert(usage.text()) && !rules.has_duplicate_usages {
-            faults.push(usage.duplicate());
+            errors.push(usage.duplicate());
         }
     }
 }
 
 /// The string must be a domain and a path below it.
-pub fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_signer(signer: &Field<'_>, errors: &mut Vec<Error>) {
     if signer.is_empty() {
-        return faults.push(signer.required(""));
+        return errors.push(signer.required(""));
     }
     let Some((domain, path)) = signer.text().split_once('/').filter(|(_, path)| !path.contains('/')) else {
         let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        return faults.push(signer.invalid(why));
+        return errors.push(signer.invalid(why));
     };
     if domain.len() > DOMAIN_LENGTH_MAX {
-        faults.push(Error::too_long(&signer.path, DOMAIN_LENGTH_MAX));
+        errors.push(Error::too_long(&signer.path, DOMAIN_LENGTH_MAX));
     }
-    validate_labels(signer, domain, name::dns1123_label, faults);
+    validate_labels(signer, domain, name::dns1123_label, errors);
     if !domain.contains('.') {
         let why = "should be a domain with at least two segments separated by dots";
-        faults.push(Error::invalid(&signer.path, domain, why));
+        errors.push(Error::invalid(&signer.path, domain, why));
     }
-    validate_labels(signer, path, name::dns1123_subdomain, faults);
+    validate_labels(signer, path, name::dns1123_subdomain, errors);
     if signer.text().len() > SIGNER_LENGTH_MAX {
-        faults.push(Error::too_long(&signer.path, SIGNER_LENGTH_MAX));
+        errors.push(Error::too_long(&signer.path, SIGNER_LENGTH_MAX));
     }
 }
 
 /// Validates a part of a signer's name, and reports its first invalid label.
-fn validate_labels(signer: &Place<'_>, part: &str, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+fn validate_labels(signer: &Field<'_>, part: &str, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
     let wrong = part.split('.').map(|label| (label, check(label))).find(|(_, found)| !found.is_empty());
-    for fault in wrong.iter().flat_map(|(_, found)| found) {
+    for detail in wrong.iter().flat_map(|(_, found)| found) {
         let label = wrong.as_ref().map_or("", |(label, _)| label);
-        faults.push(Error::invalid(&signer.path, part, format!("validating label {label:?}: {fault}")));
+        errors.push(Error::invalid(&signer.path, part, format!("validating label {label:?}: {detail}")));
     }
 }
 
-fn validate_conditions(conditions: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
+fn validate_conditions(conditions: &Field<'_>, rules: Rules, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for condition in conditions.items() {
         let (kind, status) = (condition.field("type"), condition.field("status"));
         if kind.is_empty() && !rules.has_empty_type {
-            faults.push(kind.required(""));
+            errors.push(kind.required(""));
         }
         let allowed: &[&str] = match kind.text() {
             APPROVED | DENIED | FAILED => &["True"],
             _ => &["False", "True", "Unknown"],
         };
         if status.is_empty() {
-            faults.push(status.required(""));
+            errors.push(status.required(""));
         } else if !allowed.contains(&status.text()) {
-            faults.push(status.not_supported(allowed));
+            errors.push(status.not_supported(allowed));
         }
         let opposite = if kind.text() == APPROVED { DENIED } else { APPROVED };
         if matches!(kind.text(), APPROVED | DENIED) && seen.contains(opposite) && !rules.has_both_decisions {
             let why = "Approved and Denied conditions are mutually exclusive";
-            faults.push(Error::invalid(&conditions.path, kind.text(), why));
+            errors.push(Error::invalid(&conditions.path, kind.text(), why));
         }
         if !seen.insert(kind.text()) && !rules.has_duplicate_types {
-            faults.push(kind.duplicate());
+            errors.push(kind.duplicate());
         }
     }
 }
 
-fn validate_update(request: &Request<'_>, endpoint: Endpoint, faults: &mut Vec<Error>) {
-    let object = Place::root(request.new);
-    validate(&object, Rules::of(request.old, request.new), faults);
+fn validate_update(request: &Request<'_>, endpoint: Endpoint, errors: &mut Vec<Error>) {
+    let object = Field::root(request.new);
+    validate(&object, Rules::of(request.old, request.new), errors);
     let conditions = object.at(&["status", "conditions"]);
     for kind in [APPROVED, DENIED, FAILED] {
         let (before, after) = (conditions_of(request.old, kind), conditions_of(request.new, kind));
         let is_decision = kind != FAILED && endpoint != Endpoint::Approval;
         if after.len() < before.len() {
-            faults.push(conditions.forbidden(format!("updates may not remove a condition of type {kind:?}")));
+            errors.push(conditions.forbidden(format!("updates may not remove a condition of type {kind:?}")));
         } else if is_decision && after.len() > before.len() {
-            faults.push(conditions.forbidden(format!("updates may not add a condition of type {kind:?}")));
+            errors.push(conditions.forbidden(format!("updates may not add a condition of type {kind:?}")));
         } else if is_decision && after != before {
-            faults.push(conditions.forbidden(format!("updates may not modify a condition of type {kind:?}")));
+            errors.push(conditions.forbidden(format!("updates may not modify a condition of type {kind:?}")));
         }
     }
     let certificate = object.at(&["status", "certificate"]);
-    let before = Place::root(request.old).at(&["status", "certificate"]);
+    let before = Field::root(request.old).at(&["status", "certificate"]);
     if certificate.text() != before.text() {
         if endpoint != Endpoint::Status {
-            faults.push(certificate.forbidden("updates may not set certificate content"));
+            errors.push(certificate.forbidden("updates may not set certificate content"));
         } else if !before.is_empty() {
-            faults.push(certificate.forbidden("updates may not modify existing certificate content"));
+            errors.push(certificate.forbidden("updates may not modify existing certificate content"));
         }
     }
 }
@@ -406,8 +406,8 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     if has(FAILED) {
         condition.push_str(",Failed");
     }
-    let spec = Place::root(object).field("spec");
-    if !Place::root(object).at(&["status", "certificate"]).is_empty() {
+    let spec = Field::root(object).field("spec");
+    if !Field::root(object).at(&["status", "certificate"]).is_empty() {
         condition.push_str(",Issued");
     }
     let signer = spec.field("signerName").text();

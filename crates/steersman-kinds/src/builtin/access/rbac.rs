@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -20,8 +20,8 @@ pub const ROLE: Kind = Kind {
     plural: "roles",
     singular: "role",
     versions: &[Version { definition: "io.k8s.api.rbac.v1.Role", ..ROLE_VERSION }],
-    validate_create: |request, faults| rules_of(&Place::root(request.new), Reach::Namespace, faults),
-    validate_update: |request, faults| rules_of(&Place::root(request.new), Reach::Namespace, faults),
+    validate_create: |request, errors| rules_of(&Field::root(request.new), Reach::Namespace, errors),
+    validate_update: |request, errors| rules_of(&Field::root(request.new), Reach::Namespace, errors),
     ..NAMESPACED
 };
 
@@ -40,8 +40,8 @@ pub const ROLE_BINDING: Kind = Kind {
     plural: "rolebindings",
     singular: "rolebinding",
     versions: &[Version { definition: "io.k8s.api.rbac.v1.RoleBinding", ..BINDING_VERSION }],
-    validate_create: |request, faults| binding(&Place::root(request.new), Reach::Namespace, faults),
-    validate_update: |request, faults| binding_update(request, Reach::Namespace, faults),
+    validate_create: |request, errors| binding(&Field::root(request.new), Reach::Namespace, errors),
+    validate_update: |request, errors| binding_update(request, Reach::Namespace, errors),
     ..NAMESPACED
 };
 
@@ -50,8 +50,8 @@ pub const CLUSTER_ROLE_BINDING: Kind = Kind {
     plural: "clusterrolebindings",
     singular: "clusterrolebinding",
     versions: &[Version { definition: "io.k8s.api.rbac.v1.ClusterRoleBinding", ..BINDING_VERSION }],
-    validate_create: |request, faults| binding(&Place::root(request.new), Reach::Cluster, faults),
-    validate_update: |request, faults| binding_update(request, Reach::Cluster, faults),
+    validate_create: |request, errors| binding(&Field::root(request.new), Reach::Cluster, errors),
+    validate_update: |request, errors| binding_update(request, Reach::Cluster, errors),
     ..CLUSTER
 };
 
@@ -122,88 +122,88 @@ fn default_binding(binding: &mut Value) {
     }
 }
 
-fn cluster_role(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let role = Place::root(request.new);
-    rules_of(&role, Reach::Cluster, faults);
+fn cluster_role(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let role = Field::root(request.new);
+    rules_of(&role, Reach::Cluster, errors);
     let aggregation = role.field("aggregationRule");
     if aggregation.is_absent() {
         return;
     }
     let selectors = aggregation.field("clusterRoleSelectors");
     if selectors.is_empty() {
-        faults.push(selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil"));
+        errors.push(selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil"));
     }
     for one in selectors.items() {
-        selector::validate(&one, faults);
+        selector::validate(&one, errors);
         if !selector::is_valid(&one) {
-            faults.push(one.invalid("invalid label selector."));
+            errors.push(one.invalid("invalid label selector."));
         }
     }
 }
 
-fn rules_of(role: &Place<'_>, reach: Reach, faults: &mut Vec<Error>) {
+fn rules_of(role: &Field<'_>, reach: Reach, errors: &mut Vec<Error>) {
     for rule in role.field("rules").items() {
         let (verbs, urls) = (rule.field("verbs"), rule.field("nonResourceURLs"));
         let (groups, resources) = (rule.field("apiGroups"), rule.field("resources"));
         if verbs.is_empty() {
-            faults.push(verbs.required("verbs must contain at least one value"));
+            errors.push(verbs.required("verbs must contain at least one value"));
         }
         if !urls.is_empty() {
             if reach == Reach::Namespace {
-                faults.push(urls.invalid("namespaced rules cannot apply to non-resource URLs"));
+                errors.push(urls.invalid("namespaced rules cannot apply to non-resource URLs"));
             }
             if !groups.is_empty() || !resources.is_empty() || !rule.field("resourceNames").is_empty() {
-                faults.push(urls.invalid("rules cannot apply to both regular resources and non-resource URLs"));
+                errors.push(urls.invalid("rules cannot apply to both regular resources and non-resource URLs"));
             }
             continue;
         }
         if groups.is_empty() {
-            faults.push(groups.required("resource rules must supply at least one api group"));
+            errors.push(groups.required("resource rules must supply at least one api group"));
         }
         if resources.is_empty() {
-            faults.push(resources.required("resource rules must supply at least one resource"));
+            errors.push(resources.required("resource rules must supply at least one resource"));
         }
     }
 }
 
-fn binding(binding: &Place<'_>, reach: Reach, faults: &mut Vec<Error>) {
+fn binding(binding: &Field<'_>, reach: Reach, errors: &mut Vec<Error>) {
     let role = binding.field("roleRef");
-    rules::one_of(&role.field("apiGroup"), &[GROUP], faults);
+    rules::one_of(&role.field("apiGroup"), &[GROUP], errors);
     match reach {
-        Reach::Cluster => rules::one_of(&role.field("kind"), &["ClusterRole"], faults),
-        Reach::Namespace => rules::one_of(&role.field("kind"), &["Role", "ClusterRole"], faults),
+        Reach::Cluster => rules::one_of(&role.field("kind"), &["ClusterRole"], errors),
+        Reach::Namespace => rules::one_of(&role.field("kind"), &["Role", "ClusterRole"], errors),
     }
-    rules::required_name(&role.field("name"), name::path_segment, faults);
+    rules::required_name(&role.field("name"), name::path_segment, errors);
     for subject in binding.field("subjects").items() {
         let (kind, group) = (subject.field("kind"), subject.field("apiGroup"));
-        rules::required(&subject.field("name"), faults);
+        rules::required(&subject.field("name"), errors);
         match kind.text() {
             "ServiceAccount" => {
                 if !subject.field("name").is_empty() {
-                    rules::named(&subject.field("name"), name::dns1123_subdomain, faults);
+                    rules::named(&subject.field("name"), name::dns1123_subdomain, errors);
                 }
                 if !group.is_empty() {
-                    faults.push(group.not_supported(&[""]));
+                    errors.push(group.not_supported(&[""]));
                 }
                 if reach == Reach::Cluster {
-                    rules::required(&subject.field("namespace"), faults);
+                    rules::required(&subject.field("namespace"), errors);
                 }
             }
-            "Group" | "User" => rules::one_of(&group, &[GROUP], faults),
-            _ => rules::one_of(&kind, &["ServiceAccount", "User", "Group"], faults),
+            "Group" | "User" => rules::one_of(&group, &[GROUP], errors),
+            _ => rules::one_of(&kind, &["ServiceAccount", "User", "Group"], errors),
         }
     }
 }
 
-fn binding_update(request: &Request<'_>, reach: Reach, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new), Place::root(request.old));
-    binding(&new, reach, faults);
+fn binding_update(request: &Request<'_>, reach: Reach, errors: &mut Vec<Error>) {
+    let (new, old) = (Field::root(request.new), Field::root(request.old));
+    binding(&new, reach, errors);
     let role = new.field("roleRef");
     if role.value != old.field("roleRef").value {
         let text = |field: &str| role.field(field).text();
         // The value as upstream prints it.
         let value = json!({"APIGroup": text("apiGroup"), "Kind": text("kind"), "Name": text("name")});
-        faults.push(Error::invalid(&role.path, value, "cannot change roleRef"));
+        errors.push(Error::invalid(&role.path, value, "cannot change roleRef"));
     }
 }
 

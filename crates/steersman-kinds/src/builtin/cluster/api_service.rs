@@ -5,7 +5,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
@@ -53,9 +53,9 @@ pub const KIND: Kind = Kind {
     prepare_create,
     validate_create: validate,
     validate_update: validate,
-    validate_status: |request, faults| {
-        for condition in Place::root(request.new).at(&["status", "conditions"]).items() {
-            rules::one_of(&condition.field("status"), &["True", "False", "Unknown"], faults);
+    validate_status: |request, errors| {
+        for condition in Field::root(request.new).at(&["status", "conditions"]).items() {
+            rules::one_of(&condition.field("status"), &["True", "False", "Unknown"], errors);
         }
     },
     ..Kind::CLUSTER
@@ -74,63 +74,63 @@ fn prepare_create(service: &mut Value) {
     set_at(service, &["status", "conditions"], json!([condition]));
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let service = Place::root(request.new);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let service = Field::root(request.new);
     let (object_name, spec) = (service.at(&["metadata", "name"]), service.field("spec"));
     let (group, version) = (spec.field("group"), spec.field("version"));
     let wanted = format!("{}.{}", version.text(), group.text());
     if object_name.text() != wanted {
-        faults.push(object_name.invalid(format!("must be `spec.version+\".\"+spec.group`: {wanted:?}")));
+        errors.push(object_name.invalid(format!("must be `spec.version+\".\"+spec.group`: {wanted:?}")));
     }
     if group.is_empty() && version.text() != "v1" {
-        faults.push(group.required("only v1 may have an empty group and it better be legacy kube"));
+        errors.push(group.required("only v1 may have an empty group and it better be legacy kube"));
     }
     if !group.is_empty() {
-        rules::named(&group, name::dns1123_subdomain, faults);
+        rules::named(&group, name::dns1123_subdomain, errors);
     }
     let wrong = name::dns1035_label(version.text()).into_iter();
-    faults.extend(wrong.map(|fault| Error::invalid(&version.path, version.text(), fault)));
+    errors.extend(wrong.map(|detail| Error::invalid(&version.path, version.text(), detail)));
     for (field, most) in [("groupPriorityMinimum", GROUP_PRIORITY_MAX), ("versionPriority", VERSION_PRIORITY_MAX)] {
         let priority = spec.field(field);
         let number = priority.number().unwrap_or(0);
         if number <= 0 || most < number {
-            faults.push(Error::invalid(&priority.path, number, format!("must be positive and less than {most}")));
+            errors.push(Error::invalid(&priority.path, number, format!("must be positive and less than {most}")));
         }
     }
-    connection(&spec, faults);
+    connection(&spec, errors);
 }
 
 /// Validates how another server is reached and verified.
-fn connection(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn connection(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (reference, bundle) = (spec.field("service"), spec.field("caBundle"));
     let unchecked = spec.field("insecureSkipTLSVerify");
     if reference.is_absent() {
         if !bundle.is_empty() {
             let bytes = bundle.text().trim_end_matches('=').len() * 3 / 4;
             let why = "local APIServices may not have a caBundle";
-            faults.push(Error::invalid(&bundle.path, format!("{bytes} bytes"), why));
+            errors.push(Error::invalid(&bundle.path, format!("{bytes} bytes"), why));
         }
         if unchecked.flag() {
-            faults.push(unchecked.invalid("local APIServices may not have insecureSkipTLSVerify"));
+            errors.push(unchecked.invalid("local APIServices may not have insecureSkipTLSVerify"));
         }
         return;
     }
-    rules::required(&reference.field("namespace"), faults);
-    rules::required(&reference.field("name"), faults);
-    rules::service_port(&reference.field("port"), faults);
+    rules::required(&reference.field("namespace"), errors);
+    rules::required(&reference.field("name"), errors);
+    rules::service_port(&reference.field("port"), errors);
     if unchecked.flag() && !bundle.is_empty() {
-        faults.push(unchecked.invalid("may not be true if caBundle is present"));
+        errors.push(unchecked.invalid("may not be true if caBundle is present"));
     }
 }
 
 fn cells(service: &Value, now: Timestamp) -> Vec<Value> {
-    let service_place = Place::root(service);
-    let reference = service_place.at(&["spec", "service"]);
+    let object = Field::root(service);
+    let reference = object.at(&["spec", "service"]);
     let server = match reference.is_present() {
         true => format!("{}/{}", reference.field("namespace").text(), reference.field("name").text()),
         false => "Local".to_owned(),
     };
-    let conditions = service_place.at(&["status", "conditions"]);
+    let conditions = object.at(&["status", "conditions"]);
     let available = conditions.items().find(|condition| condition.field("type").text() == "Available");
     let available = available.map(|condition| (condition.field("status").text(), condition.field("reason").text()));
     let available = match available {

@@ -1,7 +1,7 @@
 //! The kinds of API priority and fairness: flow schemas and priority levels.
 
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 
@@ -21,13 +21,13 @@ const STATUS_LEAVES: &[&[&str]] = &[
 ];
 
 /// The conditions of the status must have unique types.
-fn conditions(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn conditions(object: &Field<'_>, errors: &mut Vec<Error>) {
     let mut types = BTreeSet::new();
     for condition in object.at(&["status", "conditions"]).items() {
         let kind = condition.field("type");
         if !types.insert(kind.text()) {
-            faults.push(Error::duplicate(&kind.path, kind.text().into()));
+            errors.push(Error::duplicate(&kind.path, kind.text().into()));
         }
-        rules::required(&kind, faults);
+        rules::required(&kind, errors);
     }
 }

@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
@@ -44,14 +44,14 @@ fn drop_coordination(lease: &mut Value, old: &Value) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    rules::positive(&spec.field("leaseDurationSeconds"), faults);
-    rules::not_negative(&spec.field("leaseTransitions"), faults);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let spec = Field::root(request.new).field("spec");
+    rules::positive(&spec.field("leaseDurationSeconds"), errors);
+    rules::not_negative(&spec.field("leaseTransitions"), errors);
     let (strategy, preferred) = (spec.field("strategy"), spec.field("preferredHolder"));
-    rules::one_of_if_present(&strategy, &["OldestEmulationVersion"], faults);
+    rules::one_of_if_present(&strategy, &["OldestEmulationVersion"], errors);
     if preferred.is_present() && strategy.is_empty() {
-        faults.push(preferred.forbidden("may only be specified when `strategy` is defined"));
+        errors.push(preferred.forbidden("may only be specified when `strategy` is defined"));
     }
 }
 

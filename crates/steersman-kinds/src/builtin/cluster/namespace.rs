@@ -2,9 +2,9 @@
 //! removes.
 
 use crate::builtin::built_in::carry;
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, SelectableField, Subresource, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use jiff::Timestamp;
@@ -37,7 +37,7 @@ pub const KIND: Kind = Kind {
         }],
         columns: &[Column::NAME, Column::text("Status", "Whether it is in use or on its way out."), Column::AGE],
         cells,
-        fields: &[Field::new("status.phase", ".status.phase")],
+        fields: &[SelectableField::new("status.phase", ".status.phase")],
         default: label,
         ..Version::V1
     }],
@@ -79,25 +79,25 @@ fn prepare_create(object: &mut Value) {
     }
 }
 
-fn validate_finalizers(request: &Request<'_>, faults: &mut Vec<Error>) {
-    for finalizer in Place::root(request.new).at(&["spec", "finalizers"]).items() {
+fn validate_finalizers(request: &Request<'_>, errors: &mut Vec<Error>) {
+    for finalizer in Field::root(request.new).at(&["spec", "finalizers"]).items() {
         let text = finalizer.text();
-        faults.extend(name::qualified(text).into_iter().map(|fault| finalizer.invalid(fault)));
+        errors.extend(name::qualified(text).into_iter().map(|detail| finalizer.invalid(detail)));
         if !text.contains('/') && text != FINALIZER && name::qualified(text).is_empty() {
-            faults.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
+            errors.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
         }
     }
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let object = Place::root(request.new);
+fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let object = Field::root(request.new);
     let phase = object.at(&["status", "phase"]);
     let is_deleting = object.at(&["metadata", "deletionTimestamp"]).is_present();
     if is_deleting && phase.text() != "Terminating" {
-        faults.push(phase.invalid("may only be 'Terminating' if `deletionTimestamp` is not empty"));
+        errors.push(phase.invalid("may only be 'Terminating' if `deletionTimestamp` is not empty"));
     }
     if !is_deleting && phase.text() != "Active" {
-        faults.push(phase.invalid("may only be 'Active' if `deletionTimestamp` is empty"));
+        errors.push(phase.invalid("may only be 'Active' if `deletionTimestamp` is empty"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Node: a machine that runs pods, as its kubelet reports it.
 
-use crate::builtin::kind::{Column, Field, Kind, NewStatus, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, NewStatus, SelectableField, Subresource, Version};
 use crate::builtin::rules::cells::{self, NONE};
 use jiff::Timestamp;
 use serde_json::json;
@@ -48,7 +48,7 @@ pub const KIND: Kind = Kind {
                 _ => {}
             }
         },
-        fields: &[Field::new("spec.unschedulable", ".spec.unschedulable").or("false")],
+        fields: &[SelectableField::new("spec.unschedulable", ".spec.unschedulable").or("false")],
         ..Version::V1
     }],
     // A kubelet creates its node together with the status.

@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::{resources, scheduling};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -32,34 +32,34 @@ pub const KIND: Kind = Kind {
         requires_qualified_finalizers: false,
         ..RULES
     },
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::CLUSTER
 };
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required_name(&class.field("handler"), name::dns1123_label, faults);
+fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
+    rules::required_name(&class.field("handler"), name::dns1123_label, errors);
     let overhead = class.at(&["overhead", "podFixed"]);
     if overhead.is_present() {
         // Validated like the limits of a container, including the path.
         let limits = json!({ "limits": overhead.value });
-        resources::validate(&Place { path: Path::new("overhead"), value: &limits }, faults);
+        resources::validate(&Field { path: Path::new("overhead"), value: &limits }, errors);
     }
     let placement = class.field("scheduling");
-    rules::labels(&placement.field("nodeSelector"), faults);
+    rules::labels(&placement.field("nodeSelector"), errors);
     let tolerations = placement.field("tolerations");
-    scheduling::tolerations(&tolerations, faults);
+    scheduling::tolerations(&tolerations, errors);
     let mut seen = BTreeSet::new();
     for toleration in tolerations.items() {
         let key = ["key", "operator", "value", "effect"].map(|field| toleration.field(field).text());
         if !seen.insert(key) {
-            faults.push(toleration.duplicate());
+            errors.push(toleration.duplicate());
         }
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&class, faults);
-    rules::immutable(&class.field("handler"), &old.field("handler"), faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (class, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&class, errors);
+    rules::immutable(&class.field("handler"), &old.field("handler"), errors);
 }

@@ -5,7 +5,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
@@ -81,12 +81,12 @@ fn default(configuration: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (configuration, old) = (Place::root(request.new), Place::root(request.old));
-    let before: Vec<Place<'_>> = old.field("webhooks").items().collect();
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (configuration, old) = (Field::root(request.new), Field::root(request.old));
+    let before: Vec<Field<'_>> = old.field("webhooks").items().collect();
     // Violations that the stored object already has are accepted.
     let has_no_side_effects = before.iter().all(|one| NO_SIDE_EFFECTS.contains(&one.field("sideEffects").text()));
-    let has_known_review = |one: &Place<'_>| {
+    let has_known_review = |one: &Field<'_>| {
         let versions = one.field("admissionReviewVersions");
         versions.is_empty() || versions.items().any(|version| REVIEWS.contains(&version.text()))
     };
@@ -96,61 +96,61 @@ fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for webhook in configuration.field("webhooks").items() {
         let webhook_name = webhook.field("name");
-        validate_webhook(&webhook, has_no_side_effects, faults);
-        validate_reviews(&webhook.field("admissionReviewVersions"), have_known_reviews, faults);
+        validate_webhook(&webhook, has_no_side_effects, errors);
+        validate_reviews(&webhook.field("admissionReviewVersions"), have_known_reviews, errors);
         if had_unique_names && !webhook_name.is_empty() && !names.insert(webhook_name.text()) {
-            faults.push(webhook_name.duplicate());
+            errors.push(webhook_name.duplicate());
         }
     }
 }
 
-fn validate_webhook(webhook: &Place<'_>, needs_no_side_effects: bool, faults: &mut Vec<Error>) {
-    validate_name(&webhook.field("name"), faults);
-    webhook.field("rules").items().for_each(|one| rule::validate(&one, faults));
-    rules::one_of(&webhook.field("failurePolicy"), &["Fail", "Ignore"], faults);
-    rule::validate_match(webhook, faults);
+fn validate_webhook(webhook: &Field<'_>, needs_no_side_effects: bool, errors: &mut Vec<Error>) {
+    validate_name(&webhook.field("name"), errors);
+    webhook.field("rules").items().for_each(|one| rule::validate(&one, errors));
+    rules::one_of(&webhook.field("failurePolicy"), &["Fail", "Ignore"], errors);
+    rule::validate_match(webhook, errors);
     let effects = webhook.field("sideEffects");
     let allowed: &[&str] = if needs_no_side_effects { &NO_SIDE_EFFECTS } else { &ALL_SIDE_EFFECTS };
     if effects.is_absent() {
-        faults.push(effects.required(&format!("must specify one of {}", allowed.join(", "))));
+        errors.push(effects.required(&format!("must specify one of {}", allowed.join(", "))));
     }
-    rules::one_of_if_present(&effects, allowed, faults);
+    rules::one_of_if_present(&effects, allowed, errors);
     let timeout = webhook.field("timeoutSeconds");
     if timeout.number().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
-        faults.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
+        errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
     }
-    rules::one_of_if_present(&webhook.field("reinvocationPolicy"), &["IfNeeded", "Never"], faults);
-    client::validate(&webhook.field("clientConfig"), faults);
-    rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, faults);
+    rules::one_of_if_present(&webhook.field("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
+    client::validate(&webhook.field("clientConfig"), errors);
+    rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, errors);
 }
 
 /// The string must be a domain of at least three parts.
-fn validate_name(webhook_name: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_name(webhook_name: &Field<'_>, errors: &mut Vec<Error>) {
     if webhook_name.is_empty() {
-        return rules::required(webhook_name, faults);
+        return rules::required(webhook_name, errors);
     }
     let wrong = name::dns1123_subdomain(webhook_name.text());
     if !wrong.is_empty() {
-        faults.push(webhook_name.invalid(wrong.join(",")));
+        errors.push(webhook_name.invalid(wrong.join(",")));
     } else if webhook_name.text().split('.').count() < 3 {
-        faults.push(webhook_name.invalid("should be a domain with at least three segments separated by dots"));
+        errors.push(webhook_name.invalid("should be a domain with at least three segments separated by dots"));
     }
 }
 
-fn validate_reviews(versions: &Place<'_>, needs_known: bool, faults: &mut Vec<Error>) {
+fn validate_reviews(versions: &Field<'_>, needs_known: bool, errors: &mut Vec<Error>) {
     let known = REVIEWS.join(", ");
     if versions.is_empty() {
-        return faults.push(versions.required(&format!("must specify one of {known}")));
+        return errors.push(versions.required(&format!("must specify one of {known}")));
     }
     let mut seen = BTreeSet::new();
     for version in versions.items() {
         if seen.insert(version.text()) {
-            rules::named(&version, name::dns1035_label, faults);
+            rules::named(&version, name::dns1035_label, errors);
         } else {
-            faults.push(version.invalid("duplicate version"));
+            errors.push(version.invalid("duplicate version"));
         }
     }
     if needs_known && !REVIEWS.iter().any(|known| seen.contains(known)) {
-        faults.push(versions.invalid(format!("must include at least one of {known}")));
+        errors.push(versions.invalid(format!("must include at least one of {known}")));
     }
 }

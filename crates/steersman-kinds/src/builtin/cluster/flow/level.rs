@@ -6,7 +6,7 @@ use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -41,7 +41,7 @@ pub const KIND: Kind = Kind {
     status_leaves: STATUS_LEAVES,
     validate_create: validate,
     validate_update: validate,
-    validate_status: |request, faults| conditions(&Place::root(request.new), faults),
+    validate_status: |request, errors| conditions(&Field::root(request.new), errors),
     ..Kind::CLUSTER
 };
 
@@ -70,84 +70,84 @@ fn unless_positive(object: &mut Map, name: &str, value: i64) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let level = Place::root(request.new);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let level = Field::root(request.new);
     let (name, spec) = (level.at(&["metadata", "name"]).text(), level.field("spec"));
     let (kind, limited, exempt) = (spec.field("type"), spec.field("limited"), spec.field("exempt"));
     if (name == EXEMPT) != (kind.text() == "Exempt") {
-        faults.push(kind.invalid("must be 'Exempt' if and only if `name` is 'exempt'"));
+        errors.push(kind.invalid("must be 'Exempt' if and only if `name` is 'exempt'"));
     }
     match kind.text() {
         "Exempt" => {
             if limited.is_present() {
-                faults.push(limited.forbidden("must be nil if the type is not Limited"));
+                errors.push(limited.forbidden("must be nil if the type is not Limited"));
             }
-            shares(&exempt, faults);
+            shares(&exempt, errors);
         }
         "Limited" => {
             if exempt.is_present() {
-                faults.push(exempt.forbidden("must be nil if the type is Limited"));
+                errors.push(exempt.forbidden("must be nil if the type is Limited"));
             }
             match limited.is_present() {
-                true => validate_limited(&limited, faults),
-                false => faults.push(limited.required("must not be empty when type is Limited")),
+                true => validate_limited(&limited, errors),
+                false => errors.push(limited.required("must not be empty when type is Limited")),
             }
         }
-        _ => faults.push(kind.not_supported(&["Exempt", "Limited"])),
+        _ => errors.push(kind.not_supported(&["Exempt", "Limited"])),
     }
-    mandatory(name, &spec, faults);
-    conditions(&level, faults);
+    mandatory(name, &spec, errors);
+    conditions(&level, errors);
 }
 
-fn shares(place: &Place<'_>, faults: &mut Vec<Error>) {
-    let (shares, lendable) = (place.field("nominalConcurrencyShares"), place.field("lendablePercent"));
+fn shares(field: &Field<'_>, errors: &mut Vec<Error>) {
+    let (shares, lendable) = (field.field("nominalConcurrencyShares"), field.field("lendablePercent"));
     if shares.number().is_some_and(|shares| shares < 0) {
-        faults.push(shares.invalid("must be a non-negative integer"));
+        errors.push(shares.invalid("must be a non-negative integer"));
     }
-    rules::within(&lendable, 0, 100, faults);
+    rules::within(&lendable, 0, 100, errors);
 }
 
-fn validate_limited(limited: &Place<'_>, faults: &mut Vec<Error>) {
-    shares(limited, faults);
+fn validate_limited(limited: &Field<'_>, errors: &mut Vec<Error>) {
+    shares(limited, errors);
     let borrowing = limited.field("borrowingLimitPercent");
     if borrowing.number().is_some_and(|percent| percent < 0) {
-        faults.push(borrowing.invalid("if specified, must be a non-negative integer"));
+        errors.push(borrowing.invalid("if specified, must be a non-negative integer"));
     }
     let response = limited.field("limitResponse");
     let (kind, queuing) = (response.field("type"), response.field("queuing"));
     // Both of upstream's messages name the type `Limited` instead of `Queue`.
     match (kind.text(), queuing.is_present()) {
-        ("Queue", true) => validate_queuing(&queuing, faults),
+        ("Queue", true) => validate_queuing(&queuing, errors),
         ("Queue", false) => {
-            faults.push(queuing.required("must not be empty if limited.limitResponse.type is Limited"));
+            errors.push(queuing.required("must not be empty if limited.limitResponse.type is Limited"));
         }
         ("Reject", true) => {
-            faults.push(queuing.forbidden("must be nil if limited.limitResponse.type is not Limited"));
+            errors.push(queuing.forbidden("must be nil if limited.limitResponse.type is not Limited"));
         }
         ("Reject", false) => {}
-        _ => rules::one_of(&kind, &["Queue", "Reject"], faults),
+        _ => rules::one_of(&kind, &["Queue", "Reject"], errors),
     }
 }
 
-fn validate_queuing(queuing: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_queuing(queuing: &Field<'_>, errors: &mut Vec<Error>) {
     let (length, queues, hand) =
         (queuing.field("queueLengthLimit"), queuing.field("queues"), queuing.field("handSize"));
     let positive = "must be positive";
     let (queue_count, hand_size) = (queues.number().unwrap_or(0), hand.number().unwrap_or(0));
     if length.number().unwrap_or(0) <= 0 {
-        faults.push(length.invalid(positive));
+        errors.push(length.invalid(positive));
     }
     if queue_count <= 0 {
-        faults.push(queues.invalid(positive));
+        errors.push(queues.invalid(positive));
     } else if queue_count > QUEUES_MAX {
-        faults.push(queues.invalid(format!("must not be greater than {QUEUES_MAX}")));
+        errors.push(queues.invalid(format!("must not be greater than {QUEUES_MAX}")));
     }
     if hand_size <= 0 {
-        faults.push(hand.invalid(positive));
+        errors.push(hand.invalid(positive));
     } else if hand_size > queue_count {
-        faults.push(hand.invalid(format!("should not be greater than queues ({queue_count})")));
+        errors.push(hand.invalid(format!("should not be greater than queues ({queue_count})")));
     } else if entropy_bits(queue_count, hand_size) > HASH_BITS {
-        faults.push(hand.invalid(format!(
+        errors.push(hand.invalid(format!(
             "required entropy bits of deckSize {queue_count} and handSize {hand_size} should not be greater than {HASH_BITS}"
         )));
     }
@@ -165,7 +165,7 @@ fn entropy_bits(queues: i64, hand: i64) -> i64 {
 
 /// The mandatory level of this name must be as the server created it, except for the part of `exempt` that
 /// administrators may set.
-fn mandatory(name: &str, spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn mandatory(name: &str, spec: &Field<'_>, errors: &mut Vec<Error>) {
     let Some(mut wanted) = bootstrap::mandatory_spec(bootstrap::levels(), name) else { return };
     let mut except = "";
     if name == EXEMPT {
@@ -175,13 +175,13 @@ fn mandatory(name: &str, spec: &Place<'_>, faults: &mut Vec<Error>) {
         }
     }
     if *spec.value != wanted {
-        faults.push(spec.invalid(format!("spec of '{name}'{except} must equal the fixed value")));
+        errors.push(spec.invalid(format!("spec of '{name}'{except} must equal the fixed value")));
     }
 }
 
 fn cells(level: &Value, now: Timestamp) -> Vec<Value> {
-    let limited = Place::root(level).at(&["spec", "limited"]);
-    let number = |place: Place<'_>| if place.is_present() { place.value.clone() } else { Value::from(cells::NONE) };
+    let limited = Field::root(level).at(&["spec", "limited"]);
+    let number = |field: Field<'_>| if field.is_present() { field.value.clone() } else { Value::from(cells::NONE) };
     let queuing = limited.at(&["limitResponse", "queuing"]);
     vec![
         cells::name(level),
