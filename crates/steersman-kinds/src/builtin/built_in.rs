@@ -1,6 +1,8 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
 use crate::builtin::kind::{Kind, NewStatus, Request};
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::rule;
 use crate::catalog::{Handling, Resource, Version};
 use crate::projection::Projection;
 use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
@@ -171,6 +173,7 @@ impl Strategy for BuiltIn {
     fn validate_create(&self, _version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
         let mut errors = Vec::new();
         let request = Request { new: value, old: &Value::Null };
+        rule::check(self.kind.validate, &Change::creation(value), &mut errors);
         (self.kind.validate_create)(&request, &mut errors);
         errors
     }
@@ -185,6 +188,13 @@ impl Strategy for BuiltIn {
     ) -> Vec<field::Error> {
         let mut errors = Vec::new();
         let request = Request { new, old };
+        let rules = match endpoint {
+            Endpoint::Main => self.kind.validate,
+            Endpoint::Other => self.kind.other_rules.unwrap_or(self.kind.validate),
+            Endpoint::Resize => self.kind.resize_rules,
+            Endpoint::Status => self.kind.status_rules,
+        };
+        rule::check(rules, &Change::update(new, old), &mut errors);
         match endpoint {
             Endpoint::Main => (self.kind.validate_update)(&request, &mut errors),
             Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut errors),

@@ -4,6 +4,7 @@
 //! differs.
 
 use crate::builtin::built_in::BuiltIn;
+use crate::builtin::rules::rule::Rule;
 use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, Verb};
 use crate::runtime_config::{RuntimeConfig, Subject};
 use crate::strategy::{Grace, Propagation, Rules};
@@ -80,13 +81,21 @@ pub struct Kind {
     pub prepare_resize: fn(&mut Value, &Value),
     /// Changes an object whose deletion is requested, beyond its metadata.
     pub prepare_delete: fn(&mut Value),
+    /// The rules of new objects, and of updates through the main endpoint, in the order of upstream's errors.
+    pub validate: &'static [Rule],
     pub validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Validates an update through the main endpoint.
     pub validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
     /// The warnings for the writer of a valid object.
     pub warnings: fn(&Value) -> Vec<String>,
+    /// The rules of updates through `/status`.
+    pub status_rules: &'static [Rule],
     /// Validates an update through `/status`.
     pub validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// The rules of updates through `/resize`.
+    pub resize_rules: &'static [Rule],
+    /// The rules of updates through another stored subresource; `None`: those of the main endpoint.
+    pub other_rules: Option<&'static [Rule]>,
     /// Validates an update through `/resize`.
     pub validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Validates an update through another stored subresource; `None`: as through the main endpoint.
@@ -224,8 +233,12 @@ impl Kind {
         set_times: |_, _, _| {},
         prepare_resize: |_, _| {},
         prepare_delete: |_| {},
+        validate: &[],
         validate_create: |_, _| {},
         validate_update: |_, _| {},
+        status_rules: &[],
+        resize_rules: &[],
+        other_rules: None,
         validate_status: |_, _| {},
         validate_resize: |_, _| {},
         validate_other: None,

@@ -2,9 +2,11 @@
 
 pub mod age;
 pub mod cells;
+pub mod change;
 pub mod field;
 pub mod int_or_percent;
 pub mod resource_name;
+pub mod rule;
 pub mod selector;
 
 use crate::builtin::rules::field::Field;
@@ -21,7 +23,7 @@ use steersman_machinery::quantity::Quantity;
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub const POSITIVE: &str = "must be greater than 0";
 pub const IMMUTABLE: &str = "field is immutable";
-const PORT: &str = "must be between 1 and 65535, inclusive";
+pub const PORT: &str = "must be between 1 and 65535, inclusive";
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// The string must be one of the given words. An absent field counts as the empty string.
@@ -34,6 +36,15 @@ pub fn one_of(field: &Field<'_>, words: &[&str], errors: &mut Vec<Error>) {
 /// Like [`one_of`], where the field may be absent.
 pub fn one_of_if_present(field: &Field<'_>, words: &[&str], errors: &mut Vec<Error>) {
     if field.is_present() {
+        one_of(field, words, errors);
+    }
+}
+
+/// Like [`one_of`], where the field must not be empty.
+pub fn required_one_of(field: &Field<'_>, words: &[&str], errors: &mut Vec<Error>) {
+    if field.is_empty() {
+        errors.push(field.required(""));
+    } else {
         one_of(field, words, errors);
     }
 }
@@ -87,9 +98,14 @@ pub fn within(field: &Field<'_>, least: i64, most: i64, errors: &mut Vec<Error>)
     }
 }
 
+/// Whether a number is a port.
+pub fn is_port(number: i64) -> bool {
+    (1..=65535).contains(&number)
+}
+
 /// A number must be a port.
 pub fn port(field: &Field<'_>, errors: &mut Vec<Error>) {
-    if !field.number().is_some_and(|port| (1..=65535).contains(&port)) {
+    if !field.number().is_some_and(is_port) {
         errors.push(field.invalid(PORT));
     }
 }

@@ -29,8 +29,7 @@ pub const CORE: Kind = Kind {
         ],
         ..Version::V1
     }],
-    validate_create: validate::core,
-    validate_update: validate::core,
+    validate: validate::CORE,
     ..EVENT
 };
 
@@ -62,8 +61,7 @@ pub const EVENTS: Kind = Kind {
     }],
     internal: DEFINITION,
     stored_in_group: Some(""),
-    validate_create: validate::create,
-    validate_update: validate::update,
+    validate: validate::EVENTS,
     ..EVENT
 };
 

@@ -2,9 +2,11 @@
 //! removes.
 
 use crate::builtin::built_in::carry;
-use crate::builtin::kind::{Column, Kind, RULES, Request, SelectableField, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
+use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use jiff::Timestamp;
@@ -50,9 +52,8 @@ pub const KIND: Kind = Kind {
     prepare_delete: |object| {
         set_at(object, &["status", "phase"], json!("Terminating"));
     },
-    validate_create: validate_finalizers,
-    validate_update: validate_finalizers,
-    validate_status,
+    validate: &[Rule::new("spec.finalizers[]", Check::By(finalizer))],
+    status_rules: &[Rule::new("", Check::By(phase))],
     ..Kind::CLUSTER
 };
 
@@ -79,18 +80,15 @@ fn prepare_create(object: &mut Value) {
     }
 }
 
-fn validate_finalizers(request: &Request<'_>, errors: &mut Vec<Error>) {
-    for finalizer in Field::root(request.new).at(&["spec", "finalizers"]).items() {
-        let text = finalizer.text();
-        errors.extend(name::qualified(text).into_iter().map(|detail| finalizer.invalid(detail)));
-        if !text.contains('/') && text != FINALIZER && name::qualified(text).is_empty() {
-            errors.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
-        }
+fn finalizer(finalizer: &Field<'_>, errors: &mut Vec<Error>) {
+    let text = finalizer.text();
+    rules::named(finalizer, name::qualified, errors);
+    if !text.contains('/') && text != FINALIZER && name::qualified(text).is_empty() {
+        errors.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
     }
 }
 
-fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let object = Field::root(request.new);
+fn phase(object: &Field<'_>, errors: &mut Vec<Error>) {
     let phase = object.at(&["status", "phase"]);
     let is_deleting = object.at(&["metadata", "deletionTimestamp"]).is_present();
     if is_deleting && phase.text() != "Terminating" {

@@ -53,9 +53,8 @@ pub const KIND: Kind = Kind {
     }],
     // A kubelet creates its node together with the status.
     new_status: NewStatus::Given,
-    validate_create: validate::creation,
-    validate_update: validate::update,
-    validate_status: validate::status,
+    validate: validate::NODE,
+    status_rules: validate::STATUS,
     ..Kind::CLUSTER
 };
 

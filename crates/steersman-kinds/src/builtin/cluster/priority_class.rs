@@ -1,10 +1,10 @@
 //! PriorityClass: a named priority of pods. The admission plugin `Priority` applies it to pods.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
@@ -53,8 +53,12 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["value"]],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update,
+    validate: &[
+        Rule::new("", Check::By(validate)).on_create(),
+        Rule::new("preemptionPolicy", Check::OneOf(&["Never", "PreemptLowerPriority"])).on_create(),
+        Rule::new("value", Check::Unchanged("may not be changed in an update.")),
+        Rule::new("preemptionPolicy", Check::Immutable),
+    ],
     ..Kind::CLUSTER
 };
 
@@ -68,7 +72,6 @@ fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
     } else if value.number().is_some_and(|value| value > VALUE_MAX) {
         errors.push(value.forbidden(format!("maximum allowed value of a user defined priority is {VALUE_MAX}")));
     }
-    rules::one_of(&class.field("preemptionPolicy"), &["Never", "PreemptLowerPriority"], errors);
 }
 
 /// Checks that the class is a system class, with the right value.
@@ -84,14 +87,6 @@ fn known_system_class(class: &Field<'_>) -> Result<(), String> {
         return Err(format!("globalDefault of {name} PriorityClass must be false"));
     }
     Ok(())
-}
-
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (class, old) = (Field::root(request.new), Field::root(request.old));
-    if class.field("value").value != old.field("value").value {
-        errors.push(class.field("value").forbidden("may not be changed in an update."));
-    }
-    rules::immutable(&class.field("preemptionPolicy"), &old.field("preemptionPolicy"), errors);
 }
 
 fn cells(class: &Value, now: Timestamp) -> Vec<Value> {

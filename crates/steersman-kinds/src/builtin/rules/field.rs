@@ -10,6 +10,17 @@ pub struct Field<'a> {
     pub value: &'a Value,
 }
 
+/// Whether a value is absent, or an empty string, list or object.
+pub(super) fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 impl<'a> Field<'a> {
     /// The whole object.
     pub fn root(value: &'a Value) -> Field<'a> {
@@ -57,13 +68,7 @@ impl<'a> Field<'a> {
 
     /// Whether the value is absent, or an empty string, list or object.
     pub fn is_empty(&self) -> bool {
-        match self.value {
-            Value::Null => true,
-            Value::String(text) => text.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            Value::Object(fields) => fields.is_empty(),
-            Value::Bool(_) | Value::Number(_) => false,
-        }
+        is_empty(self.value)
     }
 
     /// The string, empty if there is none.

@@ -2,6 +2,7 @@
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{self, Check, Rule};
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
@@ -10,7 +11,7 @@ pub(super) fn validate(config: &Field<'_>, errors: &mut Vec<Error>) {
     let (url, service) = (config.field("url"), config.field("service"));
     match (url.is_present(), service.is_present()) {
         (true, false) => validate_url(&url, errors),
-        (false, true) => validate_service(&service, errors),
+        (false, true) => rule::check_field(SERVICE, &service, errors),
         _ => errors.push(config.required("exactly one of url or service is required")),
     }
 }
@@ -44,11 +45,14 @@ fn validate_url(url: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_service(service: &Field<'_>, errors: &mut Vec<Error>) {
-    rules::required(&service.field("name"), errors);
-    rules::required(&service.field("namespace"), errors);
-    rules::service_port(&service.field("port"), errors);
-    let path = service.field("path");
+pub(in crate::builtin) const SERVICE: &[Rule] = &[
+    Rule::required("name", ""),
+    Rule::required("namespace", ""),
+    Rule::new("port", Check::By(rules::service_port)),
+    Rule::new("path", Check::By(validate_path)),
+];
+
+fn validate_path(path: &Field<'_>, errors: &mut Vec<Error>) {
     let text = path.text();
     if matches!(text, "" | "/") {
         return;

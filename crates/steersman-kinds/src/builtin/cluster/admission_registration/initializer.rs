@@ -4,13 +4,12 @@
 //! additional status that lists the awaited initializers.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP};
-use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules;
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
@@ -44,31 +43,17 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["initializers"]],
     status_leaves: &[&["initializers"]],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update: |request: &Request<'_>, errors| validate(&Field::root(request.new), errors),
+    validate: &[Rule::new("initializers[]", Check::Rules(INITIALIZER))],
     ..Kind::CLUSTER
 };
 
-fn validate(configuration: &Field<'_>, errors: &mut Vec<Error>) {
-    let mut names = BTreeSet::new();
-    for initializer in configuration.field("initializers").items() {
-        let name = initializer.field("name");
-        if name.is_empty() {
-            errors.push(name.required(""));
-        } else {
-            errors.extend(name_faults(name.text()).into_iter().map(|detail| name.invalid(detail)));
-            if !names.insert(name.text()) {
-                errors.push(name.duplicate());
-            }
-        }
-        initializer.field("rules").items().for_each(|rule| validate_rule(&rule, errors));
-        let timeout = initializer.field("timeoutSeconds");
-        if timeout.number().is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds)) {
-            errors.push(timeout.invalid(format!("must be between 1 and {TIMEOUT_SECONDS_MAX} seconds")));
-        }
-        rules::one_of_if_present(&initializer.field("failurePolicy"), &["Fail", "Ignore"], errors);
-    }
-}
+const INITIALIZER: &[Rule] = &[
+    Rule::new("name", Check::Format(name_faults)).and_required(""),
+    Rule::new("name", Check::Unique).unless_empty(),
+    Rule::new("rules[]", Check::By(validate_rule)),
+    Rule::new("timeoutSeconds", Check::Between(1, TIMEOUT_SECONDS_MAX, "must be between 1 and 3600 seconds")),
+    Rule::new("failurePolicy", Check::OneOf(&["Fail", "Ignore"])).if_present(),
+];
 
 fn validate_rule(rule: &Field<'_>, errors: &mut Vec<Error>) {
     for (field, may_be_empty) in [("apiGroups", true), ("apiVersions", false), ("resources", false)] {

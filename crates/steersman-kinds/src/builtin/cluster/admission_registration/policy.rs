@@ -2,11 +2,12 @@
 //! Expressions must compile to the expected types.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, rule};
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::rules::selector;
 use crate::expressions::{Compiler, Names, Purpose};
 use crate::strategy::Rules;
@@ -18,7 +19,7 @@ use steersman_machinery::{Value, name};
 
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
-const MUTABLE_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+const MUTABLE_OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
 /// Reserved words of CEL.
 const RESERVED: [&str; 21] = [
     "as",
@@ -60,9 +61,14 @@ pub const VALIDATING: Kind = Kind {
         cells: |policy, now| policy_cells(policy, "validations", now),
         ..POLICY_VERSION
     }],
-    validate_create: |request, errors| validate_validating(&Field::root(request.new), errors),
-    validate_update: |request, errors| validate_validating(&Field::root(request.new), errors),
-    validate_status: |request, errors| validate_status(&Field::root(request.new).field("status"), errors),
+    validate: &[Rule::new("", Check::By(validate_validating))],
+    status_rules: &[
+        Rule::new(
+            "status.typeChecking.expressionWarnings[]",
+            Check::Rules(&[Rule::required("fieldRef", ""), Rule::required("warning", "")]),
+        ),
+        Rule::new("status.conditions", Check::By(rules::conditions)),
+    ],
     ..POLICY
 };
 
@@ -93,8 +99,10 @@ pub const MUTATING: Kind = Kind {
             deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+",
         },
     ],
-    validate_create: |request, errors| validate_mutating(&Field::root(request.new).field("spec"), errors),
-    validate_update: |request, errors| validate_mutating(&Field::root(request.new).field("spec"), errors),
+    validate: &[
+        Rule::new("spec", Check::By(validate_mutating)),
+        Rule::new("spec.reinvocationPolicy", Check::OneOf(&["IfNeeded", "Never"])).and_required(""),
+    ],
     ..POLICY
 };
 
@@ -106,8 +114,15 @@ pub const VALIDATING_BINDING: Kind = Kind {
         definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
         ..BINDING_VERSION
     }],
-    validate_create: validate_validating_binding,
-    validate_update: validate_validating_binding,
+    validate: &[
+        Rule::new("spec", Check::Rules(BINDING)),
+        Rule::new(
+            "spec.validationActions[]",
+            Check::Rules(&[Rule::new("", Check::OneOf(&["Audit", "Deny", "Warn"])), Rule::new("", Check::Unique)]),
+        ),
+        Rule::new("spec.validationActions", Check::By(contradictory_actions)),
+        Rule::required("spec.validationActions", "at least one validation action is required"),
+    ],
     ..POLICY
 };
 
@@ -131,8 +146,11 @@ pub const MUTATING_BINDING: Kind = Kind {
             deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding is deprecated in v1.35+, unavailable in v1.38+",
         },
     ],
-    validate_create: validate_mutating_binding,
-    validate_update: validate_mutating_binding,
+    validate: &[
+        Rule::new("spec", Check::Rules(BINDING)),
+        Rule::new("spec.matchResources.resourceRules[].operations[]", Check::OneOf(MUTABLE_OPERATIONS))
+            .blaming("spec.matchResources.resourceRules.operations"),
+    ],
     ..POLICY
 };
 
@@ -175,17 +193,20 @@ fn default_resources(resources: Option<&mut Value>) {
 
 // === policies ===
 
+/// The rules of policies of both kinds, before those of expressions.
+pub(in crate::builtin) const POLICY_RULES: &[Rule] = &[
+    Rule::new("failurePolicy", Check::OneOf(&["Fail", "Ignore"])),
+    Rule::new("paramKind", Check::By(param_kind)).if_present(),
+    Rule::new(
+        "matchConstraints",
+        Check::Rules(&[Rule::new("", Check::Rules(rule::RESOURCES)), Rule::required("resourceRules", "")]),
+    )
+    .and_present(""),
+];
+
 /// Validates the fields that policies of both kinds have, and adds the variables to the compiler.
 fn validate_policy(spec: &Field<'_>, compiler: &mut Compiler, errors: &mut Vec<Error>) {
-    rules::one_of(&spec.field("failurePolicy"), &["Fail", "Ignore"], errors);
-    param_kind(&spec.field("paramKind"), errors);
-    let constraints = spec.field("matchConstraints");
-    if constraints.is_absent() {
-        errors.push(constraints.required(""));
-    } else {
-        rule::validate_resources(&constraints, errors);
-        rules::required(&constraints.field("resourceRules"), errors);
-    }
+    check_field(POLICY_RULES, spec, errors);
     rule::validate_conditions(&spec.field("matchConditions"), names(spec), errors);
     for variable in spec.field("variables").items() {
         let (variable_name, expression) = (variable.field("name"), variable.field("expression"));
@@ -223,9 +244,6 @@ fn is_identifier(text: &str) -> bool {
 }
 
 fn param_kind(kind: &Field<'_>, errors: &mut Vec<Error>) {
-    if kind.is_absent() {
-        return;
-    }
     let (api_version, kind) = (kind.field("apiVersion"), kind.field("kind"));
     match api_version.text().split('/').collect::<Vec<&str>>().as_slice() {
         [""] => errors.push(api_version.required("")),
@@ -317,39 +335,21 @@ fn validate_validation(validation: &Field<'_>, compiler: &Compiler, errors: &mut
     rules::one_of_if_present(&validation.field("reason"), &reasons, errors);
 }
 
-fn validate_status(status: &Field<'_>, errors: &mut Vec<Error>) {
-    for warning in status.at(&["typeChecking", "expressionWarnings"]).items() {
-        rules::required(&warning.field("fieldRef"), errors);
-        rules::required(&warning.field("warning"), errors);
-    }
-    rules::conditions(&status.field("conditions"), errors);
-}
-
 fn validate_mutating(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let mut compiler = Compiler::mutating(names(spec));
     validate_policy(spec, &mut compiler, errors);
-    mutable(&spec.field("matchConstraints"), errors);
+    check_field(MUTABLE, spec, errors);
     let mutations = spec.field("mutations");
     if mutations.is_empty() {
         errors.push(mutations.required("mutations must contain at least one item"));
     }
     mutations.items().for_each(|mutation| validate_mutation(&mutation, &compiler, errors));
-    let policy = spec.field("reinvocationPolicy");
-    if policy.is_empty() {
-        errors.push(policy.required(""));
-    } else {
-        rules::one_of(&policy, &["IfNeeded", "Never"], errors);
-    }
 }
 
 /// The operations must have an object that can be changed.
-fn mutable(resources: &Field<'_>, errors: &mut Vec<Error>) {
-    let list = resources.field("resourceRules");
-    let path = list.path.child("operations");
-    for operation in list.items().flat_map(|rule| rule.field("operations").items()) {
-        rules::one_of(&Field { path: path.clone(), ..operation }, &MUTABLE_OPERATIONS, errors);
-    }
-}
+pub(in crate::builtin) const MUTABLE: &[Rule] =
+    &[Rule::new("matchConstraints.resourceRules[].operations[]", Check::OneOf(MUTABLE_OPERATIONS))
+        .blaming("matchConstraints.resourceRules.operations")];
 
 fn validate_mutation(mutation: &Field<'_>, compiler: &Compiler, errors: &mut Vec<Error>) {
     const TYPES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
@@ -390,59 +390,35 @@ fn mutation_type(kind: &str) -> Type {
 
 // === bindings ===
 
-fn validate_binding(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    rules::required_name(&spec.field("policyName"), name::dns1123_subdomain, errors);
-    param_ref(&spec.field("paramRef"), errors);
-    rule::validate_resources(&spec.field("matchResources"), errors);
-}
+const BINDING: &[Rule] = &[
+    Rule::new("policyName", Check::Format(name::dns1123_subdomain)).and_required(""),
+    Rule::new("paramRef", Check::Rules(PARAM_REF)).if_present(),
+    Rule::new("matchResources", Check::Rules(rule::RESOURCES)).if_present(),
+];
+
+const PARAM_REF: &[Rule] = &[
+    Rule::new("name", Check::Format(name::path_segment)).unless_empty(),
+    Rule::new("selector", Check::By(selector::validate)),
+    Rule::new("", Check::By(param_ref)),
+    Rule::new("parameterNotFoundAction", Check::OneOf(&["Deny", "Allow"])).and_required(""),
+];
 
 fn param_ref(reference: &Field<'_>, errors: &mut Vec<Error>) {
     const EITHER: &str = "name and selector are mutually exclusive";
-    if reference.is_absent() {
-        return;
-    }
     let (param_name, labels) = (reference.field("name"), reference.field("selector"));
-    if !param_name.is_empty() {
-        rules::named(&param_name, name::path_segment, errors);
-    }
-    selector::validate(&labels, errors);
     match (param_name.is_empty(), labels.is_absent()) {
         (false, false) => errors.extend([param_name.forbidden(EITHER), labels.forbidden(EITHER)]),
         (true, true) => errors.push(reference.required("one of name or selector must be specified")),
         _ => {}
     }
-    let action = reference.field("parameterNotFoundAction");
-    if action.is_empty() {
-        errors.push(action.required(""));
-    } else {
-        rules::one_of(&action, &["Deny", "Allow"], errors);
-    }
 }
 
-fn validate_validating_binding(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let spec = Field::root(request.new).field("spec");
-    validate_binding(&spec, errors);
-    let actions = spec.field("validationActions");
-    let mut seen = BTreeSet::new();
-    for action in actions.items() {
-        rules::one_of(&action, &["Audit", "Deny", "Warn"], errors);
-        if !seen.insert(action.text()) {
-            errors.push(action.duplicate());
-        }
-    }
-    if seen.contains("Deny") && seen.contains("Warn") {
+fn contradictory_actions(actions: &Field<'_>, errors: &mut Vec<Error>) {
+    let has = |wanted: &str| actions.items().any(|action| action.text() == wanted);
+    if has("Deny") && has("Warn") {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
         errors.push(actions.invalid(why));
     }
-    if seen.is_empty() {
-        errors.push(actions.required("at least one validation action is required"));
-    }
-}
-
-fn validate_mutating_binding(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let spec = Field::root(request.new).field("spec");
-    validate_binding(&spec, errors);
-    mutable(&spec.field("matchResources"), errors);
 }
 
 // === printing ===

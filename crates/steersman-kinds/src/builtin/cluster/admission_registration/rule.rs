@@ -3,6 +3,7 @@
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::expressions::{self, Names};
 use serde_json::json;
@@ -13,7 +14,6 @@ use steersman_machinery::value::Map;
 use steersman_machinery::{Value, name};
 
 const CONDITIONS_MAX: usize = 64;
-const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
 /// Sets the default scope of the rules in a list.
 pub(super) fn default(object: &mut Map, list: &str) {
@@ -30,48 +30,41 @@ pub(super) fn default_match(object: &mut Map) {
     unless_set(object, "objectSelector", json!({}));
 }
 
-/// Validates the fields that [`default_match`] sets.
-pub(super) fn validate_match(field: &Field<'_>, errors: &mut Vec<Error>) {
-    rules::one_of(&field.field("matchPolicy"), &MATCH_POLICIES, errors);
-    selector::validate(&field.field("namespaceSelector"), errors);
-    selector::validate(&field.field("objectSelector"), errors);
-}
+/// The rules of the fields that [`default_match`] sets.
+pub(in crate::builtin) const MATCH: &[Rule] = &[
+    Rule::new("matchPolicy", Check::OneOf(&["Equivalent", "Exact"])),
+    Rule::new("namespaceSelector", Check::By(selector::validate)),
+    Rule::new("objectSelector", Check::By(selector::validate)),
+];
 
-/// Validates the `MatchResources` of a policy or a binding.
-pub(super) fn validate_resources(resources: &Field<'_>, errors: &mut Vec<Error>) {
-    if resources.is_absent() {
-        return;
-    }
-    validate_match(resources, errors);
-    for rule in resources.field("resourceRules").items().chain(resources.field("excludeResourceRules").items()) {
-        let mut names = BTreeSet::new();
-        for resource_name in rule.field("resourceNames").items() {
-            rules::named(&resource_name, name::path_segment, errors);
-            if !names.insert(resource_name.text()) {
-                errors.push(resource_name.duplicate());
-            }
-        }
-        validate(&rule, errors);
-    }
-}
+/// The rules of the `MatchResources` of a policy or a binding.
+pub(super) const RESOURCES: &[Rule] = &[
+    Rule::new("", Check::Rules(MATCH)),
+    Rule::new("resourceRules[]", Check::Rules(NAMED)),
+    Rule::new("excludeResourceRules[]", Check::Rules(NAMED)),
+];
 
-pub(super) fn validate(rule: &Field<'_>, errors: &mut Vec<Error>) {
-    const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    let (operations, versions) = (rule.field("operations"), rule.field("apiVersions"));
-    let groups = rule.field("apiGroups");
-    for (list, what) in [(&operations, "operations"), (&groups, "API groups"), (&versions, "API versions")] {
-        if list.is_empty() {
-            errors.push(list.required(""));
-        }
-        if list.items().count() > 1 && list.items().any(|item| item.text() == "*") {
-            errors.push(list.invalid(format!("if '*' is present, must not specify other {what}")));
-        }
-    }
-    operations.items().for_each(|operation| rules::one_of(&operation, &OPERATIONS, errors));
-    versions.items().for_each(|version| rules::required(&version, errors));
-    validate_names(&rule.field("resources"), errors);
-    rules::one_of_if_present(&rule.field("scope"), &["*", "Cluster", "Namespaced"], errors);
-}
+const NAMED: &[Rule] = &[
+    Rule::new(
+        "resourceNames[]",
+        Check::Rules(&[Rule::new("", Check::Format(name::path_segment)), Rule::new("", Check::Unique)]),
+    ),
+    Rule::new("", Check::Rules(OPERATIONS_AND_RESOURCES)),
+];
+
+/// The rules of what a webhook or a policy is called for.
+pub(super) const OPERATIONS_AND_RESOURCES: &[Rule] = &[
+    Rule::required("operations", ""),
+    Rule::new("operations", Check::WildcardAlone("if '*' is present, must not specify other operations")),
+    Rule::required("apiGroups", ""),
+    Rule::new("apiGroups", Check::WildcardAlone("if '*' is present, must not specify other API groups")),
+    Rule::required("apiVersions", ""),
+    Rule::new("apiVersions", Check::WildcardAlone("if '*' is present, must not specify other API versions")),
+    Rule::new("operations[]", Check::OneOf(&["*", "CONNECT", "CREATE", "DELETE", "UPDATE"])),
+    Rule::required("apiVersions[]", ""),
+    Rule::new("resources", Check::By(validate_names)),
+    Rule::new("scope", Check::OneOf(&["*", "Cluster", "Namespaced"])).if_present(),
+];
 
 /// Validates a list of `resource` and `resource/subresource`, either of which may be `*`.
 fn validate_names(resources: &Field<'_>, errors: &mut Vec<Error>) {

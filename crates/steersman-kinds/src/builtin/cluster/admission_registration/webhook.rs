@@ -1,11 +1,13 @@
 //! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: the webhooks that are called for writes.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, client, rule};
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
@@ -49,8 +51,7 @@ const KIND: Kind = Kind {
     categories: CATEGORIES,
     generation: &[&["webhooks"]],
     rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[Rule::new("webhooks", Check::Change(validate))],
     ..Kind::CLUSTER
 };
 
@@ -81,9 +82,8 @@ fn default(configuration: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (configuration, old) = (Field::root(request.new), Field::root(request.old));
-    let before: Vec<Field<'_>> = old.field("webhooks").items().collect();
+fn validate(webhooks: &Change<'_>, errors: &mut Vec<Error>) {
+    let before: Vec<Field<'_>> = webhooks.old.items().collect();
     // Violations that the stored object already has are accepted.
     let has_no_side_effects = before.iter().all(|one| NO_SIDE_EFFECTS.contains(&one.field("sideEffects").text()));
     let has_known_review = |one: &Field<'_>| {
@@ -94,7 +94,7 @@ fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
     let names_before: BTreeSet<&str> = before.iter().map(|one| one.field("name").text()).collect();
     let had_unique_names = names_before.len() == before.len();
     let mut names = BTreeSet::new();
-    for webhook in configuration.field("webhooks").items() {
+    for webhook in webhooks.new.items() {
         let webhook_name = webhook.field("name");
         validate_webhook(&webhook, has_no_side_effects, errors);
         validate_reviews(&webhook.field("admissionReviewVersions"), have_known_reviews, errors);
@@ -104,23 +104,29 @@ fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
     }
 }
 
+/// The rules of the fields before `sideEffects`.
+pub(in crate::builtin) const SELECTION: &[Rule] = &[
+    Rule::new("name", Check::By(validate_name)),
+    Rule::new("rules[]", Check::Rules(rule::OPERATIONS_AND_RESOURCES)),
+    Rule::new("failurePolicy", Check::OneOf(&["Fail", "Ignore"])),
+    Rule::new("", Check::Rules(rule::MATCH)),
+];
+/// The rules of the fields after it.
+pub(in crate::builtin) const CALL: &[Rule] = &[
+    Rule::new("timeoutSeconds", Check::Between(1, 30, "the timeout value must be between 1 and 30 seconds")),
+    Rule::new("reinvocationPolicy", Check::OneOf(&["IfNeeded", "Never"])).if_present(),
+    Rule::new("clientConfig", Check::By(client::validate)),
+];
+
 fn validate_webhook(webhook: &Field<'_>, needs_no_side_effects: bool, errors: &mut Vec<Error>) {
-    validate_name(&webhook.field("name"), errors);
-    webhook.field("rules").items().for_each(|one| rule::validate(&one, errors));
-    rules::one_of(&webhook.field("failurePolicy"), &["Fail", "Ignore"], errors);
-    rule::validate_match(webhook, errors);
+    check_field(SELECTION, webhook, errors);
     let effects = webhook.field("sideEffects");
     let allowed: &[&str] = if needs_no_side_effects { &NO_SIDE_EFFECTS } else { &ALL_SIDE_EFFECTS };
     if effects.is_absent() {
         errors.push(effects.required(&format!("must specify one of {}", allowed.join(", "))));
     }
     rules::one_of_if_present(&effects, allowed, errors);
-    let timeout = webhook.field("timeoutSeconds");
-    if timeout.number().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
-        errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
-    }
-    rules::one_of_if_present(&webhook.field("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
-    client::validate(&webhook.field("clientConfig"), errors);
+    check_field(CALL, webhook, errors);
     rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, errors);
 }
 

@@ -1,8 +1,8 @@
 //! Validation of Events, in the core form. `events.k8s.io` is stricter than the core group.
 
-use crate::builtin::kind::Request;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::name;
@@ -10,20 +10,37 @@ use steersman_machinery::name;
 const LENGTH_MAX: usize = 128;
 const NOTE_LENGTH_MAX: usize = 1024;
 
-/// Validates an Event of the core group.
-pub(super) fn core(request: &Request<'_>, errors: &mut Vec<Error>) {
-    common(&Field::root(request.new), "reportingComponent", errors);
-}
+/// The rules of Events of the core group.
+pub(super) const CORE: &[Rule] =
+    &[Rule::new("", Check::By(|event, errors| common(event, "reportingComponent", errors)))];
+
+/// The rules of Events of `events.k8s.io`: an update may change the series only.
+pub(super) const EVENTS: &[Rule] = &[
+    Rule::new("", Check::By(create)).on_create(),
+    Rule::new("involvedObject", Check::Immutable),
+    Rule::new("reason", Check::Immutable),
+    Rule::new("message", Check::Immutable),
+    Rule::new("source", Check::Immutable),
+    Rule::new("firstTimestamp", Check::Immutable),
+    Rule::new("lastTimestamp", Check::Immutable),
+    Rule::new("count", Check::Immutable),
+    Rule::new("type", Check::Immutable),
+    Rule::new("eventTime", Check::Immutable),
+    Rule::new("action", Check::Immutable),
+    Rule::new("related", Check::Immutable),
+    Rule::new("reportingInstance", Check::Immutable),
+    Rule::new("reportingComponent", Check::Immutable).blaming("reportingController"),
+    Rule::new("series", Check::By(series)).if_present(),
+];
 
 /// Validates a new Event of `events.k8s.io`.
-pub(super) fn create(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let event = Field::root(request.new);
+fn create(event: &Field<'_>, errors: &mut Vec<Error>) {
     let has_time = event.field("eventTime").is_present();
     if has_time {
-        common(&event, "reportingController", errors);
+        common(event, "reportingController", errors);
     } else {
         errors.push(event.field("eventTime").required(""));
-        reported(&event, "reportingController", errors);
+        reported(event, "reportingController", errors);
     }
     match event.field("type").text() {
         "Normal" | "Warning" => {}
@@ -39,33 +56,6 @@ pub(super) fn create(request: &Request<'_>, errors: &mut Vec<Error>) {
             errors.push(unsaid(field, "needs to be unset"));
         }
     }
-    series(&event, errors);
-}
-
-/// Validates an update through `events.k8s.io`: only the series may change.
-pub(super) fn update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (event, old) = (Field::root(request.new), Field::root(request.old));
-    for name in [
-        "involvedObject",
-        "reason",
-        "message",
-        "source",
-        "firstTimestamp",
-        "lastTimestamp",
-        "count",
-        "type",
-        "eventTime",
-        "action",
-        "related",
-        "reportingInstance",
-    ] {
-        rules::immutable(&event.field(name), &old.field(name), errors);
-    }
-    if event.field("reportingComponent").value != old.field("reportingComponent").value {
-        let field = Field { path: Path::new("reportingController"), ..event.field("reportingComponent") };
-        errors.push(field.invalid(rules::IMMUTABLE));
-    }
-    series(&event, errors);
 }
 
 fn common(event: &Field<'_>, reporter: &str, errors: &mut Vec<Error>) {
@@ -101,11 +91,7 @@ fn reported(event: &Field<'_>, reporter: &str, errors: &mut Vec<Error>) {
     }
 }
 
-fn series(event: &Field<'_>, errors: &mut Vec<Error>) {
-    let series = event.field("series");
-    if series.is_absent() {
-        return;
-    }
+fn series(series: &Field<'_>, errors: &mut Vec<Error>) {
     if series.field("count").number().unwrap_or(0) < 2 {
         errors.push(unsaid("series.count", "should be at least 2"));
     }

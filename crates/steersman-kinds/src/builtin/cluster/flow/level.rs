@@ -1,18 +1,18 @@
 //! PriorityLevelConfiguration: the concurrency limit of a class of requests, and the treatment of excess requests.
 
 use crate::builtin::cluster::flow::bootstrap::{self, EXEMPT};
-use crate::builtin::cluster::flow::{GROUP, STATUS_LEAVES, conditions};
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::cluster::flow::{CONDITIONS, GROUP, STATUS_LEAVES};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{Map, at, set_at};
 
-const QUEUES_MAX: i64 = 10_000_000;
 /// The number of bits of the hash that selects the queues of a flow.
 const HASH_BITS: i64 = 60;
 
@@ -39,9 +39,8 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: STATUS_LEAVES,
-    validate_create: validate,
-    validate_update: validate,
-    validate_status: |request, errors| conditions(&Field::root(request.new), errors),
+    validate: &[Rule::new("", Check::By(validate)), CONDITIONS],
+    status_rules: &[CONDITIONS],
     ..Kind::CLUSTER
 };
 
@@ -70,8 +69,7 @@ fn unless_positive(object: &mut Map, name: &str, value: i64) {
     }
 }
 
-fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let level = Field::root(request.new);
+fn validate(level: &Field<'_>, errors: &mut Vec<Error>) {
     let (name, spec) = (level.at(&["metadata", "name"]).text(), level.field("spec"));
     let (kind, limited, exempt) = (spec.field("type"), spec.field("limited"), spec.field("exempt"));
     if (name == EXEMPT) != (kind.text() == "Exempt") {
@@ -82,42 +80,38 @@ fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
             if limited.is_present() {
                 errors.push(limited.forbidden("must be nil if the type is not Limited"));
             }
-            shares(&exempt, errors);
+            check_field(SHARES, &exempt, errors);
         }
         "Limited" => {
             if exempt.is_present() {
                 errors.push(exempt.forbidden("must be nil if the type is Limited"));
             }
             match limited.is_present() {
-                true => validate_limited(&limited, errors),
+                true => check_field(LIMITED, &limited, errors),
                 false => errors.push(limited.required("must not be empty when type is Limited")),
             }
         }
         _ => errors.push(kind.not_supported(&["Exempt", "Limited"])),
     }
     mandatory(name, &spec, errors);
-    conditions(&level, errors);
 }
 
-fn shares(field: &Field<'_>, errors: &mut Vec<Error>) {
-    let (shares, lendable) = (field.field("nominalConcurrencyShares"), field.field("lendablePercent"));
-    if shares.number().is_some_and(|shares| shares < 0) {
-        errors.push(shares.invalid("must be a non-negative integer"));
-    }
-    rules::within(&lendable, 0, 100, errors);
-}
+pub(in crate::builtin) const SHARES: &[Rule] = &[
+    Rule::new("nominalConcurrencyShares", Check::AtLeast(0, "must be a non-negative integer")),
+    Rule::new("lendablePercent", Check::Within(0, 100)),
+];
 
-fn validate_limited(limited: &Field<'_>, errors: &mut Vec<Error>) {
-    shares(limited, errors);
-    let borrowing = limited.field("borrowingLimitPercent");
-    if borrowing.number().is_some_and(|percent| percent < 0) {
-        errors.push(borrowing.invalid("if specified, must be a non-negative integer"));
-    }
-    let response = limited.field("limitResponse");
+pub(in crate::builtin) const LIMITED: &[Rule] = &[
+    Rule::new("", Check::Rules(SHARES)),
+    Rule::new("borrowingLimitPercent", Check::AtLeast(0, "if specified, must be a non-negative integer")),
+    Rule::new("limitResponse", Check::By(response)),
+];
+
+fn response(response: &Field<'_>, errors: &mut Vec<Error>) {
     let (kind, queuing) = (response.field("type"), response.field("queuing"));
     // Both of upstream's messages name the type `Limited` instead of `Queue`.
     match (kind.text(), queuing.is_present()) {
-        ("Queue", true) => validate_queuing(&queuing, errors),
+        ("Queue", true) => check_field(QUEUING, &queuing, errors),
         ("Queue", false) => {
             errors.push(queuing.required("must not be empty if limited.limitResponse.type is Limited"));
         }
@@ -129,22 +123,21 @@ fn validate_limited(limited: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_queuing(queuing: &Field<'_>, errors: &mut Vec<Error>) {
-    let (length, queues, hand) =
-        (queuing.field("queueLengthLimit"), queuing.field("queues"), queuing.field("handSize"));
-    let positive = "must be positive";
-    let (queue_count, hand_size) = (queues.number().unwrap_or(0), hand.number().unwrap_or(0));
-    if length.number().unwrap_or(0) <= 0 {
-        errors.push(length.invalid(positive));
-    }
-    if queue_count <= 0 {
-        errors.push(queues.invalid(positive));
-    } else if queue_count > QUEUES_MAX {
-        errors.push(queues.invalid(format!("must not be greater than {QUEUES_MAX}")));
-    }
+pub(in crate::builtin) const QUEUING: &[Rule] = &[
+    Rule::new("queueLengthLimit", Check::AtLeast(1, "must be positive")).or_zero(),
+    Rule::new("queues", Check::AtLeast(1, "must be positive")).or_zero(),
+    Rule::new("queues", Check::AtMost(10_000_000, "must not be greater than 10000000")),
+    Rule::new("handSize", Check::AtLeast(1, "must be positive")).or_zero(),
+    Rule::new("", Check::By(hand_size)),
+];
+
+fn hand_size(queuing: &Field<'_>, errors: &mut Vec<Error>) {
+    let hand = queuing.field("handSize");
+    let (queue_count, hand_size) = (queuing.field("queues").number().unwrap_or(0), hand.number().unwrap_or(0));
     if hand_size <= 0 {
-        errors.push(hand.invalid(positive));
-    } else if hand_size > queue_count {
+        return;
+    }
+    if hand_size > queue_count {
         errors.push(hand.invalid(format!("should not be greater than queues ({queue_count})")));
     } else if entropy_bits(queue_count, hand_size) > HASH_BITS {
         errors.push(hand.invalid(format!(

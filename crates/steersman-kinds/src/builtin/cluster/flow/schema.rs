@@ -1,16 +1,16 @@
 //! FlowSchema: the priority level of matching requests, and the flows into which they are divided.
 
-use crate::builtin::cluster::flow::{GROUP, STATUS_LEAVES, bootstrap, conditions};
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::cluster::flow::{CONDITIONS, GROUP, STATUS_LEAVES, bootstrap};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{object_at, str_at};
 use steersman_machinery::{Value, name};
 
-const PRECEDENCE_MAX: i64 = 10_000;
 const PRECEDENCE_DEFAULT: i64 = 1_000;
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
@@ -36,9 +36,22 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: STATUS_LEAVES,
-    validate_create: validate,
-    validate_update: validate,
-    validate_status: |request, errors| conditions(&Field::root(request.new), errors),
+    validate: &[
+        Rule::new("spec.matchingPrecedence", Check::AtLeast(1, "must be a positive value")).or_zero(),
+        Rule::new("spec.matchingPrecedence", Check::AtMost(10_000, "must not be greater than 10000")),
+        Rule::new("", Check::By(first_precedence)),
+        Rule::new(
+            "spec.distinguisherMethod",
+            Check::Rules(&[Rule::new("type", Check::OneOf(&["ByNamespace", "ByUser"]))]),
+        )
+        .if_present(),
+        Rule::new("spec.priorityLevelConfiguration.name", Check::Format(name::dns1123_subdomain))
+            .and_required("must reference a priority level"),
+        Rule::new("spec.rules[]", Check::Rules(RULE)),
+        Rule::new("", Check::By(mandatory)),
+        CONDITIONS,
+    ],
+    status_rules: &[CONDITIONS],
     ..Kind::CLUSTER
 };
 
@@ -49,49 +62,48 @@ fn default(schema: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let schema = Field::root(request.new);
-    let (name, spec) = (schema.at(&["metadata", "name"]).text(), schema.field("spec"));
-    let precedence = spec.field("matchingPrecedence");
-    let number = precedence.number().unwrap_or(0);
-    if number <= 0 {
-        errors.push(precedence.invalid("must be a positive value"));
-    }
-    if number > PRECEDENCE_MAX {
-        errors.push(precedence.invalid(format!("must not be greater than {PRECEDENCE_MAX}")));
-    }
-    if number == 1 && name != bootstrap::EXEMPT {
+fn first_precedence(schema: &Field<'_>, errors: &mut Vec<Error>) {
+    let precedence = schema.at(&["spec", "matchingPrecedence"]);
+    if precedence.number() == Some(1) && schema.at(&["metadata", "name"]).text() != bootstrap::EXEMPT {
         errors.push(precedence.invalid("only the schema named 'exempt' may have matchingPrecedence 1"));
     }
-    let method = spec.field("distinguisherMethod");
-    if method.is_present() {
-        rules::one_of(&method.field("type"), &["ByNamespace", "ByUser"], errors);
-    }
-    let level = spec.at(&["priorityLevelConfiguration", "name"]);
-    if level.is_empty() {
-        errors.push(level.required("must reference a priority level"));
-    } else {
-        rules::named(&level, name::dns1123_subdomain, errors);
-    }
-    spec.field("rules").items().for_each(|rule| validate_rule(&rule, errors));
+}
+
+fn mandatory(schema: &Field<'_>, errors: &mut Vec<Error>) {
+    let (name, spec) = (schema.at(&["metadata", "name"]).text(), schema.field("spec"));
     if bootstrap::mandatory_spec(bootstrap::schemas(), name).is_some_and(|wanted| wanted != *spec.value) {
         errors.push(spec.invalid(format!("spec of '{name}' must equal the fixed value")));
     }
-    conditions(&schema, errors);
 }
 
-fn validate_rule(rule: &Field<'_>, errors: &mut Vec<Error>) {
-    let (subjects, resources) = (rule.field("subjects"), rule.field("resourceRules"));
-    let paths = rule.field("nonResourceRules");
-    if subjects.is_empty() {
-        errors.push(subjects.required("subjects must contain at least one value"));
-    }
-    subjects.items().for_each(|subject| validate_subject(&subject, errors));
-    if resources.is_empty() && paths.is_empty() {
+const RULE: &[Rule] = &[
+    Rule::required("subjects", "subjects must contain at least one value"),
+    Rule::new("subjects[]", Check::By(validate_subject)),
+    Rule::new("", Check::By(has_rules)),
+    Rule::new("resourceRules[]", Check::Rules(RESOURCE_RULE)),
+    Rule::new("nonResourceRules[]", Check::Rules(PATH_RULE)),
+];
+
+const RESOURCE_RULE: &[Rule] = &[
+    Rule::new("verbs", Check::By(validate_verbs)),
+    Rule::required("apiGroups", "resource rules must supply at least one api group"),
+    Rule::new("apiGroups", Check::WildcardAlone("if '*' is present, must not specify other api groups")),
+    Rule::required("resources", "resource rules must supply at least one resource"),
+    Rule::new("resources", Check::WildcardAlone("if '*' is present, must not specify other resources")),
+    Rule::new("", Check::By(validate_namespaces)),
+];
+
+const PATH_RULE: &[Rule] = &[
+    Rule::new("verbs", Check::By(validate_verbs)),
+    Rule::required("nonResourceURLs", "nonResourceURLs must contain at least one value"),
+    Rule::new("nonResourceURLs", Check::WildcardAlone("if '*' is present, must not specify other non-resource URLs")),
+    Rule::new("nonResourceURLs", Check::By(validate_paths)),
+];
+
+fn has_rules(rule: &Field<'_>, errors: &mut Vec<Error>) {
+    if rule.field("resourceRules").is_empty() && rule.field("nonResourceRules").is_empty() {
         errors.push(rule.required("at least one of resourceRules and nonResourceRules has to be non-empty"));
     }
-    resources.items().for_each(|rule| validate_resources(&rule, errors));
-    paths.items().for_each(|rule| validate_paths(&rule, errors));
 }
 
 fn validate_subject(subject: &Field<'_>, errors: &mut Vec<Error>) {
@@ -109,26 +121,23 @@ fn validate_subject(subject: &Field<'_>, errors: &mut Vec<Error>) {
             (false, true) => {
                 errors.push(field.forbidden(format!("{name} is forbidden when subject kind is not '{wanted}'")));
             }
-            (true, true) => validate_name(&field, errors),
+            (true, true) if name == "serviceAccount" => check_field(ACCOUNT, &field, errors),
+            (true, true) => rules::required(&field.field("name"), errors),
             (false, false) => {}
         }
     }
 }
 
-/// Validates the name of the user, group or service account of a subject.
-fn validate_name(subject: &Field<'_>, errors: &mut Vec<Error>) {
-    let (subject_name, namespace) = (subject.field("name"), subject.field("namespace"));
-    rules::required(&subject_name, errors);
-    if !subject.path.as_str().ends_with(".serviceAccount") {
-        return;
-    }
-    if !matches!(subject_name.text(), "" | "*") {
-        rules::named(&subject_name, name::dns1123_subdomain, errors);
-    }
-    if namespace.is_empty() {
-        errors.push(namespace.required("must specify namespace for service account"));
-    } else {
-        rules::named(&namespace, name::dns1123_label, errors);
+pub(in crate::builtin) const ACCOUNT: &[Rule] = &[
+    Rule::required("name", ""),
+    Rule::new("name", Check::By(account_name)).unless_empty(),
+    Rule::new("namespace", Check::Format(name::dns1123_label))
+        .and_required("must specify namespace for service account"),
+];
+
+fn account_name(account_name: &Field<'_>, errors: &mut Vec<Error>) {
+    if account_name.text() != "*" {
+        rules::named(account_name, name::dns1123_subdomain, errors);
     }
 }
 
@@ -153,15 +162,7 @@ fn validate_verbs(verbs: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_resources(rule: &Field<'_>, errors: &mut Vec<Error>) {
-    validate_verbs(&rule.field("verbs"), errors);
-    for (field, what, one) in [("apiGroups", "api groups", "api group"), ("resources", "resources", "resource")] {
-        let list = rule.field(field);
-        if list.is_empty() {
-            errors.push(list.required(&format!("resource rules must supply at least one {one}")));
-        }
-        is_wildcard_alone(&list, what, errors);
-    }
+fn validate_namespaces(rule: &Field<'_>, errors: &mut Vec<Error>) {
     let namespaces = rule.field("namespaces");
     if namespaces.is_empty() && !rule.field("clusterScope").flag() {
         let why = "resource rules that are not cluster scoped must supply at least one namespace";
@@ -178,14 +179,8 @@ fn validate_resources(rule: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_paths(rule: &Field<'_>, errors: &mut Vec<Error>) {
-    validate_verbs(&rule.field("verbs"), errors);
-    let urls = rule.field("nonResourceURLs");
-    if urls.is_empty() {
-        errors.push(urls.required("nonResourceURLs must contain at least one value"));
-    } else if has_wildcard(&urls) {
-        is_wildcard_alone(&urls, "non-resource URLs", errors);
-    } else {
+fn validate_paths(urls: &Field<'_>, errors: &mut Vec<Error>) {
+    if !has_wildcard(urls) {
         errors.extend(urls.items().filter_map(|url| Some(url.invalid(path_error(url.text())?))));
     }
 }

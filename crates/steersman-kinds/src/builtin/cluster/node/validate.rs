@@ -1,49 +1,45 @@
 //! Validation of Nodes, as `ValidateNode` and `ValidateNodeUpdate` of kubernetes' `pkg/apis/core/validation`. Left out
 //! are the annotations that once held taints, and `spec.configSource`, which nothing uses any more.
 
-use crate::builtin::kind::Request;
 use crate::builtin::rules;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
-use steersman_machinery::field::{Error, Path};
+use steersman_machinery::field::Error;
 use steersman_machinery::name;
 use steersman_machinery::quantity::Quantity;
 
 /// The maximum length of a feature that a node declares.
 const FEATURE_LENGTH_MAX: usize = 253;
 
-/// Validates a new node.
-pub(super) fn creation(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let node = Field::root(request.new);
-    taints(&node, errors);
-    resources(&node, errors);
-    // The path is upstream's, though the field is in `status`.
-    let swap = node.at(&["status", "nodeInfo", "swap", "capacity"]);
-    rules::positive(&Field { path: Path::new("metadata.nodeSwapStatus.capacity"), ..swap }, errors);
-    declared_features(&node, errors);
-    ranges(&node.at(&["spec", "podCIDRs"]), errors);
-}
+/// The rules of nodes, new or changed through the main endpoint.
+pub(super) const NODE: &[Rule] = &[
+    TAINTS,
+    CAPACITY,
+    ALLOCATABLE,
+    Rule::new("status.nodeInfo.swap.capacity", Check::Positive).blaming("metadata.nodeSwapStatus.capacity"),
+    FEATURES,
+    Rule::new("spec.podCIDRs", Check::By(ranges)),
+    UNCHANGED,
+    EXTERNAL_ID,
+];
 
-/// Validates an update of a node.
-pub(super) fn update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    creation(request, errors);
-    unchanged(request, errors);
-}
+/// The rules of updates of the status, and of the rest of the node too.
+pub(super) const STATUS: &[Rule] = &[TAINTS, CAPACITY, ALLOCATABLE, FEATURES, UNCHANGED, EXTERNAL_ID];
 
-/// Validates an update of the status, and the rest of the node too.
-pub(super) fn status(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let node = Field::root(request.new);
-    taints(&node, errors);
-    resources(&node, errors);
-    declared_features(&node, errors);
-    unchanged(request, errors);
-}
+// The path is upstream's, though the field is in `spec`.
+const TAINTS: Rule = Rule::new("spec.taints", Check::By(taints)).blaming("metadata.taints");
+const CAPACITY: Rule = Rule::new("status.capacity", Check::By(amounts));
+const ALLOCATABLE: Rule = Rule::new("status.allocatable", Check::By(amounts));
+const FEATURES: Rule = Rule::new("status.declaredFeatures", Check::By(declared_features));
+const UNCHANGED: Rule = Rule::new("", Check::Change(unchanged)).on_update();
+const EXTERNAL_ID: Rule = Rule::new("spec.externalID", Check::Unchanged("may not be updated"));
 
 /// Fields that may not change, and addresses that may not repeat.
-fn unchanged(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (node, old) = (Field::root(request.new), Field::root(request.old));
+fn unchanged(Change { new: node, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for address in node.at(&["status", "addresses"]).items() {
         if !seen.insert((address.field("type").text(), address.field("address").text())) {
@@ -59,51 +55,41 @@ fn unchanged(request: &Request<'_>, errors: &mut Vec<Error>) {
     if !provider_before.is_empty() && provider.text() != provider_before.text() {
         errors.push(provider.forbidden("node updates may not change providerID except from \"\" to valid"));
     }
-    let external = spec.field("externalID");
-    if external.text() != before.field("externalID").text() {
-        errors.push(external.forbidden("may not be updated"));
-    }
 }
 
-fn taints(node: &Field<'_>, errors: &mut Vec<Error>) {
-    // The path is upstream's, though the field is in `spec`.
-    let taints = Field { path: Path::new("metadata.taints"), ..node.at(&["spec", "taints"]) };
+pub(in crate::builtin) const TAINT: &[Rule] = &[
+    Rule::new("key", Check::Format(name::qualified)),
+    Rule::new("value", Check::Format(name::label_value)).unless_empty(),
+    Rule::new("effect", Check::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"])).and_required(""),
+];
+
+fn taints(taints: &Field<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for taint in taints.items() {
-        let (key, effect, value) = (taint.field("key"), taint.field("effect"), taint.field("value"));
-        rules::named(&key, name::qualified, errors);
-        if !value.is_empty() {
-            rules::named(&value, name::label_value, errors);
-        }
-        if effect.is_empty() {
-            errors.push(effect.required(""));
-        } else {
-            rules::one_of(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
-        }
-        if !seen.insert((key.text(), effect.text())) {
+        check_field(TAINT, &taint, errors);
+        if !seen.insert(["key", "effect"].map(|field| taint.field(field).text())) {
             let detail = "taints must be unique by key and effect pair".to_owned();
             errors.push(Error { detail, ..taint.duplicate() });
         }
     }
 }
 
-fn resources(node: &Field<'_>, errors: &mut Vec<Error>) {
-    for list in ["capacity", "allocatable"].map(|list| node.at(&["status", list])) {
-        for (resource, amount) in list.entries() {
-            let amount = Field { path: list.path.child(resource), ..amount };
-            rules::not_negative_quantity(&amount, errors);
-            let is_whole = Quantity::parse(amount.text()).is_ok_and(|quantity| quantity.is_whole());
-            if resource_name::is_whole(resource) && !is_whole {
-                errors.push(amount.invalid("must be an integer"));
-            }
+/// The amounts of resources. Upstream's paths name a resource like a field.
+fn amounts(amounts: &Field<'_>, errors: &mut Vec<Error>) {
+    for (resource, _) in amounts.entries() {
+        let amount = amounts.field(resource);
+        rules::not_negative_quantity(&amount, errors);
+        let is_whole = Quantity::parse(amount.text()).is_ok_and(|quantity| quantity.is_whole());
+        if resource_name::is_whole(resource) && !is_whole {
+            errors.push(amount.invalid("must be an integer"));
         }
     }
 }
 
 /// The features must be sorted, so a duplicate follows its first occurrence.
-fn declared_features(node: &Field<'_>, errors: &mut Vec<Error>) {
+fn declared_features(features: &Field<'_>, errors: &mut Vec<Error>) {
     let mut before = None::<&str>;
-    for feature in node.at(&["status", "declaredFeatures"]).items() {
+    for feature in features.items() {
         let text = feature.text();
         match before {
             Some(before) if before == text => errors.push(feature.duplicate()),
