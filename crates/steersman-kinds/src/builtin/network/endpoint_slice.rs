@@ -1,10 +1,12 @@
 //! EndpointSlice: some of the addresses of a Service, all of one family.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -14,9 +16,6 @@ use steersman_machinery::{Value, name};
 
 const ADDRESSES_MAX: usize = 100;
 const ENDPOINTS_MAX: usize = 1000;
-const HINTS_MAX: usize = 8;
-const PORTS_MAX: usize = 20_000;
-const TOPOLOGY_MAX: usize = 16;
 /// The maximum number of ports and addresses in a table.
 const SHOWN_MAX: usize = 3;
 
@@ -40,14 +39,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["addressType"], &["endpoints"], &["metadata", "labels"], &["ports"]],
     rules: Rules { updates_unconditionally: true, ..RULES },
-    validate_create: validate,
-    validate_update: |request, errors| {
-        let (slice, old) = (Field::root(request.new), Field::root(request.old));
-        match slice.field("addressType").value == old.field("addressType").value {
-            true => validate(request, errors),
-            false => rules::immutable(&slice.field("addressType"), &old.field("addressType"), errors),
-        }
-    },
+    validate: &[Rule::new("", Check::Change(of_one_type)), Rule::new("addressType", Check::Immutable)],
     warnings: |slice| {
         let is_of_names = str_at(slice, &["addressType"]) == Some("FQDN");
         is_of_names.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned()).into_iter().collect()
@@ -63,39 +55,42 @@ fn default(slice: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let slice = Field::root(request.new);
+/// Nothing else is checked where the type of the addresses changes.
+fn of_one_type(Change { new: slice, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let family = slice.field("addressType");
-    match family.is_empty() {
-        true => errors.push(family.required("")),
-        false => rules::one_of(&family, &["FQDN", "IPv4", "IPv6"], errors),
-    }
-    ports(&slice.field("ports"), errors);
-    let endpoints = slice.field("endpoints");
-    if rules::at_most(&endpoints, ENDPOINTS_MAX, errors) {
-        endpoints.items().for_each(|one| endpoint(&one, family.text(), errors));
+    if old.is_absent() || family.value == old.field("addressType").value {
+        check_field(SLICE, slice, errors);
+        let endpoints = slice.field("endpoints");
+        if rules::at_most(&endpoints, ENDPOINTS_MAX, errors) {
+            endpoints.items().for_each(|one| endpoint(&one, family.text(), errors));
+        }
     }
 }
 
-fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
-    if !rules::at_most(ports, PORTS_MAX, errors) {
-        return;
-    }
-    let mut names = BTreeSet::new();
-    for port in ports.items() {
-        let name = port.field("name");
-        if !name.is_empty() {
-            rules::named(&name, name::dns1123_label, errors);
-        }
-        if !names.insert(name.text()) {
-            errors.push(name.duplicate());
-        }
-        rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
-        if port.field("appProtocol").is_present() {
-            rules::named(&port.field("appProtocol"), name::qualified, errors);
-        }
-    }
-}
+pub(in crate::builtin) const SLICE: &[Rule] = &[
+    Rule::new("addressType", Check::OneOf(&["FQDN", "IPv4", "IPv6"])).and_required(""),
+    Rule::new("ports[]", Check::Rules(PORT)).up_to(20_000),
+];
+
+const PORT: &[Rule] = &[
+    Rule::new("name", Check::Format(name::dns1123_label)).unless_empty(),
+    Rule::new("name", Check::Unique),
+    Rule::new("protocol", Check::OneOf(&["SCTP", "TCP", "UDP"])),
+    Rule::new("appProtocol", Check::Format(name::qualified)).if_present(),
+];
+
+/// The rules of an endpoint, besides those of its addresses.
+pub(in crate::builtin) const ENDPOINT: &[Rule] = &[
+    Rule::new("nodeName", Check::Format(name::dns1123_subdomain)).if_present(),
+    Rule::new("deprecatedTopology", Check::ItemsMax(16)),
+    Rule::new("deprecatedTopology", Check::By(rules::labels)),
+    Rule::new("deprecatedTopology", Check::By(topology)),
+    Rule::new("hostname", Check::Format(name::dns1123_label)).if_present(),
+    Rule::new("hints.forZones", Check::ItemsMax(8)),
+    Rule::new("hints.forZones", Check::By(|hints, errors| named_once(hints, name::label_value, errors))),
+    Rule::new("hints.forNodes", Check::ItemsMax(8)),
+    Rule::new("hints.forNodes", Check::By(|hints, errors| named_once(hints, name::dns1123_subdomain, errors))),
+];
 
 fn endpoint(endpoint: &Field<'_>, family: &str, errors: &mut Vec<Error>) {
     let addresses = endpoint.field("addresses");
@@ -111,21 +106,14 @@ fn endpoint(endpoint: &Field<'_>, family: &str, errors: &mut Vec<Error>) {
             _ => {}
         }
     }
-    if endpoint.field("nodeName").is_present() {
-        rules::named(&endpoint.field("nodeName"), name::dns1123_subdomain, errors);
-    }
-    let topology = endpoint.field("deprecatedTopology");
-    rules::at_most(&topology, TOPOLOGY_MAX, errors);
-    rules::labels(&topology, errors);
-    if topology.key("topology.kubernetes.io/zone").is_present() {
-        let zone = Field { path: topology.path.key("topology.kubernetes.io/zone"), ..topology };
+    check_field(ENDPOINT, endpoint, errors);
+}
+
+fn topology(topology: &Field<'_>, errors: &mut Vec<Error>) {
+    let zone = topology.key("topology.kubernetes.io/zone");
+    if zone.is_present() {
         errors.push(zone.forbidden("use `zone` field instead"));
     }
-    if endpoint.field("hostname").is_present() {
-        rules::named(&endpoint.field("hostname"), name::dns1123_label, errors);
-    }
-    hints(&endpoint.at(&["hints", "forZones"]), name::label_value, errors);
-    hints(&endpoint.at(&["hints", "forNodes"]), name::dns1123_subdomain, errors);
 }
 
 fn address(address: &Field<'_>, addresses: &Field<'_>, family: &str, errors: &mut Vec<Error>) {
@@ -154,8 +142,7 @@ fn domain(domain: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn hints(hints: &Field<'_>, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
-    rules::at_most(hints, HINTS_MAX, errors);
+fn named_once(hints: &Field<'_>, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for hint in hints.items() {
         let name = hint.field("name");

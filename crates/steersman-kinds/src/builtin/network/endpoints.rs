@@ -5,6 +5,7 @@ use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
@@ -28,14 +29,15 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { creates_on_update: true, ..RULES },
-    validate_create: |request, errors| validate(&Field::root(request.new).field("subsets"), errors),
-    validate_update: |request, errors| {
-        let (subsets, old) = (Field::root(request.new).field("subsets"), Field::root(request.old).field("subsets"));
-        // An unchanged list that was stored under older rules is accepted.
-        if subsets.value != old.value {
-            validate(&subsets, errors);
-        }
-    },
+    // An unchanged list that was stored under older rules is accepted.
+    validate: &[Rule::new(
+        "",
+        Check::Change(|change, errors| {
+            if change.field("subsets").is_changed() {
+                check_field(ENDPOINTS, &change.new, errors);
+            }
+        }),
+    )],
     ..Kind::NAMESPACED
 };
 
@@ -47,35 +49,43 @@ fn default(endpoints: &mut Value) {
     }
 }
 
-fn validate(subsets: &Field<'_>, errors: &mut Vec<Error>) {
-    for subset in subsets.items() {
-        let (ready, unready) = (subset.field("addresses"), subset.field("notReadyAddresses"));
-        if ready.is_empty() && unready.is_empty() {
-            errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
+pub(in crate::builtin) const ENDPOINTS: &[Rule] = &[Rule::new(
+    "subsets[]",
+    Check::Rules(&[
+        Rule::new("", Check::By(addressed)),
+        Rule::new("addresses[]", Check::Rules(ADDRESS)),
+        Rule::new("notReadyAddresses[]", Check::Rules(ADDRESS)),
+        Rule::new("ports", Check::By(named_if_many)),
+    ]),
+)];
+
+const ADDRESS: &[Rule] = &[
+    Rule::new("ip", Check::By(rules::ip)),
+    Rule::new("ip", Check::By(rules::ordinary_ip)),
+    Rule::new("hostname", Check::Format(name::dns1123_label)).unless_empty(),
+    Rule::new("nodeName", Check::Format(name::dns1123_subdomain)).if_present(),
+];
+
+pub(in crate::builtin) const PORT: &[Rule] = &[
+    Rule::new("port", Check::Port),
+    Rule::new("protocol", Check::OneOf(&["SCTP", "TCP", "UDP"])),
+    Rule::new("appProtocol", Check::Format(name::qualified)).if_present(),
+];
+
+fn addressed(subset: &Field<'_>, errors: &mut Vec<Error>) {
+    if subset.field("addresses").is_empty() && subset.field("notReadyAddresses").is_empty() {
+        errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
+    }
+}
+
+fn named_if_many(ports: &Field<'_>, errors: &mut Vec<Error>) {
+    let is_one_of_many = ports.items().count() > 1;
+    for port in ports.items() {
+        let name = port.field("name");
+        if is_one_of_many || !name.is_empty() {
+            rules::required_name(&name, name::dns1123_label, errors);
         }
-        for address in ready.items().chain(unready.items()) {
-            rules::ip(&address.field("ip"), errors);
-            rules::ordinary_ip(&address.field("ip"), errors);
-            if !address.field("hostname").is_empty() {
-                rules::named(&address.field("hostname"), name::dns1123_label, errors);
-            }
-            if address.field("nodeName").is_present() {
-                rules::named(&address.field("nodeName"), name::dns1123_subdomain, errors);
-            }
-        }
-        let ports = subset.field("ports");
-        let is_one_of_many = ports.items().count() > 1;
-        for port in ports.items() {
-            let name = port.field("name");
-            if is_one_of_many || !name.is_empty() {
-                rules::required_name(&name, name::dns1123_label, errors);
-            }
-            rules::port(&port.field("port"), errors);
-            rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
-            if port.field("appProtocol").is_present() {
-                rules::named(&port.field("appProtocol"), name::qualified, errors);
-            }
-        }
+        check_field(PORT, &port, errors);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Ingress: the services for hosts and paths.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
@@ -31,8 +32,13 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[
+        Rule::new("spec", Check::By(backend_or_rules)),
+        Rule::new("spec.defaultBackend", Check::By(backend)).if_present(),
+        Rule::new("spec.rules[]", Check::Rules(RULE)),
+        Rule::new("spec.tls[].hosts[]", Check::By(host)).unless_empty(),
+        Rule::new("spec.ingressClassName", Check::Format(name::dns1123_subdomain)).if_present(),
+    ],
     warnings: |ingress| {
         let class = at(ingress, &["metadata", "annotations", CLASS_ANNOTATION]);
         let why =
@@ -45,38 +51,19 @@ pub const KIND: Kind = Kind {
 /// The annotation that named the class of an ingress before the field existed.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let spec = Field::root(request.new).field("spec");
-    let (hosts, default) = (spec.field("rules"), spec.field("defaultBackend"));
-    if hosts.is_empty() && default.is_absent() {
+const RULE: &[Rule] = &[
+    Rule::new("host", Check::By(host)).unless_empty(),
+    Rule::new("http", Check::Rules(&[Rule::required("paths", ""), Rule::new("paths[]", Check::By(path))])).if_present(),
+];
+
+fn backend_or_rules(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    if spec.field("rules").is_empty() && spec.field("defaultBackend").is_absent() {
         errors.push(spec.invalid("either `defaultBackend` or `rules` must be specified"));
-    }
-    if default.is_present() {
-        backend(&default, errors);
-    }
-    for rule in hosts.items() {
-        host(&rule.field("host"), errors);
-        let http = rule.field("http");
-        let paths = http.field("paths");
-        if http.is_present() && paths.is_empty() {
-            errors.push(paths.required(""));
-        }
-        paths.items().for_each(|one| path(&one, errors));
-    }
-    for name in spec.field("tls").items().flat_map(|tls| tls.field("hosts").items()) {
-        host(&name, errors);
-    }
-    let class = spec.field("ingressClassName");
-    if class.is_present() {
-        rules::named(&class, name::dns1123_subdomain, errors);
     }
 }
 
 /// A host name, whose first label may be a star.
 fn host(host: &Field<'_>, errors: &mut Vec<Error>) {
-    if host.is_empty() {
-        return;
-    }
     if host.text().parse::<IpAddr>().is_ok() {
         errors.push(host.invalid("must be a DNS name, not an IP address"));
         return;

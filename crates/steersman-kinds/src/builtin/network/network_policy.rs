@@ -1,10 +1,11 @@
 //! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use ipnet::IpNet;
@@ -29,8 +30,18 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[
+        Rule::new("spec.podSelector", Check::By(selector::validate)),
+        Rule::new(
+            "spec.ingress[]",
+            Check::Rules(&[Rule::new("ports[]", Check::Rules(PORT)), Rule::new("from[]", Check::Rules(PEER))]),
+        ),
+        Rule::new(
+            "spec.egress[]",
+            Check::Rules(&[Rule::new("ports[]", Check::Rules(PORT)), Rule::new("to[]", Check::Rules(PEER))]),
+        ),
+        Rule::new("spec.policyTypes", Check::By(policy_types)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -46,29 +57,27 @@ fn default(policy: &mut Value) {
     unless_set(spec, "policyTypes", if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
 }
 
-fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let spec = Field::root(request.new).field("spec");
-    selector::validate(&spec.field("podSelector"), errors);
-    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
-        for rule in spec.field(direction).items() {
-            rule.field("ports").items().for_each(|field| port(&field, errors));
-            rule.field(peers).items().for_each(|field| peer(&field, errors));
-        }
-    }
-    let types = spec.field("policyTypes");
+fn policy_types(types: &Field<'_>, errors: &mut Vec<Error>) {
     if types.items().count() > 2 {
-        errors.push(types.invalid("may not specify more than two policyTypes"));
-        return;
+        return errors.push(types.invalid("may not specify more than two policyTypes"));
     }
     types.items().for_each(|kind| rules::one_of(&kind, &["Egress", "Ingress"], errors));
 }
 
-fn port(port: &Field<'_>, errors: &mut Vec<Error>) {
-    rules::one_of_if_present(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
+const PORT: &[Rule] = &[
+    Rule::new("protocol", Check::OneOf(&["SCTP", "TCP", "UDP"])).if_present(),
+    Rule::new("port", Check::By(rules::port_or_name)).if_present(),
+    Rule::new("", Check::By(end_port)),
+];
+
+const PEER: &[Rule] = &[
+    Rule::new("podSelector", Check::By(selector::validate)),
+    Rule::new("namespaceSelector", Check::By(selector::validate)),
+    Rule::new("", Check::By(peer)),
+];
+
+fn end_port(port: &Field<'_>, errors: &mut Vec<Error>) {
     let (first, last) = (port.field("port"), port.field("endPort"));
-    if first.is_present() {
-        rules::port_or_name(&first, errors);
-    }
     if last.is_absent() {
         return;
     }
@@ -86,8 +95,6 @@ fn port(port: &Field<'_>, errors: &mut Vec<Error>) {
 
 fn peer(peer: &Field<'_>, errors: &mut Vec<Error>) {
     let (pods, namespaces, block) = (peer.field("podSelector"), peer.field("namespaceSelector"), peer.field("ipBlock"));
-    selector::validate(&pods, errors);
-    selector::validate(&namespaces, errors);
     let selects = pods.is_present() || namespaces.is_present();
     if !selects && block.is_absent() {
         errors.push(peer.required("must specify a peer"));

@@ -43,9 +43,8 @@ pub const KIND: Kind = Kind {
     name_faults: name::dns1123_label,
     prepare_create: |service| update::join_addresses(service, &Value::Null),
     prepare_update: update::prepare,
-    validate_create: |request, errors| validate::service(request, errors),
-    validate_update: validate::update,
-    validate_status: validate::status,
+    validate: validate::SERVICE,
+    status_rules: validate::STATUS,
     warnings: |service| {
         let addresses = at(service, &["spec", "externalIPs"]).and_then(Value::as_array);
         let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";

@@ -1,10 +1,12 @@
 //! ServiceCIDR: a range of addresses for Services. The server only makes its own one, `kubernetes`, ready; a control
 //! loop does so for others.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -30,8 +32,10 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.networking.v1beta1.ServiceCIDR",
         deprecation: "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+",
     }],
-    validate_create: |request, errors| validate(&Field::root(request.new).at(&["spec", "cidrs"]), errors),
-    validate_update,
+    validate: &[
+        Rule::new("spec.cidrs", Check::By(validate)).on_create(),
+        Rule::new("spec.cidrs", Check::Change(update)).on_update(),
+    ],
     ..Kind::CLUSTER
 };
 
@@ -53,14 +57,12 @@ fn validate(ranges: &Field<'_>, errors: &mut Vec<Error>) {
 }
 
 /// Existing ranges must not change; one of the other family may be added.
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let ranges = |object| Field::root(object).at(&["spec", "cidrs"]);
-    let (new, old) = (ranges(request.new), ranges(request.old));
+fn update(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let changed = || new.items().zip(old.items()).filter(|(new, old)| new.value != old.value);
     match (old.items().count(), new.items().count()) {
         (1, 2) => {
             errors.extend(changed().map(|(new, _)| new.invalid(rules::IMMUTABLE)));
-            validate(&new, errors);
+            validate(new, errors);
         }
         (before, after) if before == after => {
             errors.extend(changed().map(|(new, _)| new.invalid(rules::IMMUTABLE)));

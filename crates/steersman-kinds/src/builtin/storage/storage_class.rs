@@ -1,10 +1,11 @@
 //! StorageClass: the provisioner of the volumes of a class, and its parameters.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +37,17 @@ pub const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update,
+    validate: &[
+        Rule::new("allowedTopologies", Check::By(topologies)),
+        Rule::new("provisioner", Check::By(provisioner)).and_required(""),
+        Rule::new("parameters", Check::By(parameters)),
+        Rule::new("reclaimPolicy", Check::OneOf(&["Delete", "Retain"])),
+        Rule::new("volumeBindingMode", Check::OneOf(&["Immediate", "WaitForFirstConsumer"])),
+        Rule::new("parameters", Check::Immutable),
+        Rule::new("provisioner", Check::Immutable),
+        Rule::new("reclaimPolicy", Check::Immutable),
+        Rule::new("volumeBindingMode", Check::Immutable),
+    ],
     ..Kind::CLUSTER
 };
 
@@ -45,14 +55,6 @@ fn default(class: &mut Value) {
     let Some(fields) = class.as_object_mut() else { return };
     unless_set(fields, "reclaimPolicy", "Delete");
     unless_set(fields, "volumeBindingMode", "Immediate");
-}
-
-fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
-    topologies(&class.field("allowedTopologies"), errors);
-    provisioner(&class.field("provisioner"), errors);
-    parameters(&class.field("parameters"), errors);
-    rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], errors);
-    rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], errors);
 }
 
 /// Terms must differ, and each key of a term needs values.
@@ -85,10 +87,6 @@ fn topologies(terms: &Field<'_>, errors: &mut Vec<Error>) {
 
 /// The string must be the name of a provisioner.
 pub fn provisioner(provisioner: &Field<'_>, errors: &mut Vec<Error>) {
-    if provisioner.is_empty() {
-        errors.push(provisioner.required(""));
-        return;
-    }
     let lower = provisioner.text().to_lowercase();
     errors.extend(name::qualified(&lower).into_iter().map(|detail| Error::invalid(&provisioner.path, &*lower, detail)));
 }
@@ -104,14 +102,6 @@ pub fn parameters(parameters: &Field<'_>, errors: &mut Vec<Error>) {
     let bytes: usize = parameters.entries().map(|(key, value)| key.len() + value.text().len()).sum();
     if bytes > PARAMETERS_BYTES_MAX {
         errors.push(Error::too_long(&parameters.path, PARAMETERS_BYTES_MAX));
-    }
-}
-
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (class, old) = (Field::root(request.new), Field::root(request.old));
-    validate(&class, errors);
-    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-        rules::immutable(&class.field(field), &old.field(field), errors);
     }
 }
 

@@ -1,11 +1,10 @@
 //! VolumeAttributesClass: properties of volumes that can be changed while the volumes are in use.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::storage::storage_class::{parameters, provisioner};
 use crate::strategy::Rules;
-use steersman_machinery::field::Error;
 
 pub const KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -25,27 +24,12 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.storage.v1beta1.VolumeAttributesClass",
         deprecation: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
     }],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update,
+    validate: &[
+        Rule::new("driverName", Check::Unchanged("updates to driverName are forbidden.")),
+        Rule::new("parameters", Check::Unchanged("updates to parameters are forbidden.")),
+        Rule::new("driverName", Check::By(provisioner)).and_required(""),
+        Rule::new("parameters", Check::By(parameters)),
+        Rule::required("parameters", "must contain at least one key/value pair"),
+    ],
     ..Kind::CLUSTER
 };
-
-fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
-    provisioner(&class.field("driverName"), errors);
-    let given = class.field("parameters");
-    parameters(&given, errors);
-    if given.is_empty() {
-        errors.push(given.required("must contain at least one key/value pair"));
-    }
-}
-
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (class, old) = (Field::root(request.new), Field::root(request.old));
-    for name in ["driverName", "parameters"] {
-        let field = class.field(name);
-        if field.value != old.field(name).value {
-            errors.push(field.forbidden(format!("updates to {name} are forbidden.")));
-        }
-    }
-    validate(&class, errors);
-}

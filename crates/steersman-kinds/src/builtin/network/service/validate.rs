@@ -1,39 +1,61 @@
 //! Validation of Services.
 
-use crate::builtin::kind::Request;
 use crate::builtin::network::service::{is_balanced, is_external, needs_health_port};
 use crate::builtin::rules;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Validates a Service, new or changed.
-pub fn service(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let spec = Field::root(request.new).field("spec");
-    let kind = spec.field("type");
-    let is_headless = spec.field("clusterIP").text() == "None";
-    if spec.field("ports").is_empty() && !is_headless && kind.text() != "ExternalName" {
+/// The rules of Services, new or changed through the main endpoint.
+pub const SERVICE: &[Rule] = &[
+    Rule::new("", Check::Change(update)).on_update(),
+    Rule::new("spec", Check::By(ports_and_address)),
+    Rule::new("spec.type", Check::OneOf(&["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"])),
+    Rule::new("spec", Check::By(name_or_addresses)),
+    Rule::new("spec", Check::By(ports)),
+    Rule::new("spec.selector", Check::By(rules::labels)),
+    Rule::new("spec.sessionAffinity", Check::OneOf(&["ClientIP", "None"])),
+    Rule::new("spec", Check::By(affinity)),
+    Rule::new(
+        "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+        Check::Between(1, 86_400, "must be greater than 0 and less than 86400"),
+    ),
+    Rule::new("spec.externalIPs[]", Check::By(external_address)),
+    Rule::new("", Check::By(external_policy)),
+    Rule::new("spec.internalTrafficPolicy", Check::OneOf(&["Cluster", "Local"])).if_present(),
+    Rule::new("spec.trafficDistribution", Check::OneOf(&["PreferClose", "PreferSameNode", "PreferSameZone"]))
+        .if_present(),
+    Rule::new("", Check::By(balancer)),
+];
+
+/// The rules of the status.
+pub const STATUS: &[Rule] =
+    &[Rule::new("", Check::By(balanced)), Rule::new("status.loadBalancer.ingress[]", Check::Rules(INGRESS))];
+
+fn ports_and_address(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let kind = spec.field("type").text();
+    if spec.field("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
         errors.push(spec.field("ports").required(""));
     }
-    if is_headless && matches!(kind.text(), "LoadBalancer" | "NodePort") {
-        let why = format!("may not be set to 'None' for {} services", kind.text());
+    if is_headless(spec) && matches!(kind, "LoadBalancer" | "NodePort") {
+        let why = format!("may not be set to 'None' for {kind} services");
         errors.push(Error::invalid(&spec.field("clusterIPs").path.index(0), "None", why));
     }
-    rules::one_of(&kind, &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
-    if kind.text() == "ExternalName" {
-        external_name(&spec, errors);
-    } else {
-        addresses_and_families(&spec, errors);
+}
+
+fn is_headless(spec: &Field<'_>) -> bool {
+    spec.field("clusterIP").text() == "None"
+}
+
+fn name_or_addresses(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    match spec.field("type").text() {
+        "ExternalName" => external_name(spec, errors),
+        _ => addresses_and_families(spec, errors),
     }
-    ports(&spec, is_headless, errors);
-    rules::labels(&spec.field("selector"), errors);
-    affinity(&spec, errors);
-    external_addresses(&spec.field("externalIPs"), errors);
-    policies(request.new, &spec, errors);
-    balancer(request.new, &spec, errors);
 }
 
 fn external_name(spec: &Field<'_>, errors: &mut Vec<Error>) {
@@ -51,18 +73,18 @@ fn external_name(spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
+pub(in crate::builtin) const FAMILIES: &[Rule] = &[
+    Rule::new("ipFamilyPolicy", Check::OneOf(&["PreferDualStack", "RequireDualStack", "SingleStack"])).if_present(),
+    Rule::new(
+        "ipFamilies[]",
+        Check::Rules(&[Rule::new("", Check::OneOf(&["IPv4", "IPv6"])), Rule::new("", Check::Unique)]),
+    ),
+];
+
 /// Validates the addresses and families of a Service other than ExternalName.
 pub fn addresses_and_families(spec: &Field<'_>, errors: &mut Vec<Error>) {
     addresses(spec, errors);
-    let families = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    rules::one_of_if_present(&spec.field("ipFamilyPolicy"), &families, errors);
-    let mut seen = BTreeSet::new();
-    for family in spec.field("ipFamilies").items() {
-        rules::one_of(&family, &["IPv4", "IPv6"], errors);
-        if !seen.insert(family.text()) {
-            errors.push(family.duplicate());
-        }
-    }
+    check_field(FAMILIES, spec, errors);
     let parse = |address: &Field<'_>| address.text().parse::<IpAddr>().ok();
     let parsed: Vec<IpAddr> = spec.field("clusterIPs").items().filter_map(|address| parse(&address)).collect();
     if let [first, second] = parsed[..]
@@ -101,7 +123,7 @@ fn addresses(spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn ports(spec: &Field<'_>, is_headless: bool, errors: &mut Vec<Error>) {
+fn ports(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let ports = spec.field("ports");
     let is_one_of_many = ports.items().count() > 1;
     let (mut names, mut numbers, mut node_ports) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -117,7 +139,7 @@ fn ports(spec: &Field<'_>, is_headless: bool, errors: &mut Vec<Error>) {
         }
         rules::port(&number, errors);
         rules::one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
-        if !is_headless && port.field("targetPort").is_present() {
+        if !is_headless(spec) && port.field("targetPort").is_present() {
             rules::port_or_name(&port.field("targetPort"), errors);
         }
         if port.field("appProtocol").is_present() {
@@ -139,58 +161,45 @@ fn ports(spec: &Field<'_>, is_headless: bool, errors: &mut Vec<Error>) {
 }
 
 fn affinity(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let (affinity, config) = (spec.field("sessionAffinity"), spec.field("sessionAffinityConfig"));
-    rules::one_of(&affinity, &["ClientIP", "None"], errors);
-    if affinity.text() == "None" && config.is_present() {
+    let config = spec.field("sessionAffinityConfig");
+    if spec.field("sessionAffinity").text() == "None" && config.is_present() {
         errors.push(config.forbidden("must not be set when session affinity is None"));
     }
-    let timeout = config.at(&["clientIP", "timeoutSeconds"]);
-    if timeout.number().is_some_and(|seconds| !(1..=86_400).contains(&seconds)) {
-        errors.push(timeout.invalid("must be greater than 0 and less than 86400"));
-    }
 }
 
-/// Validates addresses that receive traffic from outside; loopback, link-local and similar addresses are not allowed.
-fn external_addresses(addresses: &Field<'_>, errors: &mut Vec<Error>) {
-    for field in addresses.items() {
-        let Ok(address) = field.text().parse::<IpAddr>() else {
-            rules::ip(&field, errors);
-            continue;
-        };
-        if address.is_unspecified() {
-            errors.push(field.invalid("may not be unspecified (0.0.0.0 or ::)"));
-        }
-        if address.is_loopback() {
-            errors.push(field.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)"));
-        }
-        let is_link_local = match address {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        if is_link_local {
-            errors.push(field.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
-        }
-        if address.is_multicast() {
-            errors.push(field.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+/// An address that receives traffic from outside; loopback, link-local and similar addresses are not allowed.
+fn external_address(field: &Field<'_>, errors: &mut Vec<Error>) {
+    let Ok(address) = field.text().parse::<IpAddr>() else { return rules::ip(field, errors) };
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    for (is_wrong, why) in [
+        (address.is_unspecified(), "may not be unspecified (0.0.0.0 or ::)"),
+        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (is_link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        (address.is_multicast(), "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+    ] {
+        if is_wrong {
+            errors.push(field.invalid(why));
         }
     }
 }
 
-fn policies(service: &Value, spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let (external, internal) = (spec.field("externalTrafficPolicy"), spec.field("internalTrafficPolicy"));
-    if external.is_present() {
-        if !is_external(service) {
-            errors.push(external.invalid("may only be set for externally-accessible services"));
-        } else {
-            rules::one_of(&external, &["Cluster", "Local"], errors);
-        }
+fn external_policy(service: &Field<'_>, errors: &mut Vec<Error>) {
+    let policy = service.at(&["spec", "externalTrafficPolicy"]);
+    if policy.is_absent() {
+        return;
     }
-    rules::one_of_if_present(&internal, &["Cluster", "Local"], errors);
-    let distributions = ["PreferClose", "PreferSameNode", "PreferSameZone"];
-    rules::one_of_if_present(&spec.field("trafficDistribution"), &distributions, errors);
+    if is_external(service.value) {
+        rules::one_of(&policy, &["Cluster", "Local"], errors);
+    } else {
+        errors.push(policy.invalid("may only be set for externally-accessible services"));
+    }
 }
 
-fn balancer(service: &Value, spec: &Field<'_>, errors: &mut Vec<Error>) {
+fn balancer(object: &Field<'_>, errors: &mut Vec<Error>) {
+    let (service, spec) = (object.value, object.field("spec"));
     let health = spec.field("healthCheckNodePort");
     if health.number().is_some_and(|port| port != 0) && !needs_health_port(service) {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
@@ -221,11 +230,9 @@ fn balancer(service: &Value, spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-/// Validates a change through the main endpoint.
-pub fn update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (new, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+fn update(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let Change { new, old } = change.field("spec");
     let is_named = |spec: &Field<'_>| spec.field("type").text() == "ExternalName";
-    let is_headless = |spec: &Field<'_>| spec.field("clusterIP").text() == "None";
     if !is_named(&new) && !is_named(&old) {
         if !(is_headless(&new) && is_headless(&old)) {
             unchanged(&new, &old, "clusterIPs", errors);
@@ -234,13 +241,12 @@ pub fn update(request: &Request<'_>, errors: &mut Vec<Error>) {
             unchanged(&new, &old, "ipFamilies", errors);
         }
     }
-    if is_balanced(request.new) && is_balanced(request.old) {
+    if is_balanced(change.new.value) && is_balanced(change.old.value) {
         let (class, before) = (new.field("loadBalancerClass"), old.field("loadBalancerClass"));
         if class.value != before.value {
             errors.push(class.invalid("may not change once set"));
         }
     }
-    service(request, errors);
 }
 
 /// The first entry must not change, nor the second one unless it is released or added.
@@ -260,25 +266,30 @@ fn unchanged(new: &Field<'_>, old: &Field<'_>, field: &str, errors: &mut Vec<Err
     }
 }
 
-/// Validates a change through `/status`.
-pub fn status(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let ingress = Field::root(request.new).at(&["status", "loadBalancer", "ingress"]);
-    if !ingress.is_empty() && !is_balanced(request.new) {
+fn balanced(service: &Field<'_>, errors: &mut Vec<Error>) {
+    let ingress = service.at(&["status", "loadBalancer", "ingress"]);
+    if !ingress.is_empty() && !is_balanced(service.value) {
         errors.push(ingress.forbidden("may only be used when `spec.type` is LoadBalancer"));
     }
-    for address in ingress.items() {
-        let (ip, mode, hostname) = (address.field("ip"), address.field("ipMode"), address.field("hostname"));
-        if !ip.is_empty() {
-            rules::ip(&ip, errors);
-            rules::one_of_if_present(&mode, &["Proxy", "VIP"], errors);
-        } else if mode.is_present() {
-            errors.push(mode.forbidden("may not be specified when `ip` is not set"));
-        }
-        if !hostname.is_empty() {
-            rules::named(&hostname, name::dns1123_subdomain, errors);
-            if hostname.text().parse::<IpAddr>().is_ok() {
-                errors.push(hostname.invalid("must be a DNS name, not an IP address"));
-            }
-        }
+}
+
+const INGRESS: &[Rule] = &[
+    Rule::new("ip", Check::By(rules::ip)).unless_empty(),
+    Rule::new("", Check::By(address_mode)),
+    Rule::new("hostname", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("hostname", Check::Format(no_address)),
+];
+
+fn address_mode(address: &Field<'_>, errors: &mut Vec<Error>) {
+    let mode = address.field("ipMode");
+    if !address.field("ip").is_empty() {
+        rules::one_of_if_present(&mode, &["Proxy", "VIP"], errors);
+    } else if mode.is_present() {
+        errors.push(mode.forbidden("may not be specified when `ip` is not set"));
     }
+}
+
+fn no_address(text: &str) -> Vec<String> {
+    let is_address = text.parse::<IpAddr>().is_ok();
+    is_address.then(|| "must be a DNS name, not an IP address".to_owned()).into_iter().collect()
 }

@@ -1,21 +1,17 @@
 //! CSIDriver: the capabilities and requirements of a storage driver.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
-use steersman_machinery::field::{Error, Path};
+use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, set_at};
-
-const EXPIRATION_SECONDS_MIN: i64 = 600;
-const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
-const UPDATE_PERIOD_SECONDS_MIN: i64 = 10;
 
 pub const KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -46,8 +42,20 @@ pub const KIND: Kind = Kind {
         ..RULES
     },
     prepare_update: count_generation,
-    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
-    validate_update,
+    validate: &[
+        Rule::new("spec.fsGroupPolicy", Check::OneOf(&["File", "None", "ReadWriteOnceWithFSType"])).if_present(),
+        Rule::new("spec.tokenRequests", Check::By(token_requests)),
+        Rule::new("spec.volumeLifecycleModes[]", Check::OneOf(&["Persistent", "Ephemeral"]))
+            .blaming("spec.volumeLifecycleModes"),
+        Rule::new(
+            "spec.nodeAllocatableUpdatePeriodSeconds",
+            Check::AtLeast(10, "must be greater than or equal to 10 seconds"),
+        ),
+        Rule::new("spec", Check::By(in_secrets)),
+        // Upstream misspells the field in this path.
+        Rule::new("spec.attachRequired", Check::Immutable).blaming("spec.attachedRequired"),
+        Rule::new("spec.volumeLifecycleModes", Check::Immutable),
+    ],
     warnings,
     ..Kind::CLUSTER
 };
@@ -72,18 +80,7 @@ fn count_generation(new: &mut Value, old: &Value) {
     }
 }
 
-fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let policies = ["File", "None", "ReadWriteOnceWithFSType"];
-    rules::one_of_if_present(&spec.field("fsGroupPolicy"), &policies, errors);
-    token_requests(&spec.field("tokenRequests"), errors);
-    let modes = spec.field("volumeLifecycleModes");
-    for mode in modes.items() {
-        rules::one_of(&Field { path: modes.path.clone(), ..mode }, &["Persistent", "Ephemeral"], errors);
-    }
-    let period = spec.field("nodeAllocatableUpdatePeriodSeconds");
-    if period.number().is_some_and(|seconds| seconds < UPDATE_PERIOD_SECONDS_MIN) {
-        errors.push(period.invalid("must be greater than or equal to 10 seconds"));
-    }
+fn in_secrets(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let in_secrets = spec.field("serviceAccountTokenInSecrets");
     if in_secrets.is_present() && spec.field("tokenRequests").is_empty() {
         errors.push(in_secrets.invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified"));
@@ -98,22 +95,13 @@ fn token_requests(requests: &Field<'_>, errors: &mut Vec<Error>) {
             errors.push(Error::duplicate(&audience.path, audience.text().into()));
             continue;
         }
-        if seconds.number().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
-            errors.push(seconds.invalid("may not specify a duration less than 10 minutes"));
-        }
-        if seconds.number().is_some_and(|seconds| EXPIRATION_SECONDS_MAX < seconds) {
-            errors.push(seconds.invalid("may not specify a duration larger than 2^32 seconds"));
-        }
+        let why = match seconds.number() {
+            Some(number) if number < 600 => "may not specify a duration less than 10 minutes",
+            Some(number) if number > 1 << 32 => "may not specify a duration larger than 2^32 seconds",
+            _ => continue,
+        };
+        errors.push(seconds.invalid(why));
     }
-}
-
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
-    validate(&spec, errors);
-    // Upstream misspells the field in this path.
-    let attach = Field { path: Path::new("spec.attachedRequired"), ..spec.field("attachRequired") };
-    rules::immutable(&attach, &old.field("attachRequired"), errors);
-    rules::immutable(&spec.field("volumeLifecycleModes"), &old.field("volumeLifecycleModes"), errors);
 }
 
 fn warnings(driver: &Value) -> Vec<String> {

@@ -1,9 +1,11 @@
 //! CSINode: the storage drivers that are installed on a node.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::storage::csi::driver_name;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
@@ -25,25 +27,25 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
-    validate_create: |request, errors| validate(&Field::root(request.new).at(&["spec", "drivers"]), errors),
-    validate_update,
+    validate: &[
+        Rule::new("spec.drivers[]", Check::Rules(DRIVER)),
+        Rule::new("spec.drivers", Check::Change(unchanged)).on_update(),
+    ],
     ..Kind::CLUSTER
 };
 
-fn validate(drivers: &Field<'_>, errors: &mut Vec<Error>) {
-    let mut names = BTreeSet::new();
-    for driver in drivers.items() {
-        let (name, id) = (driver.field("name"), driver.field("nodeID"));
-        driver_name(&name, errors);
-        rules::required(&id, errors);
-        if id.text().len() > NODE_ID_LENGTH_MAX {
-            errors.push(id.invalid(format!("must be {NODE_ID_LENGTH_MAX} characters or less")));
-        }
-        rules::not_negative(&driver.at(&["allocatable", "count"]), errors);
-        if !names.insert(name.text()) {
-            errors.push(name.duplicate());
-        }
-        topology_keys(&driver, errors);
+const DRIVER: &[Rule] = &[
+    Rule::new("name", Check::By(driver_name)),
+    Rule::required("nodeID", ""),
+    Rule::new("nodeID", Check::By(id_length)),
+    Rule::new("allocatable.count", Check::NotNegative),
+    Rule::new("name", Check::Unique),
+    Rule::new("", Check::By(topology_keys)),
+];
+
+fn id_length(id: &Field<'_>, errors: &mut Vec<Error>) {
+    if id.text().len() > NODE_ID_LENGTH_MAX {
+        errors.push(id.invalid(format!("must be {NODE_ID_LENGTH_MAX} characters or less")));
     }
 }
 
@@ -60,11 +62,8 @@ fn topology_keys(driver: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let drivers = |node| Field::root(node).at(&["spec", "drivers"]);
-    let (new, old) = (drivers(request.new), drivers(request.old));
-    validate(&new, errors);
-    // Drivers may be added and removed; of an existing one, only its number of volumes may change.
+/// Drivers may be added and removed; of an existing one, only its number of volumes may change.
+fn unchanged(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let fixed = |driver: &Field<'_>| {
         let mut fixed = driver.value.clone();
         remove_at(&mut fixed, &["allocatable"]);
