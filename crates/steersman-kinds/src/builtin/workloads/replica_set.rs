@@ -1,11 +1,11 @@
 //! ReplicaSet: a number of pods from one template.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -45,9 +45,13 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update,
-    validate_status,
+    validate: &[
+        Rule::new("spec.replicas", Check::NotNegative),
+        Rule::new("spec.minReadySeconds", Check::NotNegative),
+        Rule::new("spec", Check::By(selector_and_template)),
+        Rule::new("spec.selector", Check::Immutable),
+    ],
+    status_rules: STATUS,
     ..Kind::NAMESPACED
 };
 
@@ -58,39 +62,30 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
-    let spec = object.field("spec");
-    rules::not_negative(&spec.field("replicas"), errors);
-    rules::not_negative(&spec.field("minReadySeconds"), errors);
-    workload::validate_selector(&spec, "deployment", errors);
+/// The rules of the status of ReplicaSets and ReplicationControllers.
+pub const STATUS: &[Rule] = &[
+    Rule::new("status.replicas", Check::NotNegative),
+    Rule::new("status.fullyLabeledReplicas", Check::NotNegative),
+    Rule::new("status.readyReplicas", Check::NotNegative),
+    Rule::new("status.availableReplicas", Check::NotNegative),
+    Rule::new("status.observedGeneration", Check::NotNegative),
+    Rule::new(
+        "status",
+        Check::By(|status, errors| {
+            let counters = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+            workload::no_more_than_replicas(status, &counters, errors);
+        }),
+    ),
+];
+
+/// Validates the selector and, if it selects anything, the template.
+pub fn selector_and_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let selector = spec.field("selector");
+    workload::validate_selector(spec, "deployment", errors);
     if selector::is_valid(&selector) {
-        workload::validate_template(&spec, "ReplicaSet", errors);
+        workload::validate_template(spec, "ReplicaSet", errors);
     } else {
         errors.push(selector.invalid("invalid label selector"));
-    }
-}
-
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (object, old) = (Field::root(request.new), Field::root(request.old));
-    validate(&object, errors);
-    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), errors);
-}
-
-pub fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let status = Field::root(request.new).field("status");
-    let number = |field: &str| status.field(field).number().unwrap_or(0);
-    let counters = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
-    for field in counters {
-        rules::not_negative(&status.field(field), errors);
-    }
-    for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
-        if number(field) > number("replicas") {
-            errors.push(status.field(field).invalid("cannot be greater than status.replicas"));
-        }
-    }
-    if number("availableReplicas") > number("readyReplicas") {
-        errors.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
     }
 }
 

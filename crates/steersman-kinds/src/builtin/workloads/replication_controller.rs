@@ -1,11 +1,11 @@
 //! ReplicationController: the predecessor of ReplicaSet, which keeps a number of pods of a template running.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, SelectableField, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, SelectableField, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::replica_set;
 use crate::builtin::workloads::workload;
@@ -46,9 +46,14 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     rules: Rules { propagation: Propagation::Orphan, validates_generate_name_on_update: false, ..RULES },
-    validate_create: validate,
-    validate_update: validate,
-    validate_status: replica_set::validate_status,
+    validate: &[
+        Rule::new("spec.minReadySeconds", Check::NotNegative),
+        Rule::new("spec.replicas", Check::NotNegative),
+        Rule::required("spec.selector", ""),
+        Rule::present("spec.template", ""),
+        Rule::new("spec", Check::By(template)),
+    ],
+    status_rules: replica_set::STATUS,
     ..Kind::NAMESPACED
 };
 
@@ -75,14 +80,10 @@ fn is_filled(labels: &Value) -> bool {
     labels.as_object().is_some_and(|labels| !labels.is_empty())
 }
 
-fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let spec = Field::root(request.new).field("spec");
-    rules::not_negative(&spec.field("minReadySeconds"), errors);
-    rules::not_negative(&spec.field("replicas"), errors);
+fn template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (selector, template) = (spec.field("selector"), spec.field("template"));
-    rules::required(&selector, errors);
     if template.is_absent() {
-        return errors.push(template.required(""));
+        return;
     }
     let labels = template.at(&["metadata", "labels"]);
     let is_own = |(key, value): (&str, Field<'_>)| labels.key(key).value == value.value;

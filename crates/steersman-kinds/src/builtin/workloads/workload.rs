@@ -9,6 +9,17 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::at;
 
+/// The rules of a status that counts replicas, in the order of upstream's errors.
+pub fn no_more_than_replicas(status: &Field<'_>, counters: &[&str], errors: &mut Vec<Error>) {
+    let number = |field: &str| status.field(field).number().unwrap_or(0);
+    for counter in counters.iter().filter(|counter| number(counter) > number("replicas")) {
+        errors.push(status.field(counter).invalid("cannot be greater than status.replicas"));
+    }
+    if number("availableReplicas") > number("readyReplicas") {
+        errors.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
+    }
+}
+
 /// Validates the label selector with which a workload finds its pods.
 pub fn validate_selector(spec: &Field<'_>, kind: &str, errors: &mut Vec<Error>) {
     let wanted = spec.field("selector");

@@ -1,12 +1,14 @@
 //! CronJob: creates jobs on a schedule.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::workloads::batch::job;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -58,8 +60,17 @@ pub const KIND: Kind = Kind {
         }
         errors
     },
-    validate_create,
-    validate_update,
+    validate: &[
+        Rule::new("spec", Check::Change(schedule)),
+        Rule::new("spec.timeZone", Check::Format(time_zone_errors)).if_present(),
+        Rule::new("spec.concurrencyPolicy", Check::OneOf(&["Allow", "Forbid", "Replace"])),
+        Rule::new("spec.startingDeadlineSeconds", Check::NotNegative),
+        Rule::new("spec.successfulJobsHistoryLimit", Check::NotNegative),
+        Rule::new("spec.failedJobsHistoryLimit", Check::NotNegative),
+        Rule::new("spec.jobTemplate.spec", Check::Rules(job::SPEC)),
+        Rule::new("spec.jobTemplate.spec.selector", Check::Invalid("`selector` will be auto-generated")).if_present(),
+        Rule::new("spec.jobTemplate.spec.manualSelector", Check::By(no_manual_selector)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -73,25 +84,7 @@ fn default(cron_job: &mut Value) {
     pod::defaults::spec(cron_job, &["spec", "jobTemplate", "spec", "template", "spec"]);
 }
 
-fn validate_create(request: &Request<'_>, errors: &mut Vec<Error>) {
-    validate(request, Zoned::Refuse, errors);
-}
-
-/// An old schedule with a time zone in it may keep it.
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let schedule = |cron_job| Field::root(cron_job).at(&["spec", "schedule"]).text().contains("TZ");
-    validate(request, if schedule(request.old) { Zoned::Allow } else { Zoned::Refuse }, errors);
-}
-
-/// Whether a time zone is allowed in the schedule itself.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Zoned {
-    Allow,
-    Refuse,
-}
-
-fn validate(request: &Request<'_>, zoned: Zoned, errors: &mut Vec<Error>) {
-    let spec = Field::root(request.new).field("spec");
+fn schedule(Change { new: spec, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let (schedule, zone) = (spec.field("schedule"), spec.field("timeZone"));
     if schedule.is_empty() {
         errors.push(schedule.required(""));
@@ -99,30 +92,18 @@ fn validate(request: &Request<'_>, zoned: Zoned, errors: &mut Vec<Error>) {
         errors.push(schedule.invalid(error.to_string()));
     }
     if schedule.text().contains("TZ") {
-        match zoned {
-            Zoned::Allow if zone.is_present() => {
-                errors.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
-            }
-            Zoned::Allow => {}
-            Zoned::Refuse => {
-                errors.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
-            }
+        // An old schedule with a time zone in it may keep it.
+        if !old.field("schedule").text().contains("TZ") {
+            errors.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+        } else if zone.is_present() {
+            errors.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
         }
     }
-    if zone.is_present() {
-        errors.extend(time_zone_errors(zone.text()).into_iter().map(|detail| zone.invalid(detail)));
-    }
-    rules::one_of(&spec.field("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], errors);
-    for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        rules::not_negative(&spec.field(field), errors);
-    }
-    let job = spec.at(&["jobTemplate", "spec"]);
-    job::validate_spec(&job, errors);
-    if job.field("selector").is_present() {
-        errors.push(job.field("selector").invalid("`selector` will be auto-generated"));
-    }
-    if job.field("manualSelector").flag() {
-        errors.push(job.field("manualSelector").not_supported(&["nil", "false"]));
+}
+
+fn no_manual_selector(manual: &Field<'_>, errors: &mut Vec<Error>) {
+    if manual.flag() {
+        errors.push(manual.not_supported(&["nil", "false"]));
     }
 }
 

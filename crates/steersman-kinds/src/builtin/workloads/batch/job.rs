@@ -1,12 +1,14 @@
 //! Job: runs pods until a number of them have completed.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, SelectableField, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::batch::policy;
 use crate::builtin::workloads::workload;
@@ -58,9 +60,22 @@ pub const KIND: Kind = Kind {
     },
     prepare_create,
     prepare_update: |new, _| _ = label_like_template(new),
-    validate_create: |request, errors| validate_new(&Field::root(request.new), errors),
-    validate_update,
-    validate_status: status::validate,
+    validate: &[
+        Rule::new("", Check::By(generated_selector)).on_create(),
+        Rule::new("spec", Check::Rules(SPEC)),
+        Rule::new("spec.selector", Check::By(selector::validate)).and_present(""),
+        Rule::new("spec", Check::By(selects_template)),
+        Rule::new("", Check::By(pod_names)).on_create(),
+        Rule::new("spec.selector", Check::Immutable),
+        Rule::new("spec.completionMode", Check::Immutable),
+        Rule::new("spec.podFailurePolicy", Check::Immutable),
+        Rule::new("spec.backoffLimitPerIndex", Check::Immutable),
+        Rule::new("spec.managedBy", Check::Immutable),
+        Rule::new("spec.successPolicy", Check::Immutable),
+        Rule::new("spec", Check::Change(completions)).on_update(),
+        Rule::new("", Check::Change(template)).on_update(),
+    ],
+    status_rules: &[Rule::new("", Check::Change(status::validate))],
     ..Kind::NAMESPACED
 };
 
@@ -126,9 +141,7 @@ fn prepare_create(job: &mut Value) {
 /// The longest name to which a pod's index can be appended.
 const POD_NAME_LENGTH_MAX: usize = 63;
 
-fn validate_new(job: &Field<'_>, errors: &mut Vec<Error>) {
-    generated_selector(job, errors);
-    validate(job, errors);
+fn pod_names(job: &Field<'_>, errors: &mut Vec<Error>) {
     let (name, spec) = (job.at(&["metadata", "name"]), job.field("spec"));
     let completions = spec.field("completions").number().filter(|number| *number > 0);
     if let Some(completions) = completions.filter(|_| spec.field("completionMode").text() == INDEXED) {
@@ -167,74 +180,71 @@ fn generated_selector(job: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate(job: &Field<'_>, errors: &mut Vec<Error>) {
-    let spec = job.field("spec");
-    validate_spec(&spec, errors);
-    let wanted = spec.field("selector");
-    if wanted.is_absent() {
-        errors.push(wanted.required(""));
-        return;
-    }
-    selector::validate(&wanted, errors);
+fn selects_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let labels = spec.at(&["template", "metadata", "labels"]);
-    if selector::parse(wanted.value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
+    if selector::parse(spec.field("selector").value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
         errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
 }
 
-/// Validates the fields that a job and a job template share.
-pub fn validate_spec(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let amounts = [
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
-    ];
-    amounts.iter().for_each(|field| rules::not_negative(&spec.field(field), errors));
-    if spec.field("maxFailedIndexes").is_present() && spec.field("backoffLimitPerIndex").is_absent() {
-        errors.push(spec.field("backoffLimitPerIndex").required("when maxFailedIndexes is specified"));
+/// The rules of a job and of a job template.
+pub const SPEC: &[Rule] = &[
+    Rule::new("parallelism", Check::NotNegative),
+    Rule::new("completions", Check::NotNegative),
+    Rule::new("activeDeadlineSeconds", Check::NotNegative),
+    Rule::new("backoffLimit", Check::NotNegative),
+    Rule::new("ttlSecondsAfterFinished", Check::NotNegative),
+    Rule::new("backoffLimitPerIndex", Check::NotNegative),
+    Rule::new("maxFailedIndexes", Check::NotNegative),
+    Rule::new("", Check::By(limit_per_index)),
+    Rule::new("managedBy", Check::By(rules::domain_prefixed_path)).if_present(),
+    Rule::new("managedBy", Check::LengthMax(63)),
+    Rule::new("completionMode", Check::OneOf(&["NonIndexed", INDEXED])).if_present(),
+    Rule::new("", Check::By(completion_mode)),
+    Rule::new("", Check::By(policy::failure)),
+    Rule::new("", Check::By(policy::success)),
+    Rule::new("", Check::By(pod_replacement)),
+    Rule::new("template", Check::By(pod::spec::validate_template)),
+    Rule::new("", Check::By(restart_policy)),
+];
+
+fn limit_per_index(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let limit = spec.field("backoffLimitPerIndex");
+    if spec.field("maxFailedIndexes").is_present() && limit.is_absent() {
+        errors.push(limit.required("when maxFailedIndexes is specified"));
     }
-    managed_by(&spec.field("managedBy"), errors);
-    rules::one_of_if_present(&spec.field("completionMode"), &["NonIndexed", INDEXED], errors);
-    if spec.field("completionMode").text() == INDEXED {
-        indexed(spec, errors);
-    } else if matches!(spec.field("completionMode").text(), "" | "NonIndexed") {
-        for field in ["backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec.field(field)) {
-            if field.is_present() {
-                errors.push(field.invalid("requires indexed completion mode"));
+}
+
+fn completion_mode(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    match spec.field("completionMode").text() {
+        INDEXED => indexed(spec, errors),
+        "" | "NonIndexed" => {
+            for field in ["backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec.field(field)) {
+                if field.is_present() {
+                    errors.push(field.invalid("requires indexed completion mode"));
+                }
             }
         }
+        _ => {}
     }
-    policy::failure(spec, errors);
-    policy::success(spec, errors);
-    let replacement = spec.field("podReplacementPolicy");
+}
+
+fn pod_replacement(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let has_failure_policy = spec.field("podFailurePolicy").is_present();
     let replacements = if has_failure_policy { &["Failed"][..] } else { &["Failed", "TerminatingOrFailed"] };
-    rules::one_of_if_present(&replacement, replacements, errors);
-    pod::spec::validate_template(&spec.field("template"), errors);
+    rules::one_of_if_present(&spec.field("podReplacementPolicy"), replacements, errors);
+}
+
+fn restart_policy(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let policy = spec.at(&["template", "spec", "restartPolicy"]);
     match policy.text() {
         "Never" => {}
-        "OnFailure" if has_failure_policy => {
+        "OnFailure" if spec.field("podFailurePolicy").is_present() => {
             errors.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
         }
         "OnFailure" => {}
         "" | "Always" => errors.push(policy.required(r#"valid values: "OnFailure", "Never""#)),
         _ => errors.push(policy.not_supported(&["OnFailure", "Never"])),
-    }
-}
-
-fn managed_by(managed_by: &Field<'_>, errors: &mut Vec<Error>) {
-    const LENGTH_MAX: usize = 63;
-    if managed_by.is_absent() {
-        return;
-    }
-    rules::domain_prefixed_path(managed_by, errors);
-    if managed_by.text().len() > LENGTH_MAX {
-        errors.push(Error::too_long(&managed_by.path, LENGTH_MAX));
     }
 }
 
@@ -276,47 +286,38 @@ fn indexed(spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (job, old) = (Field::root(request.new), Field::root(request.old));
-    validate(&job, errors);
-    let (spec, before) = (job.field("spec"), old.field("spec"));
-    for field in
-        ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-    {
-        rules::immutable(&spec.field(field), &before.field(field), errors);
-    }
-    let (completions, completions_before) = (spec.field("completions"), before.field("completions"));
+fn completions(Change { new: spec, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let (completions, before) = (spec.field("completions"), old.field("completions"));
     if spec.field("completionMode").text() != INDEXED {
-        rules::immutable(&completions, &completions_before, errors);
-    } else if completions.value != completions_before.value
+        rules::immutable(&completions, &before, errors);
+    } else if completions.value != before.value
         && completions.is_present()
         && completions.value != spec.field("parallelism").value
     {
         errors.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
-    template(&spec, &before, &old, errors);
 }
 
 /// While a Job is suspended and none of its Pods run, the placement and resources of its template may be changed.
-fn template(spec: &Field<'_>, before: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
-    let (template, template_before) = (spec.field("template"), before.field("template"));
-    if !is_asleep(before, old) {
-        return rules::immutable(&template, &template_before, errors);
+fn template(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let Change { new, old } = change.at(&["spec", "template"]);
+    if !is_asleep(&change.old) {
+        return rules::immutable(&new, &old, errors);
     }
     let fixed = |template: &Field<'_>| without_placement(template.field("spec").value);
-    if fixed(&template) != fixed(&template_before) {
-        errors.push(template.field("spec").invalid(rules::IMMUTABLE));
+    if fixed(&new) != fixed(&old) {
+        errors.push(new.field("spec").invalid(rules::IMMUTABLE));
     }
 }
 
 /// Whether a Job is suspended and has no Pods: it never started, or its suspension is complete.
-fn is_asleep(before: &Field<'_>, old: &Field<'_>) -> bool {
-    let status = old.field("status");
+fn is_asleep(job: &Field<'_>) -> bool {
+    let status = job.field("status");
     let is_suspended = |condition: Field<'_>| {
         condition.field("type").text() == "Suspended" && condition.field("status").text() == "True"
     };
     let is_out = status.field("startTime").is_absent() || status.field("conditions").items().any(is_suspended);
-    before.field("suspend").flag() && is_out && status.field("active").number().unwrap_or(0) == 0
+    job.at(&["spec", "suspend"]).flag() && is_out && status.field("active").number().unwrap_or(0) == 0
 }
 
 /// The spec of a template without the placement and resources of its pods.

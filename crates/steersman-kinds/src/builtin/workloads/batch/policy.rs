@@ -18,7 +18,7 @@ pub(super) fn failure(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let containers = ["containers", "initContainers"].map(|field| spec.at(&["template", "spec", field]));
     let names: BTreeSet<&str> =
         containers.iter().flat_map(Field::items).map(|container| container.field("name").text()).collect();
-    at_most(&policy_rules, RULES_MAX, errors);
+    rules::at_most(&policy_rules, RULES_MAX, errors);
     let is_per_index = spec.field("backoffLimitPerIndex").is_present();
     for rule in policy_rules.items() {
         failure_rule(&rule, is_per_index, &names, errors);
@@ -36,7 +36,7 @@ fn failure_rule(rule: &Field<'_>, is_per_index: bool, names: &BTreeSet<&str>, er
     if codes.is_present() {
         exit_codes(&codes, names, errors);
     }
-    at_most(&conditions, CONDITIONS_MAX, errors);
+    rules::at_most(&conditions, CONDITIONS_MAX, errors);
     for condition in conditions.items() {
         rules::named(&condition.field("type"), name::qualified, errors);
         one_of(&condition.field("status"), &["False", "True", "Unknown"], errors);
@@ -63,7 +63,7 @@ fn exit_codes(codes: &Field<'_>, names: &BTreeSet<&str>, errors: &mut Vec<Error>
     if values.is_empty() {
         errors.push(values.invalid("at least one value is required"));
     }
-    at_most(&values, EXIT_CODES_MAX, errors);
+    rules::at_most(&values, EXIT_CODES_MAX, errors);
     let mut seen = BTreeSet::new();
     for value in values.items() {
         if operator.text() == "In" && value.number() == Some(0) {
@@ -93,7 +93,7 @@ pub(super) fn success(spec: &Field<'_>, errors: &mut Vec<Error>) {
     if policy_rules.is_empty() {
         errors.push(policy_rules.required("at least one rules must be specified when the successPolicy is specified"));
     }
-    at_most(&policy_rules, RULES_MAX, errors);
+    rules::at_most(&policy_rules, RULES_MAX, errors);
     let completions = spec.field("completions").number().unwrap_or_default();
     for rule in policy_rules.items() {
         success_rule(&rule, completions, errors);
@@ -164,13 +164,5 @@ fn one_of(field: &Field<'_>, words: &[&str], errors: &mut Vec<Error>) {
         errors.push(field.required(&format!("valid values: [{}]", quoted.join(" "))));
     } else {
         rules::one_of(field, words, errors);
-    }
-}
-
-/// A list must not have more items than the given number.
-fn at_most(field: &Field<'_>, count_max: usize, errors: &mut Vec<Error>) {
-    let count = field.items().count();
-    if count > count_max {
-        errors.push(Error::too_many(&field.path, count, count_max));
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Most rules apply only where their fields change, so that other fields of an invalid status can still be written.
 
-use crate::builtin::kind::Request;
 use crate::builtin::rules;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::workloads::batch::job::INDEXED;
 use serde_json::json;
 use std::collections::BTreeSet;
-use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::time as times;
 
@@ -38,8 +38,8 @@ struct Changes {
     uncounted: bool,
 }
 
-pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (job, old) = (Job::of(request.new), Job::of(request.old));
+pub(super) fn validate(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let (job, old) = (Job::of(&change.new), Job::of(&change.old));
     let changes = Changes::between(&old, &job);
     counters(&job, errors);
     conditions(&job, &changes, errors);
@@ -56,11 +56,17 @@ pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
     transition(&old, &job, &changes, errors);
 }
 
+pub(in crate::builtin) const COUNTERS: &[Rule] = &[
+    Rule::new("active", Check::NotNegative),
+    Rule::new("succeeded", Check::NotNegative),
+    Rule::new("failed", Check::NotNegative),
+    Rule::new("ready", Check::NotNegative),
+    Rule::new("terminating", Check::NotNegative),
+];
+
 /// Counters must not be negative, and a Pod must not be counted twice.
 fn counters(job: &Job<'_>, errors: &mut Vec<Error>) {
-    for field in ["active", "succeeded", "failed", "ready", "terminating"] {
-        rules::not_negative(&job.status.field(field), errors);
-    }
+    check_field(COUNTERS, &job.status, errors);
     let mut seen = BTreeSet::new();
     for list in ["succeeded", "failed"].map(|list| job.status.at(&["uncountedTerminatedPods", list])) {
         for uid in list.items() {
@@ -225,9 +231,8 @@ fn transition(old: &Job<'_>, job: &Job<'_>, changes: &Changes, errors: &mut Vec<
 // === impl Job ===
 
 impl<'a> Job<'a> {
-    fn of(job: &'a Value) -> Job<'a> {
-        let root = Field::root(job);
-        Job { spec: root.field("spec"), status: root.field("status") }
+    fn of(job: &Field<'a>) -> Job<'a> {
+        Job { spec: job.field("spec"), status: job.field("status") }
     }
 
     fn says(&self, condition: &str, status: &str) -> bool {
