@@ -1,6 +1,6 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
-use crate::builtin::kind::{Kind, NewStatus, Request};
+use crate::builtin::kind::{Kind, NewStatus};
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::rule;
 use crate::catalog::{Handling, Resource, Version};
@@ -172,9 +172,7 @@ impl Strategy for BuiltIn {
 
     fn validate_create(&self, _version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
         let mut errors = Vec::new();
-        let request = Request { new: value, old: &Value::Null };
         rule::check(self.kind.validate, &Change::creation(value), &mut errors);
-        (self.kind.validate_create)(&request, &mut errors);
         errors
     }
 
@@ -187,20 +185,13 @@ impl Strategy for BuiltIn {
         _budget: &Budget,
     ) -> Vec<field::Error> {
         let mut errors = Vec::new();
-        let request = Request { new, old };
         let rules = match endpoint {
             Endpoint::Main => self.kind.validate,
-            Endpoint::Other => self.kind.other_rules.unwrap_or(self.kind.validate),
-            Endpoint::Resize => self.kind.resize_rules,
-            Endpoint::Status => self.kind.status_rules,
+            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate),
+            Endpoint::Resize => self.kind.validate_resize,
+            Endpoint::Status => self.kind.validate_status,
         };
         rule::check(rules, &Change::update(new, old), &mut errors);
-        match endpoint {
-            Endpoint::Main => (self.kind.validate_update)(&request, &mut errors),
-            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut errors),
-            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut errors),
-            Endpoint::Status => (self.kind.validate_status)(&request, &mut errors),
-        }
         errors
     }
 

@@ -11,7 +11,7 @@ use crate::strategy::{Grace, Propagation, Rules};
 use crate::user::User;
 use jiff::Timestamp;
 use std::sync::Arc;
-use steersman_machinery::{GroupResource, GroupVersionKind, Value, field, name};
+use steersman_machinery::{GroupResource, GroupVersionKind, Value, name};
 use steersman_schema::json_path::JsonPath;
 use steersman_schema::{Edition, Schema};
 
@@ -81,25 +81,16 @@ pub struct Kind {
     pub prepare_resize: fn(&mut Value, &Value),
     /// Changes an object whose deletion is requested, beyond its metadata.
     pub prepare_delete: fn(&mut Value),
-    /// The rules of new objects, and of updates through the main endpoint, in the order of upstream's errors.
+    /// The rules of new objects and of updates through the main endpoint, in the order of upstream's errors.
     pub validate: &'static [Rule],
-    pub validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
-    /// Validates an update through the main endpoint.
-    pub validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// The rules of updates through `/status`.
+    pub validate_status: &'static [Rule],
+    /// The rules of updates through `/resize`.
+    pub validate_resize: &'static [Rule],
+    /// The rules of updates through another stored subresource; `None`: those of the main endpoint.
+    pub validate_other: Option<&'static [Rule]>,
     /// The warnings for the writer of a valid object.
     pub warnings: fn(&Value) -> Vec<String>,
-    /// The rules of updates through `/status`.
-    pub status_rules: &'static [Rule],
-    /// Validates an update through `/status`.
-    pub validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
-    /// The rules of updates through `/resize`.
-    pub resize_rules: &'static [Rule],
-    /// The rules of updates through another stored subresource; `None`: those of the main endpoint.
-    pub other_rules: Option<&'static [Rule]>,
-    /// Validates an update through `/resize`.
-    pub validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
-    /// Validates an update through another stored subresource; `None`: as through the main endpoint.
-    pub validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
 }
 
 /// Whether a client may give the status of a new object.
@@ -140,13 +131,6 @@ pub struct Alias {
     pub definition: &'static str,
     /// The warning that every request gets; empty: none.
     pub deprecation: &'static str,
-}
-
-/// The objects that validation of a write sees, in the internal form.
-pub struct Request<'a> {
-    pub new: &'a Value,
-    /// Null for a new object.
-    pub old: &'a Value,
 }
 
 /// How objects are converted between a version and the internal form.
@@ -234,13 +218,8 @@ impl Kind {
         prepare_resize: |_, _| {},
         prepare_delete: |_| {},
         validate: &[],
-        validate_create: |_, _| {},
-        validate_update: |_, _| {},
-        status_rules: &[],
-        resize_rules: &[],
-        other_rules: None,
-        validate_status: |_, _| {},
-        validate_resize: |_, _| {},
+        validate_status: &[],
+        validate_resize: &[],
         validate_other: None,
         warnings: |_| Vec::new(),
     };

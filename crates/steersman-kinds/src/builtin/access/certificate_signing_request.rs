@@ -106,8 +106,8 @@ pub const KIND: Kind = Kind {
     status_leaves: &[&["spec"]],
     other_leaves: &[&["spec"], &["status", "certificate"]],
     validate: &[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(main_update)).on_update()],
-    status_rules: &[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(status_update))],
-    other_rules: Some(&[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(approval_update))]),
+    validate_status: &[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(status_update))],
+    validate_other: Some(&[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(approval_update))]),
     ..Kind::CLUSTER
 };
 

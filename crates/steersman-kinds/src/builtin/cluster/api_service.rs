@@ -61,7 +61,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec.service", Check::Rules(SERVICE)).if_present(),
         Rule::new("spec", Check::By(unverified)),
     ],
-    status_rules: &[Rule::new("status.conditions[].status", Check::OneOf(&["True", "False", "Unknown"]))],
+    validate_status: &[Rule::new("status.conditions[].status", Check::OneOf(&["True", "False", "Unknown"]))],
     ..Kind::CLUSTER
 };
 

@@ -53,7 +53,7 @@ pub const KIND: Kind = Kind {
         set_at(object, &["status", "phase"], json!("Terminating"));
     },
     validate: &[Rule::new("spec.finalizers[]", Check::By(finalizer))],
-    status_rules: &[Rule::new("", Check::By(phase))],
+    validate_status: &[Rule::new("", Check::By(phase))],
     ..Kind::CLUSTER
 };
 

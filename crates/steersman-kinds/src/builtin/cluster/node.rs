@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, object_at, str_at};
 
-mod validate;
+pub(in crate::builtin) mod validate;
 
 pub const KIND: Kind = Kind {
     kind: "Node",
@@ -54,7 +54,7 @@ pub const KIND: Kind = Kind {
     // A kubelet creates its node together with the status.
     new_status: NewStatus::Given,
     validate: validate::NODE,
-    status_rules: validate::STATUS,
+    validate_status: validate::STATUS,
     ..Kind::CLUSTER
 };
 

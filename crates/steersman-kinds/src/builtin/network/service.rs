@@ -44,7 +44,7 @@ pub const KIND: Kind = Kind {
     prepare_create: |service| update::join_addresses(service, &Value::Null),
     prepare_update: update::prepare,
     validate: validate::SERVICE,
-    status_rules: validate::STATUS,
+    validate_status: validate::STATUS,
     warnings: |service| {
         let addresses = at(service, &["spec", "externalIPs"]).and_then(Value::as_array);
         let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";

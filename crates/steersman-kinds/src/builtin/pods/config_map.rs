@@ -1,8 +1,10 @@
 //! ConfigMap: data by key, at most one mebibyte, which may be declared immutable.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Value, name};
@@ -22,8 +24,10 @@ pub const KIND: Kind = Kind {
         cells_read: &["data[]", "binaryData[]", "metadata.name", "metadata.creationTimestamp"],
         ..Version::V1
     }],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update,
+    validate: &[
+        Rule::new("", Check::Change(|change, errors| frozen(change, &["data", "binaryData"], errors))).on_update(),
+        Rule::new("", Check::By(validate)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -47,24 +51,18 @@ fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let object = Field::root(request.new);
-    frozen(&object, request.old, &["data", "binaryData"], errors);
-    validate(&object, errors);
-}
-
 /// An immutable object must stay so, and the named fields must not change.
-pub fn frozen(object: &Field<'_>, old: &Value, fields: &[&str], errors: &mut Vec<Error>) {
+pub fn frozen(change: &Change<'_>, fields: &[&str], errors: &mut Vec<Error>) {
     const WHY: &str = "field is immutable when `immutable` is set";
-    if old.get("immutable") != Some(&Value::Bool(true)) {
+    let mark = change.field("immutable");
+    if !mark.old.flag() {
         return;
     }
-    let mark = object.field("immutable");
-    if !mark.flag() {
-        errors.push(mark.forbidden(WHY));
+    if !mark.new.flag() {
+        errors.push(mark.new.forbidden(WHY));
     }
-    let changed = fields.iter().filter(|field| object.value.get(**field) != old.get(**field));
-    errors.extend(changed.map(|field| object.field(field).forbidden(WHY)));
+    let changed = fields.iter().map(|field| change.field(field)).filter(Change::is_changed);
+    errors.extend(changed.map(|field| field.new.forbidden(WHY)));
 }
 
 /// The errors of a key of data.

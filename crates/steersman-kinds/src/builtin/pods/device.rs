@@ -7,10 +7,11 @@ pub mod class;
 pub mod slice;
 
 mod capacity;
-mod request;
+pub(in crate::builtin) mod request;
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::storage::csi::driver_name;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
@@ -70,34 +71,16 @@ fn itself(item: &Field<'_>) -> Value {
     item.value.clone()
 }
 
-/// The string must be a DNS label. The error prints an absent field as empty.
-fn label(field: &Field<'_>, errors: &mut Vec<Error>) {
-    let wrong = name::dns1123_label(field.text()).into_iter();
-    errors.extend(wrong.map(|detail| Error::invalid(&field.path, field.text(), detail)));
-}
-
-/// The rules of a list of device selectors.
-fn selectors(list: &Field<'_>, errors: &mut Vec<Error>) {
-    each(list, SELECTORS_MAX, errors, |selector, errors| {
-        let cel = selector.field("cel");
-        let expression = cel.field("expression");
-        if cel.is_absent() {
-            errors.push(cel.required(""));
-        } else if expression.text().len() > EXPRESSION_BYTES_MAX {
-            errors.push(Error::too_long(&expression.path, EXPRESSION_BYTES_MAX));
-        }
-    });
-}
+/// The rules of a device selector.
+const SELECTOR: &[Rule] =
+    &[Rule::present("cel", ""), Rule::new("cel.expression", Check::LengthMax(EXPRESSION_BYTES_MAX))];
 
 /// The rules of one configuration of a driver.
-fn configuration(config: &Field<'_>, errors: &mut Vec<Error>) {
-    let opaque = config.field("opaque");
-    if opaque.is_absent() {
-        return errors.push(opaque.required(""));
-    }
-    driver_name(&opaque.field("driver"), errors);
-    json_object(&opaque.field("parameters"), errors);
-}
+pub(in crate::builtin) const CONFIGURATION: &[Rule] = &[Rule::new(
+    "opaque",
+    Check::Rules(&[Rule::new("driver", Check::By(driver_name)), Rule::new("parameters", Check::By(json_object))]),
+)
+.and_present("")];
 
 /// The value must be an object, and not too large.
 fn json_object(field: &Field<'_>, errors: &mut Vec<Error>) {

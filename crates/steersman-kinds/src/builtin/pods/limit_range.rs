@@ -5,6 +5,7 @@ use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
+use crate::builtin::rules::rule::{Check, Rule};
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
@@ -30,8 +31,7 @@ pub const KIND: Kind = Kind {
             set_at(range, &["metadata", "name"], uid);
         }
     },
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update: |request, errors| validate(&Field::root(request.new), errors),
+    validate: &[Rule::new("spec.limits[]", Check::Rules(LIMIT))],
     ..Kind::NAMESPACED
 };
 
@@ -57,36 +57,35 @@ fn fill(limit: &mut Value, filled: &str, source: &str) {
     }
 }
 
-fn validate(range: &Field<'_>, errors: &mut Vec<Error>) {
-    let mut types = BTreeSet::new();
-    for limit in range.at(&["spec", "limits"]).items() {
-        let kind = limit.field("type");
-        type_name(&kind, errors);
-        if !types.insert(kind.text()) {
-            errors.push(kind.duplicate());
-        }
-        let is_of_pods = kind.text() == "Pod";
-        for field in ["default", "defaultRequest", "max", "maxLimitRequestRatio", "min"] {
-            let amounts = limit.field(field);
-            if is_of_pods && field.starts_with("default") {
-                if !amounts.is_empty() {
-                    errors.push(amounts.forbidden("may not be specified when `type` is 'Pod'"));
-                }
-                continue;
+const LIMIT: &[Rule] = &[
+    Rule::new("type", Check::By(type_name)),
+    Rule::new("type", Check::Unique),
+    Rule::new("", Check::By(resources)),
+    Rule::new("", Check::By(contradictions)),
+];
+
+fn resources(limit: &Field<'_>, errors: &mut Vec<Error>) {
+    let kind = limit.field("type");
+    let is_of_pods = kind.text() == "Pod";
+    for field in ["default", "defaultRequest", "max", "maxLimitRequestRatio", "min"] {
+        let amounts = limit.field(field);
+        if is_of_pods && field.starts_with("default") {
+            if !amounts.is_empty() {
+                errors.push(amounts.forbidden("may not be specified when `type` is 'Pod'"));
             }
-            for (resource, amount) in amounts.entries() {
-                match kind.text() {
-                    "Container" | "Pod" => resource_name::of_container(resource, &amount, errors),
-                    _ => resource_name::of_anything(resource, &amount, errors),
-                }
+            continue;
+        }
+        for (resource, amount) in amounts.entries() {
+            match kind.text() {
+                "Container" | "Pod" => resource_name::of_container(resource, &amount, errors),
+                _ => resource_name::of_anything(resource, &amount, errors),
             }
         }
-        let has_storage = |field: &str| limit.field(field).key("storage").is_present();
-        if kind.text() == "PersistentVolumeClaim" && !has_storage("min") && !has_storage("max") {
-            let why = "either minimum or maximum storage value is required, but neither was provided";
-            errors.push(limit.field("limits").required(why));
-        }
-        contradictions(&limit, errors);
+    }
+    let has_storage = |field: &str| limit.field(field).key("storage").is_present();
+    if kind.text() == "PersistentVolumeClaim" && !has_storage("min") && !has_storage("max") {
+        let why = "either minimum or maximum storage value is required, but neither was provided";
+        errors.push(limit.field("limits").required(why));
     }
 }
 

@@ -1,11 +1,13 @@
 //! ResourceQuota: limits the resources of a namespace. Its status has the usage; admission adds to it, and a controller
 //! recalculates it.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -35,19 +37,18 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
-    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
-    validate_update,
-    validate_status: |request, errors| {
-        let status = Field::root(request.new).field("status");
-        amounts(&status.field("hard"), errors);
-        amounts(&status.field("used"), errors);
-    },
+    validate: &[
+        Rule::new("spec.hard", Check::By(amounts)),
+        Rule::new("spec", Check::By(scopes)),
+        Rule::new("spec", Check::By(selector)),
+        Rule::new("spec.scopes", Check::Change(scopes_unchanged)).on_update(),
+    ],
+    validate_status: &[Rule::new("status.hard", Check::By(amounts)), Rule::new("status.used", Check::By(amounts))],
     ..Kind::NAMESPACED
 };
 
-fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
+fn scopes(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let hard = spec.field("hard");
-    amounts(&hard, errors);
     let scopes = spec.field("scopes");
     let whole = |detail: &str| scopes.invalid(detail);
     let mut named = BTreeSet::new();
@@ -60,10 +61,10 @@ fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
         named.insert(scope.text());
     }
     errors.extend(conflicts(&named).map(|()| whole("conflicting scopes")));
-    selector(&spec.field("scopeSelector"), &hard, errors);
 }
 
-fn selector(selector: &Field<'_>, hard: &Field<'_>, errors: &mut Vec<Error>) {
+fn selector(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let (selector, hard) = (spec.field("scopeSelector"), spec.field("hard"));
     let expressions = selector.field("matchExpressions");
     let mut named = BTreeSet::new();
     for expression in expressions.items() {
@@ -148,12 +149,10 @@ fn amounts(amounts: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
-    validate(&spec, errors);
-    let names = |field: Field<'_>| -> BTreeSet<String> { field.items().map(|one| one.text().to_owned()).collect() };
-    if names(spec.field("scopes")) != names(old.field("scopes")) {
-        errors.push(spec.field("scopes").invalid(rules::IMMUTABLE));
+fn scopes_unchanged(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let names = |field: &Field<'_>| -> BTreeSet<String> { field.items().map(|one| one.text().to_owned()).collect() };
+    if names(new) != names(old) {
+        errors.push(new.invalid(rules::IMMUTABLE));
     }
 }
 

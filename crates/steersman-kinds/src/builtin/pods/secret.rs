@@ -1,10 +1,11 @@
 //! Secret: bytes by key, with types that require certain keys. `stringData` is write-only and becomes `data`.
 
-use crate::builtin::kind::{Column, Kind, Request, SelectableField, Version};
+use crate::builtin::kind::{Column, Kind, SelectableField, Version};
 use crate::builtin::pods::config_map::{BYTES_MAX, decoded_len, frozen, key_errors};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -32,8 +33,11 @@ pub const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update,
+    validate: &[
+        Rule::new("type", Check::Immutable),
+        Rule::new("", Check::Change(|change, errors| frozen(change, &["data"], errors))).on_update(),
+        Rule::new("", Check::By(validate)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -104,13 +108,6 @@ fn json_at(data: &Field<'_>, key: &str, errors: &mut Vec<Error>) {
     if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
         errors.push(Error::invalid(&field.path, "<secret contents redacted>", error.to_string()));
     }
-}
-
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (object, old) = (Field::root(request.new), Field::root(request.old));
-    rules::immutable(&object.field("type"), &old.field("type"), errors);
-    frozen(&object, request.old, &["data"], errors);
-    validate(&object, errors);
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -27,7 +27,7 @@ pub struct Rule {
     presence: Presence,
     when: When,
     /// The path in errors, where upstream names another one.
-    blamed: Option<&'static str>,
+    pub(in crate::builtin) blamed: Option<&'static str>,
     /// The longest list whose items are checked. A longer one is an error.
     items_max: usize,
     #[cfg(test)]

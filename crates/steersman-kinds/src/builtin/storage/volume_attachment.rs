@@ -43,7 +43,7 @@ pub const KIND: Kind = Kind {
     ],
     rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
     validate: ATTACHMENT,
-    status_rules: ATTACHMENT,
+    validate_status: ATTACHMENT,
     ..Kind::CLUSTER
 };
 

@@ -11,7 +11,7 @@ use steersman_machinery::value::object_at;
 mod cells;
 mod convert;
 mod older;
-mod validate;
+pub(in crate::builtin) mod validate;
 
 pub const KIND: Kind = Kind {
     group: "autoscaling",
@@ -46,7 +46,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     validate: validate::AUTOSCALER,
-    status_rules: &[
+    validate_status: &[
         Rule::new("status.currentReplicas", Check::NotNegative),
         Rule::new("status.desiredReplicas", Check::NotNegative),
     ],

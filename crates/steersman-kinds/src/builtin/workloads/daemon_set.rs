@@ -66,7 +66,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::By(|spec, errors| workload::validate_template(spec, "DaemonSet", errors))),
         Rule::new("spec.selector", Check::Immutable),
     ],
-    status_rules: &[
+    validate_status: &[
         Rule::new("status.currentNumberScheduled", Check::NotNegative),
         Rule::new("status.numberMisscheduled", Check::NotNegative),
         Rule::new("status.desiredNumberScheduled", Check::NotNegative),

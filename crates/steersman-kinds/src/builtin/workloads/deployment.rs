@@ -59,7 +59,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::By(replica_set::selector_and_template)),
         Rule::new("spec.selector", Check::Immutable),
     ],
-    status_rules: &[
+    validate_status: &[
         Rule::new("status.observedGeneration", Check::NotNegative),
         Rule::new("status.replicas", Check::NotNegative),
         Rule::new("status.updatedReplicas", Check::NotNegative),

@@ -45,7 +45,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec.selector", Check::By(selector::validate)),
         Rule::new("spec.unhealthyPodEvictionPolicy", Check::OneOf(&["AlwaysAllow", "IfHealthyBudget"])).if_present(),
     ],
-    status_rules: &[
+    validate_status: &[
         Rule::new("status.disruptionsAllowed", Check::NotNegative),
         Rule::new("status.currentHealthy", Check::NotNegative),
         Rule::new("status.desiredHealthy", Check::NotNegative),

@@ -51,7 +51,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::By(selector_and_template)),
         Rule::new("spec.selector", Check::Immutable),
     ],
-    status_rules: STATUS,
+    validate_status: STATUS,
     ..Kind::NAMESPACED
 };
 

@@ -53,7 +53,7 @@ pub const KIND: Kind = Kind {
         Rule::present("spec.template", ""),
         Rule::new("spec", Check::By(template)),
     ],
-    status_rules: replica_set::STATUS,
+    validate_status: replica_set::STATUS,
     ..Kind::NAMESPACED
 };
 

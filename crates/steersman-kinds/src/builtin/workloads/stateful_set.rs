@@ -55,7 +55,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::By(selector_and_template)),
         Rule::new("spec", Check::Change(unchanged)).on_update(),
     ],
-    status_rules: &[
+    validate_status: &[
         Rule::new("status", Check::By(counters)),
         Rule::new("status.observedGeneration", Check::NotNegative),
         Rule::new("status", Check::By(available)),

@@ -4,6 +4,7 @@
 use crate::builtin::pods::pod;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::check_field;
 use crate::builtin::rules::selector;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -53,7 +54,7 @@ pub fn validate_template(spec: &Field<'_>, kind: &str, errors: &mut Vec<Error>) 
 
 /// Validates a pod template for pods that are kept running: they restart always.
 pub fn validate_running_template(template: &Field<'_>, kind: &str, errors: &mut Vec<Error>) {
-    pod::spec::validate_template(template, errors);
+    check_field(pod::spec::TEMPLATE, template, errors);
     let policy = template.at(&["spec", "restartPolicy"]);
     // An unknown policy is reported already.
     if pod::spec::RESTART_POLICIES[1..].contains(&policy.text()) {

@@ -62,7 +62,7 @@ pub const VALIDATING: Kind = Kind {
         ..POLICY_VERSION
     }],
     validate: &[Rule::new("", Check::By(validate_validating))],
-    status_rules: &[
+    validate_status: &[
         Rule::new(
             "status.typeChecking.expressionWarnings[]",
             Check::Rules(&[Rule::required("fieldRef", ""), Rule::required("warning", "")]),

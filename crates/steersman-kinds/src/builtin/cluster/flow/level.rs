@@ -40,7 +40,7 @@ pub const KIND: Kind = Kind {
     generation: &[&["spec"]],
     status_leaves: STATUS_LEAVES,
     validate: &[Rule::new("", Check::By(validate)), CONDITIONS],
-    status_rules: &[CONDITIONS],
+    validate_status: &[CONDITIONS],
     ..Kind::CLUSTER
 };
 

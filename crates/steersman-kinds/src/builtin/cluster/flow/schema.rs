@@ -51,7 +51,7 @@ pub const KIND: Kind = Kind {
         Rule::new("", Check::By(mandatory)),
         CONDITIONS,
     ],
-    status_rules: &[CONDITIONS],
+    validate_status: &[CONDITIONS],
     ..Kind::CLUSTER
 };
 

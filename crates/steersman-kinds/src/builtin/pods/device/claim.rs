@@ -1,29 +1,28 @@
 //! ResourceClaim: requested devices, and those that were allocated.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::device::request::{self, Names};
 use crate::builtin::pods::device::{
-    CONFIG_MAX, GROUP, binding_conditions, configuration, each, each_once, json_object, label, pool_name,
+    CONFIG_MAX, CONFIGURATION, GROUP, binding_conditions, each, each_once, json_object, pool_name,
 };
 use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::storage::csi;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
-use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, remove_at, set_at};
+use steersman_machinery::{Value, name};
 
 const CONSUMERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
-const CONDITIONS_MAX: usize = 8;
 const ADDRESSES_MAX: usize = 16;
-const INTERFACE_BYTES_MAX: usize = 256;
-const HARDWARE_ADDRESS_BYTES_MAX: usize = 128;
 
 pub const KIND: Kind = Kind {
     group: GROUP,
@@ -52,12 +51,8 @@ pub const KIND: Kind = Kind {
         &["metadata", "ownerReferences"],
     ],
     prepare_status: drop_deallocated,
-    validate_create: |request, errors| request::validate(&Field::root(request.new).field("spec"), errors),
-    validate_update: |request, errors| {
-        let (claim, old) = (Field::root(request.new), Field::root(request.old));
-        rules::immutable(&claim.field("spec"), &old.field("spec"), errors);
-    },
-    validate_status,
+    validate: &[Rule::new("spec", Check::By(request::validate)).on_create(), Rule::new("spec", Check::Immutable)],
+    validate_status: &[Rule::new("", Check::Change(validate_status))],
     ..Kind::NAMESPACED
 };
 
@@ -90,18 +85,15 @@ fn drop_deallocated(new: &mut Value, old: &Value) {
     }
 }
 
-fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let claim = Field::root(request.new);
-    let (status, old) = (claim.field("status"), Field::root(request.old).field("status"));
+fn validate_status(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let (claim, Change { new: status, old }) = (&change.new, change.field("status"));
     let (consumers, allocation) = (status.field("reservedFor"), status.field("allocation"));
     each_once(
         &consumers,
         CONSUMERS_MAX,
         |consumer| consumer.field("uid").text().into(),
         errors,
-        |consumer, errors| {
-            ["resource", "name", "uid"].iter().for_each(|field| rules::required(&consumer.field(field), errors));
-        },
+        |consumer, errors| check_field(CONSUMER, consumer, errors),
     );
     let in_use = allocated(&status);
     each_once(&status.field("devices"), usize::MAX, device, errors, |one, errors| {
@@ -123,22 +115,20 @@ fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
     }
 }
 
+pub(in crate::builtin) const CONSUMER: &[Rule] =
+    &[Rule::required("resource", ""), Rule::required("name", ""), Rule::required("uid", "")];
+
 fn validate_allocation(allocation: &Field<'_>, names: &Names<'_>, errors: &mut Vec<Error>) {
     let devices = allocation.field("devices");
     each(&devices.field("results"), RESULTS_MAX, errors, |result, errors| {
         names.validate(&result.field("request"), errors);
-        validate_identity(result, errors);
+        check_field(IDENTITY, result, errors);
         binding_conditions(result, errors);
     });
     each(&devices.field("config"), 2 * CONFIG_MAX, errors, |config, errors| {
-        let source = config.field("source");
-        if source.is_empty() {
-            errors.push(source.required(""));
-        } else {
-            rules::one_of(&source, &["FromClaim", "FromClass"], errors);
-        }
+        rules::required_one_of(&config.field("source"), &["FromClaim", "FromClass"], errors);
         names.validate_all(&config.field("requests"), errors);
-        configuration(config, errors);
+        check_field(CONFIGURATION, config, errors);
     });
     let nodes = allocation.field("nodeSelector");
     if nodes.is_present() {
@@ -146,15 +136,21 @@ fn validate_allocation(allocation: &Field<'_>, names: &Names<'_>, errors: &mut V
     }
 }
 
-/// Validates the identity of a device.
-fn validate_identity(field: &Field<'_>, errors: &mut Vec<Error>) {
-    csi::driver_name(&field.field("driver"), errors);
-    pool_name(&field.field("pool"), errors);
-    label(&field.field("device"), errors);
-    let share = field.field("shareID");
-    if share.is_present() && !is_uid(share.text()) {
-        let why = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters";
-        errors.push(share.invalid(why));
+/// The rules of the identity of a device, in an allocation result or in the status of an allocated device.
+pub(in crate::builtin) const IDENTITY: &[Rule] = &[
+    Rule::new("driver", Check::By(csi::driver_name)),
+    Rule::new("pool", Check::By(pool_name)),
+    Rule::new("device", Check::Format(name::dns1123_label)),
+    Rule::new("shareID", Check::Format(uid)).if_present(),
+];
+
+fn uid(text: &str) -> Vec<String> {
+    match is_uid(text) {
+        true => Vec::new(),
+        false => vec![
+            "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
+                .to_owned(),
+        ],
     }
 }
 
@@ -162,27 +158,21 @@ fn is_uid(text: &str) -> bool {
     text.len() == 36 && text == text.to_lowercase() && uuid::Uuid::try_parse(text).is_ok()
 }
 
+pub(in crate::builtin) const DEVICE_STATUS: &[Rule] = &[
+    Rule::new("conditions", Check::ItemsMax(8)),
+    Rule::new("conditions", Check::By(rules::conditions)),
+    Rule::new("data", Check::By(json_object)).if_present(),
+    Rule::new("networkData.interfaceName", Check::LengthMax(256)),
+    Rule::new("networkData.hardwareAddress", Check::LengthMax(128)),
+];
+
 fn validate_device(one: &Field<'_>, in_use: &BTreeSet<String>, errors: &mut Vec<Error>) {
-    validate_identity(one, errors);
+    check_field(IDENTITY, one, errors);
     if !in_use.contains(&device(one).to_string()) {
         errors.push(Error::invalid(&one.path, device(one), "must be an allocated device in the claim"));
     }
-    let (conditions, data) = (one.field("conditions"), one.field("data"));
-    let count = conditions.items().count();
-    if count > CONDITIONS_MAX {
-        errors.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));
-    }
-    rules::conditions(&conditions, errors);
-    if data.is_present() {
-        json_object(&data, errors);
-    }
+    check_field(DEVICE_STATUS, one, errors);
     let network = one.field("networkData");
-    for (field, most) in [("interfaceName", INTERFACE_BYTES_MAX), ("hardwareAddress", HARDWARE_ADDRESS_BYTES_MAX)] {
-        let text = network.field(field);
-        if text.text().len() > most {
-            errors.push(Error::too_long(&text.path, most));
-        }
-    }
     each_once(
         &network.field("ips"),
         ADDRESSES_MAX,

@@ -5,6 +5,7 @@ use crate::builtin::pods::device::{GROUP, request};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use steersman_machinery::field::Error;
 
@@ -26,19 +27,16 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate",
         deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
     }],
-    validate_create: |request, errors| validate(&Field::root(request.new), errors),
-    validate_update: |request, errors| {
-        let (template, old) = (Field::root(request.new), Field::root(request.old));
-        validate(&template, errors);
-        rules::immutable(&template.field("spec"), &old.field("spec"), errors);
-    },
+    validate: &[
+        Rule::new("spec.metadata", Check::By(metadata)),
+        Rule::new("spec.spec", Check::By(request::validate)),
+        Rule::new("spec", Check::Immutable),
+    ],
     ..Kind::NAMESPACED
 };
 
 /// Claims only inherit labels and annotations from the template's metadata.
-fn validate(template: &Field<'_>, errors: &mut Vec<Error>) {
-    let spec = template.field("spec");
-    let metadata = spec.field("metadata");
+fn metadata(metadata: &Field<'_>, errors: &mut Vec<Error>) {
     for (name, value) in metadata.value.as_object().into_iter().flatten() {
         let field = metadata.field(name);
         match name.as_str() {
@@ -48,5 +46,4 @@ fn validate(template: &Field<'_>, errors: &mut Vec<Error>) {
             _ => errors.push(field.forbidden("cannot be set")),
         }
     }
-    request::validate(&spec.field("spec"), errors);
 }

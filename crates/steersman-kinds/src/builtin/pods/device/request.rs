@@ -1,11 +1,12 @@
 //! The requests of a claim: their defaults and rules, for claims and for templates of claims.
 
 use crate::builtin::pods::device::{
-    CONFIG_MAX, configuration, each, each_once, fully_qualified, itself, label, name_of, selectors,
+    CONFIG_MAX, CONFIGURATION, SELECTOR, SELECTORS_MAX, each, each_once, fully_qualified, itself, name_of,
 };
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use std::collections::BTreeMap;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::Map;
@@ -14,7 +15,7 @@ use steersman_machinery::{Value, name};
 const REQUESTS_MAX: usize = 32;
 const CONSTRAINTS_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
-const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
+const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
 /// The names of the requests of a claim, each with the names of its alternatives.
 pub(super) struct Names<'a>(BTreeMap<&'a str, Vec<&'a str>>);
@@ -104,12 +105,12 @@ pub(super) fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     });
     each(&devices.field("config"), CONFIG_MAX, errors, |config, errors| {
         names.validate_all(&config.field("requests"), errors);
-        configuration(config, errors);
+        check_field(CONFIGURATION, config, errors);
     });
 }
 
 fn validate_request(request: &Field<'_>, errors: &mut Vec<Error>) {
-    label(&request.field("name"), errors);
+    check_field(NAME, request, errors);
     let (exactly, alternatives) = (request.field("exactly"), request.field("firstAvailable"));
     match (exactly.is_present(), !alternatives.is_empty()) {
         (false, false) => {
@@ -119,17 +120,38 @@ fn validate_request(request: &Field<'_>, errors: &mut Vec<Error>) {
             let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
             errors.push(Error::invalid_without_value(&request.path, why));
         }
-        (true, false) => validate_one(&exactly, errors),
+        (true, false) => check_field(ONE, &exactly, errors),
         (false, true) => each_once(&alternatives, ALTERNATIVES_MAX, name_of, errors, |one, errors| {
-            label(&one.field("name"), errors);
-            validate_one(one, errors);
+            check_field(NAME, one, errors);
+            check_field(ONE, one, errors);
         }),
     }
 }
 
-fn validate_one(request: &Field<'_>, errors: &mut Vec<Error>) {
-    rules::required_name(&request.field("deviceClassName"), name::dns1123_subdomain, errors);
-    selectors(&request.field("selectors"), errors);
+pub(in crate::builtin) const NAME: &[Rule] = &[Rule::new("name", Check::Format(name::dns1123_label))];
+
+/// The rules of a request, or of an alternative of one.
+pub(in crate::builtin) const ONE: &[Rule] = &[
+    Rule::new("deviceClassName", Check::Format(name::dns1123_subdomain)).and_required(""),
+    Rule::new("selectors[]", Check::Rules(SELECTOR)).up_to(SELECTORS_MAX),
+    Rule::new("", Check::By(allocation_mode)),
+    Rule::new("tolerations[]", Check::Rules(TOLERATION)),
+];
+
+const TOLERATION: &[Rule] = &[
+    Rule::new("key", Check::Format(name::qualified)).unless_empty(),
+    Rule::new("", Check::By(toleration_value)),
+    Rule::new("effect", Check::OneOf(EFFECTS)).unless_empty(),
+];
+
+/// The rules of a taint of a device.
+pub(super) const TAINT: &[Rule] = &[
+    Rule::new("key", Check::Format(name::qualified)),
+    Rule::new("value", Check::Format(name::label_value)),
+    Rule::new("effect", Check::OneOf(EFFECTS)).and_required(""),
+];
+
+fn allocation_mode(request: &Field<'_>, errors: &mut Vec<Error>) {
     let (mode, count) = (request.field("allocationMode"), request.field("count"));
     let number = count.number().unwrap_or(0);
     match mode.text() {
@@ -138,36 +160,15 @@ fn validate_one(request: &Field<'_>, errors: &mut Vec<Error>) {
         "All" | "ExactCount" => {}
         _ => errors.push(mode.not_supported(&["All", "ExactCount"])),
     }
-    request.field("tolerations").items().for_each(|toleration| validate_toleration(&toleration, errors));
 }
 
-fn validate_toleration(toleration: &Field<'_>, errors: &mut Vec<Error>) {
-    let (key, value) = (toleration.field("key"), toleration.field("value"));
-    let (operator, effect) = (toleration.field("operator"), toleration.field("effect"));
-    if !key.is_empty() {
-        rules::named(&key, name::qualified, errors);
-    }
+fn toleration_value(toleration: &Field<'_>, errors: &mut Vec<Error>) {
+    let (operator, value) = (toleration.field("operator"), toleration.field("value"));
     match operator.text() {
         "Exists" if !value.is_empty() => errors.push(value.invalid("must be empty for operator `Exists`")),
         "Exists" => {}
         "Equal" => rules::named(&value, name::label_value, errors),
         "" => errors.push(operator.required("")),
         _ => errors.push(operator.not_supported(&["Equal", "Exists"])),
-    }
-    if !effect.is_empty() {
-        rules::one_of(&effect, &EFFECTS, errors);
-    }
-}
-
-/// The rules of a taint of a device.
-pub(super) fn validate_taint(taint: &Field<'_>, errors: &mut Vec<Error>) {
-    let (key, effect) = (taint.field("key"), taint.field("effect"));
-    let wrong = name::qualified(key.text()).into_iter();
-    errors.extend(wrong.map(|detail| Error::invalid(&key.path, key.text(), detail)));
-    rules::named(&taint.field("value"), name::label_value, errors);
-    if effect.is_empty() {
-        errors.push(effect.required(""));
-    } else {
-        rules::one_of(&effect, &EFFECTS, errors);
     }
 }

@@ -1,14 +1,13 @@
 //! ResourceSlice: devices that a driver offers, on one node or for several.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, SelectableField, Version};
-use crate::builtin::pods::device::request::validate_taint;
-use crate::builtin::pods::device::{
-    GROUP, binding_conditions, capacity, each, each_once, label, name_of, pool_name, qualified,
-};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, SelectableField, Version};
+use crate::builtin::pods::device::request::{NAME, TAINT};
+use crate::builtin::pods::device::{GROUP, binding_conditions, capacity, each_once, name_of, pool_name, qualified};
 use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::storage::csi;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -25,8 +24,6 @@ const COUNTER_SETS_MAX: usize = 8;
 const COUNTERS_MAX: usize = 32;
 const CONSUMPTIONS_MAX: usize = 2;
 const ATTRIBUTES_MAX: usize = 32;
-const ATTRIBUTE_LENGTH_MAX: usize = 64;
-const TAINTS_MAX: usize = 16;
 /// Attributes with several values need a feature gate that is off.
 const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
 
@@ -69,8 +66,17 @@ pub const KIND: Kind = Kind {
     prepare_create: drop_disabled,
     prepare_update: |new, _| drop_disabled(new),
     set_times,
-    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
-    validate_update,
+    validate: &[
+        Rule::new("spec.driver", Check::By(csi::driver_name)),
+        Rule::new("spec.pool.name", Check::By(pool_name)),
+        Rule::new("spec.pool.resourceSliceCount", Check::AtLeast(1, "must be greater than zero")).or_zero(),
+        Rule::new("spec.pool.generation", Check::AtLeast(0, "must be greater than or equal to zero")),
+        Rule::new("spec", Check::By(validate_nodes)),
+        Rule::new("spec", Check::By(devices_or_counters)),
+        Rule::new("spec.pool.name", Check::Immutable),
+        Rule::new("spec.driver", Check::Immutable),
+        Rule::new("spec.nodeName", Check::Immutable),
+    ],
     ..Kind::CLUSTER
 };
 
@@ -99,26 +105,7 @@ fn set_times(slice: &mut Value, _old: &Value, now: &str) {
     }
 }
 
-fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
-    validate(&spec, errors);
-    for path in [&["pool", "name"][..], &["driver"], &["nodeName"]] {
-        rules::immutable(&spec.at(path), &old.at(path), errors);
-    }
-}
-
-fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    csi::driver_name(&spec.field("driver"), errors);
-    let pool = spec.field("pool");
-    pool_name(&pool.field("name"), errors);
-    let (count, generation) = (pool.field("resourceSliceCount"), pool.field("generation"));
-    if count.number().unwrap_or(0) <= 0 {
-        errors.push(Error::invalid(&count.path, count.number().unwrap_or(0), "must be greater than zero"));
-    }
-    if generation.number().is_some_and(|number| number < 0) {
-        errors.push(generation.invalid("must be greater than or equal to zero"));
-    }
-    validate_nodes(spec, errors);
+fn devices_or_counters(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (devices, counters) = (spec.field("devices"), spec.field("sharedCounters"));
     if devices.is_present() && counters.is_present() {
         let why = "only one of `sharedCounters` or `devices` is allowed";
@@ -178,8 +165,10 @@ fn validate_nodes(spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
+pub(in crate::builtin) const TAINTS: &[Rule] = &[Rule::new("taints[]", Check::Rules(TAINT)).up_to(16)];
+
 fn validate_device(device: &Field<'_>, is_per_device: bool, errors: &mut Vec<Error>) {
-    label(&device.field("name"), errors);
+    check_field(NAME, device, errors);
     let (attributes, capacities) = (device.field("attributes"), device.field("capacity"));
     let count = attributes.entries().count() + capacities.entries().count();
     if count > ATTRIBUTES_MAX {
@@ -195,7 +184,7 @@ fn validate_device(device: &Field<'_>, is_per_device: bool, errors: &mut Vec<Err
         qualified(key, &capacities, errors);
         capacity::validate(&one, is_shared, errors);
     }
-    each(&device.field("taints"), TAINTS_MAX, errors, validate_taint);
+    check_field(TAINTS, device, errors);
     let consumptions = device.field("consumesCounters");
     let set_of = |consumption: &Field<'_>| Value::from(consumption.field("counterSet").text());
     each_once(&consumptions, CONSUMPTIONS_MAX, set_of, errors, |consumption, errors| {
@@ -240,16 +229,21 @@ fn validate_device_nodes(device: &Field<'_>, is_per_device: bool, errors: &mut V
     }
 }
 
+pub(in crate::builtin) const ATTRIBUTE: &[Rule] = &[
+    Rule::new("version", Check::Format(semantic_version)).if_present(),
+    Rule::new("string", Check::LengthMax(64)),
+    Rule::new("version", Check::LengthMax(64)),
+];
+
+fn semantic_version(text: &str) -> Vec<String> {
+    match VERSION.is_match(text) {
+        true => Vec::new(),
+        false => vec!["must be a string compatible with semver.org spec 2.0.0".to_owned()],
+    }
+}
+
 fn validate_attribute(attribute: &Field<'_>, errors: &mut Vec<Error>) {
-    let (text, version) = (attribute.field("string"), attribute.field("version"));
-    if version.is_present() && !VERSION.is_match(version.text()) {
-        errors.push(version.invalid("must be a string compatible with semver.org spec 2.0.0"));
-    }
-    for field in [&text, &version] {
-        if field.text().len() > ATTRIBUTE_LENGTH_MAX {
-            errors.push(Error::too_long(&field.path, ATTRIBUTE_LENGTH_MAX));
-        }
-    }
+    check_field(ATTRIBUTE, attribute, errors);
     let set = ["bool", "int", "string", "version"].iter().filter(|name| attribute.field(name).is_present()).count();
     match set {
         0 => errors.push(Error::invalid(&attribute.path, "", "exactly one value must be specified")),

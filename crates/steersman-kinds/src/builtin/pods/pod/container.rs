@@ -4,6 +4,7 @@ use crate::builtin::pods::pod::volume::Volumes;
 use crate::builtin::pods::pod::{environment, ephemeral, handler, resources, security};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
@@ -25,7 +26,7 @@ pub fn validate_all(spec: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Er
             errors.push(name.duplicate());
         }
         common(&container, volumes, errors);
-        restart_rules(&container, errors);
+        check_field(RESTART, &container, errors);
         resize_policy(&container, spec.field("restartPolicy").text(), errors);
     }
     for container in main.items() {
@@ -37,17 +38,46 @@ pub fn validate_all(spec: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Er
     }
 }
 
+/// The rules of containers of every sort, before those of their volumes.
+pub(in crate::builtin) const CONTAINER: &[Rule] = &[
+    Rule::new("name", Check::Format(name::dns1123_label)).and_required(""),
+    Rule::new("image", Check::By(image)).and_required(""),
+    Rule::new("imagePullPolicy", Check::OneOf(&["Always", "IfNotPresent", "Never"])),
+    Rule::new("terminationMessagePolicy", Check::OneOf(&["FallbackToLogsOnError", "File"])),
+    Rule::new("ports", Check::By(ports)),
+    Rule::new("env[]", Check::Rules(environment::VARIABLE)),
+    Rule::new("envFrom[]", Check::Rules(environment::SOURCE)),
+];
+
+/// The rules of when a container restarts independently of its Pod.
+pub(in crate::builtin) const RESTART: &[Rule] = &[
+    Rule::new("restartPolicy", Check::OneOf(&["Always", "Never", "OnFailure"])).if_present(),
+    Rule::new("", Check::By(restart_policy)),
+    Rule::new(
+        "restartPolicyRules[]",
+        Check::Rules(&[
+            Rule::new("action", Check::OneOf(&["Restart", "RestartAllContainers"])),
+            Rule::new("exitCodes", Check::Rules(EXIT_CODES)).and_present("must be specified"),
+        ]),
+    )
+    .up_to(20),
+];
+
+const EXIT_CODES: &[Rule] =
+    &[Rule::new("operator", Check::OneOf(&["In", "NotIn"])), Rule::new("values", Check::ItemsMax(255))];
+
+fn restart_policy(container: &Field<'_>, errors: &mut Vec<Error>) {
+    let policy = container.field("restartPolicy");
+    if policy.is_absent() && !container.field("restartPolicyRules").is_empty() {
+        errors.push(policy.required("must specify restartPolicy when restart rules are used"));
+    }
+}
+
 fn common(container: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Error>) {
-    rules::required_name(&container.field("name"), name::dns1123_label, errors);
-    image(&container.field("image"), errors);
-    rules::one_of(&container.field("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], errors);
-    let policies = ["FallbackToLogsOnError", "File"];
-    rules::one_of(&container.field("terminationMessagePolicy"), &policies, errors);
-    ports(&container.field("ports"), errors);
-    environment::validate(container, errors);
+    check_field(CONTAINER, container, errors);
     volumes.validate_mounts(container, errors);
     resources::validate(&container.field("resources"), errors);
-    security::validate_container(&container.field("securityContext"), errors);
+    check_field(security::CONTAINER, &container.field("securityContext"), errors);
 }
 
 /// The rules of the resize policy. Upstream reports errors for the whole list.
@@ -61,38 +91,10 @@ fn resize_policy(container: &Field<'_>, pod_restarts: &str, errors: &mut Vec<Err
             errors.push(Error::duplicate(&policy.path, Value::from(resource.text())));
         }
         for (field, words) in [(&resource, ["cpu", "memory"]), (&restart, ["NotRequired", "RestartContainer"])] {
-            match field.is_empty() {
-                true => errors.push(field.required("")),
-                false => rules::one_of(field, &words, errors),
-            }
+            rules::required_one_of(field, &words, errors);
         }
         if pod_restarts == "Never" && restart.text() != "NotRequired" {
             errors.push(restart.invalid("must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
-        }
-    }
-}
-
-/// The rules of when a container restarts independently of its Pod.
-fn restart_rules(container: &Field<'_>, errors: &mut Vec<Error>) {
-    const RULES_MAX: usize = 20;
-    const VALUES_MAX: usize = 255;
-    let (policy, restarts) = (container.field("restartPolicy"), container.field("restartPolicyRules"));
-    if policy.is_present() {
-        rules::one_of(&policy, &["Always", "Never", "OnFailure"], errors);
-    } else if !restarts.is_empty() {
-        errors.push(policy.required("must specify restartPolicy when restart rules are used"));
-    }
-    if !rules::at_most(&restarts, RULES_MAX, errors) {
-        return;
-    }
-    for rule in restarts.items() {
-        rules::one_of(&rule.field("action"), &["Restart", "RestartAllContainers"], errors);
-        let codes = rule.field("exitCodes");
-        if codes.is_absent() {
-            errors.push(codes.required("must be specified"));
-        } else {
-            rules::one_of(&codes.field("operator"), &["In", "NotIn"], errors);
-            rules::at_most(&codes.field("values"), VALUES_MAX, errors);
         }
     }
 }
@@ -114,10 +116,8 @@ fn validate_init(container: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-pub fn image(image: &Field<'_>, errors: &mut Vec<Error>) {
-    if image.is_empty() {
-        errors.push(image.required(""));
-    } else if image.text().trim() != image.text() {
+fn image(image: &Field<'_>, errors: &mut Vec<Error>) {
+    if image.text().trim() != image.text() {
         errors.push(image.invalid("must not have leading or trailing whitespace"));
     }
 }

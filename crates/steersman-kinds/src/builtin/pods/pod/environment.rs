@@ -2,26 +2,40 @@
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Validates the environment of a container.
-pub(super) fn validate(container: &Field<'_>, errors: &mut Vec<Error>) {
-    for variable in container.field("env").items() {
-        rules::required_name(&variable.field("name"), rules::variable_name, errors);
-        value_from(&variable, errors);
-    }
-    for source in container.field("envFrom").items() {
-        if !source.field("prefix").is_empty() {
-            rules::named(&source.field("prefix"), rules::variable_name, errors);
-        }
-        let given = given(&source, &["configMapRef", "secretRef"]);
-        match given.as_slice() {
-            [] => errors.push(blank(&source, "must specify one of: `configMapRef` or `secretRef`")),
-            [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, errors),
-            _ => errors.push(blank(&source, "may not have more than one field specified at a time")),
-        }
+/// The rules of a variable.
+pub(super) const VARIABLE: &[Rule] =
+    &[Rule::new("name", Check::Format(rules::variable_name)).and_required(""), Rule::new("", Check::By(value_from))];
+
+/// The rules of a source of variables.
+pub(super) const SOURCE: &[Rule] =
+    &[Rule::new("prefix", Check::Format(rules::variable_name)).unless_empty(), Rule::new("", Check::By(one_reference))];
+
+/// The rules of the sources of the value of a variable.
+pub(in crate::builtin) const VALUE_SOURCE: &[Rule] = &[
+    Rule::new("configMapKeyRef", Check::Rules(KEY)).if_present(),
+    Rule::new("secretKeyRef", Check::Rules(KEY)).if_present(),
+    Rule::new(
+        "fileKeyRef",
+        Check::Rules(&[Rule::required("volumeName", ""), Rule::required("path", ""), Rule::required("key", "")]),
+    )
+    .if_present(),
+    Rule::new("fieldRef", Check::By(|reference, errors| field_reference(reference, ENVIRONMENT_FIELDS, errors))),
+    Rule::new("resourceFieldRef", Check::By(resource_reference)),
+];
+
+const KEY: &[Rule] = &[Rule::new("key", Check::Format(name::config_key)).and_required("")];
+
+fn one_reference(source: &Field<'_>, errors: &mut Vec<Error>) {
+    let given = given(source, &["configMapRef", "secretRef"]);
+    match given.as_slice() {
+        [] => errors.push(blank(source, "must specify one of: `configMapRef` or `secretRef`")),
+        [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, errors),
+        _ => errors.push(blank(source, "may not have more than one field specified at a time")),
     }
 }
 
@@ -43,19 +57,7 @@ fn value_from(variable: &Field<'_>, errors: &mut Vec<Error>) {
         [_] => {}
         _ => errors.push(blank(&source, "may not have more than one field specified at a time")),
     }
-    for reference in ["configMapKeyRef", "secretKeyRef"].map(|field| source.field(field)) {
-        if reference.is_present() {
-            rules::required_name(&reference.field("key"), name::config_key, errors);
-        }
-    }
-    let file = source.field("fileKeyRef");
-    if file.is_present() {
-        for field in ["volumeName", "path", "key"] {
-            rules::required(&file.field(field), errors);
-        }
-    }
-    field_reference(&source.field("fieldRef"), ENVIRONMENT_FIELDS, errors);
-    resource_reference(&source.field("resourceFieldRef"), errors);
+    check_field(VALUE_SOURCE, &source, errors);
 }
 
 /// The fields of a pod that can be the source of a variable.

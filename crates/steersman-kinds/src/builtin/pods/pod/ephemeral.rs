@@ -2,9 +2,10 @@
 //! changed or removed.
 
 use crate::builtin::built_in::carry;
-use crate::builtin::kind::Request;
-use crate::builtin::pods::pod::spec;
+use crate::builtin::pods::pod::spec::SPEC;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::check_field;
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -45,13 +46,13 @@ pub(super) fn prepare(new: &mut Value, old: &Value) {
 }
 
 /// Validates a change through `/ephemeralcontainers`.
-pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
-        errors.push(Field::root(request.old).forbidden("static pods do not support ephemeral containers"));
+pub(super) fn validate(change: &Change<'_>, errors: &mut Vec<Error>) {
+    if at(change.old.value, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
+        errors.push(change.old.forbidden("static pods do not support ephemeral containers"));
         return;
     }
-    let (new, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
-    spec::validate(&new, errors);
+    let Change { new, old } = change.field("spec");
+    check_field(SPEC, &new, errors);
     let list = new.field(LIST);
     let mut after: BTreeMap<&str, &Value> = BTreeMap::new();
     for container in list.items() {

@@ -3,7 +3,26 @@
 use crate::builtin::pods::pod::environment::given;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use steersman_machinery::field::Error;
+
+/// The rules of the numbers of a probe.
+pub(in crate::builtin) const PROBE: &[Rule] = &[
+    Rule::new("initialDelaySeconds", Check::NotNegative),
+    Rule::new("timeoutSeconds", Check::NotNegative),
+    Rule::new("periodSeconds", Check::NotNegative),
+    Rule::new("successThreshold", Check::NotNegative),
+    Rule::new("failureThreshold", Check::NotNegative),
+    Rule::new("terminationGracePeriodSeconds", Check::Positive),
+];
+
+/// The rules of a request over HTTP.
+pub(in crate::builtin) const HTTP_GET: &[Rule] = &[
+    Rule::required("path", ""),
+    Rule::new("port", Check::By(rules::port_or_name)),
+    Rule::new("scheme", Check::OneOf(&["HTTP", "HTTPS"])),
+    Rule::new("httpHeaders[].name", Check::Format(header_name)),
+];
 
 pub(super) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -12,12 +31,8 @@ pub(super) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
             continue;
         }
         validate_handler(&probe, &["exec", "grpc", "httpGet", "tcpSocket"], errors);
-        for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
-        {
-            rules::not_negative(&probe.field(field), errors);
-        }
+        check_field(PROBE, &probe, errors);
         let grace = probe.field("terminationGracePeriodSeconds");
-        rules::positive(&grace, errors);
         let successes = probe.field("successThreshold");
         if name == "readinessProbe" && grace.is_present() {
             errors.push(grace.invalid("must not be set for readinessProbes"));
@@ -49,23 +64,19 @@ fn validate_handler(handler: &Field<'_>, kinds: &[&str], errors: &mut Vec<Error>
     match kind.copied().unwrap_or_default() {
         "exec" => rules::required(&first.field("command"), errors),
         "grpc" => rules::port(&first.field("port"), errors),
-        "httpGet" => http(first, errors),
+        "httpGet" => check_field(HTTP_GET, first, errors),
         "tcpSocket" => rules::port_or_name(&first.field("port"), errors),
         _ => rules::positive(&first.field("seconds"), errors),
     }
 }
 
-fn http(get: &Field<'_>, errors: &mut Vec<Error>) {
-    rules::required(&get.field("path"), errors);
-    rules::port_or_name(&get.field("port"), errors);
-    rules::one_of(&get.field("scheme"), &["HTTP", "HTTPS"], errors);
-    for header in get.field("httpHeaders").items() {
-        let name = header.field("name");
-        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if name.text().is_empty() || !name.text().bytes().all(is_word) {
-            errors.push(name.invalid(
-                "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')",
-            ));
-        }
+fn header_name(text: &str) -> Vec<String> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !text.is_empty() && text.bytes().all(is_word) {
+        return Vec::new();
     }
+    vec![
+        "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
+            .to_owned(),
+    ]
 }

@@ -1,10 +1,11 @@
 //! `/resize`: changes the CPU and memory of a running pod's containers.
 
 use crate::builtin::built_in::carry;
-use crate::builtin::kind::Request;
 use crate::builtin::pods::pod::ephemeral::METADATA;
-use crate::builtin::pods::pod::spec;
+use crate::builtin::pods::pod::spec::SPEC;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::check_field;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::pod::qos;
@@ -35,18 +36,17 @@ pub(super) fn prepare(new: &mut Value, old: &Value) {
 }
 
 /// Validates a change through `/resize`.
-pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (pod, old) = (Field::root(request.new), Field::root(request.old));
-    if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
+pub(super) fn validate(Change { new: pod, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    if at(old.value, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
         return errors.push(pod.forbidden("static pods cannot be resized"));
     }
-    if str_at(request.old, &["spec", "os", "name"]) == Some("windows") {
+    if str_at(old.value, &["spec", "os", "name"]) == Some("windows") {
         return errors.push(pod.forbidden("windows pods cannot be resized"));
     }
     let (new_spec, old_spec) = (pod.field("spec"), old.field("spec"));
-    spec::validate(&new_spec, errors);
-    if qos::class(request.new) != qos::class(request.old) {
-        let class = qos::class(request.old);
+    check_field(SPEC, &new_spec, errors);
+    if qos::class(pod.value) != qos::class(old.value) {
+        let class = qos::class(old.value);
         errors.push(Error::invalid(&new_spec.path, class, "Pod QOS Class may not change as a result of resizing"));
     }
     if [&new_spec, &old_spec].iter().any(|spec| !spec.field("resources").is_empty()) {

@@ -3,22 +3,49 @@
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::rules::selector;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Validates the scheduling fields of a pod spec.
-pub fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    rules::labels(&spec.field("nodeSelector"), errors);
-    tolerations(&spec.field("tolerations"), errors);
-    node_affinity(&spec.at(&["affinity", "nodeAffinity"]), errors);
-    pod_affinity(&spec.at(&["affinity", "podAffinity"]), errors);
-    pod_affinity(&spec.at(&["affinity", "podAntiAffinity"]), errors);
-    spread(&spec.field("topologySpreadConstraints"), errors);
-    gates(spec, errors);
-    rules::one_of_if_present(&spec.field("preemptionPolicy"), &["Never", "PreemptLowerPriority"], errors);
-}
+/// The rules of the scheduling fields of a pod spec.
+pub const SCHEDULING: &[Rule] = &[
+    Rule::new("nodeSelector", Check::By(rules::labels)),
+    Rule::new("tolerations", Check::By(tolerations)),
+    Rule::new("affinity.nodeAffinity", Check::Rules(NODE_AFFINITY)),
+    Rule::new("affinity.podAffinity", Check::Rules(POD_AFFINITY)),
+    Rule::new("affinity.podAntiAffinity", Check::Rules(POD_AFFINITY)),
+    Rule::new("topologySpreadConstraints", Check::By(spread)),
+    Rule::new("", Check::By(gates)),
+    Rule::new("preemptionPolicy", Check::OneOf(&["Never", "PreemptLowerPriority"])).if_present(),
+];
+
+const NODE_AFFINITY: &[Rule] = &[
+    Rule::new("requiredDuringSchedulingIgnoredDuringExecution", Check::By(node_selector)).if_present(),
+    Rule::new(
+        "preferredDuringSchedulingIgnoredDuringExecution[]",
+        Check::Rules(&[Rule::new("weight", WEIGHT).or_zero(), Rule::new("preference", Check::By(node_term))]),
+    ),
+];
+
+const POD_AFFINITY: &[Rule] = &[
+    Rule::new("requiredDuringSchedulingIgnoredDuringExecution[]", Check::Rules(POD_TERM)),
+    Rule::new(
+        "preferredDuringSchedulingIgnoredDuringExecution[]",
+        Check::Rules(&[Rule::new("weight", WEIGHT).or_zero(), Rule::new("podAffinityTerm", Check::Rules(POD_TERM))]),
+    ),
+];
+
+const WEIGHT: Check = Check::Between(1, 100, "must be in the range 1-100");
+
+const POD_TERM: &[Rule] = &[
+    Rule::new("labelSelector", Check::By(selector::validate)),
+    Rule::new("namespaceSelector", Check::By(selector::validate)),
+    Rule::new("namespaces[]", Check::Format(name::dns1123_label)).blaming("namespace"),
+    Rule::required("topologyKey", "can not be empty"),
+    Rule::new("topologyKey", Check::Format(name::qualified)),
+];
 
 /// Validates a list of tolerations.
 pub fn tolerations(tolerations: &Field<'_>, errors: &mut Vec<Error>) {
@@ -47,17 +74,6 @@ pub fn tolerations(tolerations: &Field<'_>, errors: &mut Vec<Error>) {
         if !effect.is_empty() {
             rules::one_of(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], errors);
         }
-    }
-}
-
-fn node_affinity(affinity: &Field<'_>, errors: &mut Vec<Error>) {
-    let required = affinity.field("requiredDuringSchedulingIgnoredDuringExecution");
-    if required.is_present() {
-        node_selector(&required, errors);
-    }
-    for preferred in affinity.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
-        weight(&preferred, errors);
-        node_term(&preferred.field("preference"), errors);
     }
 }
 
@@ -93,70 +109,39 @@ fn node_term(term: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn pod_affinity(affinity: &Field<'_>, errors: &mut Vec<Error>) {
-    affinity.field("requiredDuringSchedulingIgnoredDuringExecution").items().for_each(|term| pod_term(&term, errors));
-    for preferred in affinity.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
-        weight(&preferred, errors);
-        pod_term(&preferred.field("podAffinityTerm"), errors);
-    }
-}
-
-fn pod_term(term: &Field<'_>, errors: &mut Vec<Error>) {
-    selector::validate(&term.field("labelSelector"), errors);
-    selector::validate(&term.field("namespaceSelector"), errors);
-    for namespace in term.field("namespaces").items() {
-        let field = Field { path: term.path.child("namespace"), ..namespace };
-        rules::named(&field, name::dns1123_label, errors);
-    }
-    let key = term.field("topologyKey");
-    if key.is_empty() {
-        errors.push(key.required("can not be empty"));
-    }
-    let wrong = name::qualified(key.text());
-    errors.extend(wrong.into_iter().map(|detail| Error::invalid(&key.path, key.text(), detail)));
-}
-
-fn weight(preferred: &Field<'_>, errors: &mut Vec<Error>) {
-    let weight = preferred.field("weight");
-    if !weight.number().is_some_and(|number| (1..=100).contains(&number)) {
-        errors.push(weight.invalid("must be in the range 1-100"));
-    }
-}
-
-fn topology_key(key: &Field<'_>, errors: &mut Vec<Error>) {
-    if key.is_empty() {
-        errors.push(key.required("can not be empty"));
-    } else {
-        rules::named(key, name::qualified, errors);
-    }
-}
+/// The rules of a constraint that stand before and behind that of its key and action.
+pub(in crate::builtin) const CONSTRAINT: &[Rule] = &[
+    Rule::new("maxSkew", Check::AtLeast(1, "must be greater than zero")).or_zero(),
+    Rule::new("topologyKey", Check::Format(name::qualified)).and_required("can not be empty"),
+    Rule::new("whenUnsatisfiable", Check::OneOf(&["DoNotSchedule", "ScheduleAnyway"])),
+];
+pub(in crate::builtin) const DOMAINS: &[Rule] = &[
+    Rule::new("", Check::By(min_domains)),
+    Rule::new("nodeAffinityPolicy", Check::OneOf(&["Honor", "Ignore"])).if_present(),
+    Rule::new("nodeTaintsPolicy", Check::OneOf(&["Honor", "Ignore"])).if_present(),
+    Rule::new("labelSelector", Check::By(selector::validate)),
+];
 
 fn spread(constraints: &Field<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for constraint in constraints.items() {
-        let (skew, key) = (constraint.field("maxSkew"), constraint.field("topologyKey"));
-        if skew.number().is_none_or(|number| number <= 0) {
-            errors.push(skew.invalid("must be greater than zero"));
-        }
-        topology_key(&key, errors);
-        let action = constraint.field("whenUnsatisfiable");
-        rules::one_of(&action, &["DoNotSchedule", "ScheduleAnyway"], errors);
-        if !seen.insert((key.text(), action.text())) {
-            let pair = format!("{{{}, {}}}", key.text(), action.text());
+        check_field(CONSTRAINT, &constraint, errors);
+        let pair = ["topologyKey", "whenUnsatisfiable"].map(|field| constraint.field(field).text());
+        if !seen.insert(pair) {
             let path = constraint.path.child("{topologyKey, whenUnsatisfiable}");
-            errors.push(Error::duplicate(&path, pair.into()));
+            errors.push(Error::duplicate(&path, format!("{{{}}}", pair.join(", ")).into()));
         }
-        let domains = constraint.field("minDomains");
-        if domains.number().is_some_and(|number| number <= 0) {
-            errors.push(domains.invalid("must be greater than zero"));
-        } else if domains.is_present() && action.text() != "DoNotSchedule" {
-            let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}", action.text());
-            errors.push(domains.invalid(why));
-        }
-        for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            rules::one_of_if_present(&constraint.field(field), &["Honor", "Ignore"], errors);
-        }
-        selector::validate(&constraint.field("labelSelector"), errors);
+        check_field(DOMAINS, &constraint, errors);
+    }
+}
+
+fn min_domains(constraint: &Field<'_>, errors: &mut Vec<Error>) {
+    let (domains, action) = (constraint.field("minDomains"), constraint.field("whenUnsatisfiable"));
+    if domains.number().is_some_and(|number| number <= 0) {
+        errors.push(domains.invalid("must be greater than zero"));
+    } else if domains.is_present() && action.text() != "DoNotSchedule" {
+        let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}", action.text());
+        errors.push(domains.invalid(why));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,35 +10,45 @@ use steersman_machinery::field::Error;
 
 const ID_MAX: i64 = i32::MAX as i64;
 
-/// Validates the security context of the pod.
-pub(super) fn validate_pod(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let context = spec.field("securityContext");
-    for field in ["fsGroup", "runAsGroup", "runAsUser"] {
-        rules::within(&context.field(field), 0, ID_MAX, errors);
-    }
-    context.field("supplementalGroups").items().for_each(|group| rules::within(&group, 0, ID_MAX, errors));
-    rules::one_of_if_present(&context.field("fsGroupChangePolicy"), &["Always", "OnRootMismatch"], errors);
-    rules::one_of_if_present(&context.field("supplementalGroupsPolicy"), &["Merge", "Strict"], errors);
+/// The rules of the security context of a pod.
+pub(super) const POD: &[Rule] = &[
+    Rule::new("fsGroup", Check::Within(0, ID_MAX)),
+    Rule::new("runAsGroup", Check::Within(0, ID_MAX)),
+    Rule::new("runAsUser", Check::Within(0, ID_MAX)),
+    Rule::new("supplementalGroups[]", Check::Within(0, ID_MAX)),
+    Rule::new("fsGroupChangePolicy", Check::OneOf(&["Always", "OnRootMismatch"])).if_present(),
+    Rule::new("supplementalGroupsPolicy", Check::OneOf(&["Merge", "Strict"])).if_present(),
     // The other policy, `MountOption`, needs a feature that is off by default.
-    rules::one_of_if_present(&context.field("seLinuxChangePolicy"), &["Recursive"], errors);
-    seccomp(&context.field("seccompProfile"), errors);
-    app_armor(&context.field("appArmorProfile"), errors);
-    sysctls(&context.field("sysctls"), errors);
+    Rule::new("seLinuxChangePolicy", Check::OneOf(&["Recursive"])).if_present(),
+    Rule::new("seccompProfile", Check::Rules(SECCOMP)).if_present(),
+    Rule::new("appArmorProfile", Check::By(app_armor)).if_present(),
+    Rule::new("sysctls", Check::By(sysctls)),
+];
+
+/// The rules of the security context of a container.
+pub(in crate::builtin) const CONTAINER: &[Rule] = &[
+    Rule::new("runAsGroup", Check::Within(0, ID_MAX)),
+    Rule::new("runAsUser", Check::Within(0, ID_MAX)),
+    Rule::new("procMount", Check::OneOf(&["Default", "Unmasked"])).if_present(),
+    Rule::new("seccompProfile", Check::Rules(SECCOMP)).if_present(),
+    Rule::new("appArmorProfile", Check::By(app_armor)).if_present(),
+    Rule::new("", Check::By(escalation)),
+];
+
+const SECCOMP: &[Rule] = &[
+    Rule::new("type", Check::OneOf(PROFILES)).and_required("type is required when seccompProfile is set"),
+    Rule::new("", Check::By(seccomp_file)),
+];
+
+/// In the internal form the field is part of the security context, and upstream names that.
+pub(super) fn namespaces(spec: &Field<'_>, errors: &mut Vec<Error>) {
     if spec.field("shareProcessNamespace").flag() && spec.field("hostPID").flag() {
-        // In the internal form the field is part of the security context, and upstream names that.
-        let path = context.path.child("shareProcessNamespace");
+        let path = spec.path.child("securityContext").child("shareProcessNamespace");
         errors.push(Error::invalid(&path, true, "ShareProcessNamespace and HostPID cannot both be enabled"));
     }
 }
 
-/// Validates the security context of a container.
-pub(super) fn validate_container(context: &Field<'_>, errors: &mut Vec<Error>) {
-    for field in ["runAsGroup", "runAsUser"] {
-        rules::within(&context.field(field), 0, ID_MAX, errors);
-    }
-    rules::one_of_if_present(&context.field("procMount"), &["Default", "Unmasked"], errors);
-    seccomp(&context.field("seccompProfile"), errors);
-    app_armor(&context.field("appArmorProfile"), errors);
+fn escalation(context: &Field<'_>, errors: &mut Vec<Error>) {
     let escalation = context.field("allowPrivilegeEscalation");
     if escalation.is_absent() || escalation.flag() {
         return;
@@ -70,18 +81,10 @@ fn sysctls(sysctls: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
+const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
 
-fn seccomp(profile: &Field<'_>, errors: &mut Vec<Error>) {
+fn seccomp_file(profile: &Field<'_>, errors: &mut Vec<Error>) {
     let (kind, file) = (profile.field("type"), profile.field("localhostProfile"));
-    if profile.is_absent() {
-        return;
-    }
-    if kind.is_empty() {
-        errors.push(kind.required("type is required when seccompProfile is set"));
-    } else {
-        rules::one_of(&kind, &PROFILES, errors);
-    }
     match (kind.text() == "Localhost", file.is_present()) {
         (true, false) => errors.push(file.required("must be set when seccomp type is Localhost")),
         (true, true) => rules::local_path(&file, errors),
@@ -96,9 +99,6 @@ fn seccomp(profile: &Field<'_>, errors: &mut Vec<Error>) {
 fn app_armor(profile: &Field<'_>, errors: &mut Vec<Error>) {
     const LENGTH_MAX: usize = 4095;
     let (kind, file) = (profile.field("type"), profile.field("localhostProfile"));
-    if profile.is_absent() {
-        return;
-    }
     match kind.text() {
         "" => errors.push(kind.required("type is required when appArmorProfile is set")),
         "Localhost" => {
@@ -114,6 +114,6 @@ fn app_armor(profile: &Field<'_>, errors: &mut Vec<Error>) {
         "RuntimeDefault" | "Unconfined" if file.is_present() => {
             errors.push(file.invalid("can only be set when AppArmor type is Localhost"));
         }
-        _ => rules::one_of(&kind, &PROFILES, errors),
+        _ => rules::one_of(&kind, PROFILES, errors),
     }
 }

@@ -1,30 +1,33 @@
 //! Validation of a pod's status.
 
-use crate::builtin::kind::Request;
 use crate::builtin::rules;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Validates a change through `/status`.
-pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (status, old) = (Field::root(request.new).field("status"), Field::root(request.old).field("status"));
-    let nominated = status.field("nominatedNodeName");
-    if !nominated.is_empty() {
-        rules::named(&nominated, name::dns1123_subdomain, errors);
+/// The rules of changes through `/status`.
+pub(super) const STATUS: &[Rule] = &[
+    Rule::new("status.nominatedNodeName", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("", Check::Change(nominated)),
+    Rule::new("status.qosClass", Check::Immutable),
+    Rule::new("status.hostIPs[].ip", Check::By(rules::ip)).blaming("status.hostIPs[]"),
+    Rule::new("status.podIPs[].ip", Check::By(rules::ip)).blaming("status.podIPs[]"),
+    Rule::new("status", Check::By(addresses)),
+    Rule::new("", Check::Change(containers)),
+];
+
+fn nominated(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let Change { new, old } = change.at(&["status", "nominatedNodeName"]);
+    let is_bound = !change.old.at(&["spec", "nodeName"]).is_empty();
+    if is_bound && !new.is_empty() && new.text() != old.text() {
+        errors.push(new.forbidden("may not be set on pods that are already bound to a node"));
     }
-    let is_bound = !Field::root(request.old).at(&["spec", "nodeName"]).is_empty();
-    if is_bound && !nominated.is_empty() && nominated.text() != old.field("nominatedNodeName").text() {
-        errors.push(nominated.forbidden("may not be set on pods that are already bound to a node"));
-    }
-    rules::immutable(&status.field("qosClass"), &old.field("qosClass"), errors);
-    for list in ["hostIPs", "podIPs"] {
-        for address in status.field(list).items() {
-            let field = Field { path: address.path.clone(), ..address.field("ip") };
-            rules::ip(&field, errors);
-        }
-    }
+}
+
+fn addresses(status: &Field<'_>, errors: &mut Vec<Error>) {
     for addresses in ["hostIPs", "podIPs"].map(|list| status.field(list)) {
         let ips: Vec<IpAddr> =
             addresses.items().filter_map(|address| rules::sloppy_ip(address.field("ip").text())).collect();
@@ -38,7 +41,11 @@ pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
     {
         errors.push(first.invalid("must be equal to `hostIP`"));
     }
-    let policy = Field::root(request.new).at(&["spec", "restartPolicy"]);
+}
+
+fn containers(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let policy = change.new.at(&["spec", "restartPolicy"]);
+    let Change { new: status, old } = change.field("status");
     if policy.text() != "Always" {
         for list in ["containerStatuses", "initContainerStatuses"] {
             stays_ended(&status.field(list), &old.field(list), policy.text(), errors);

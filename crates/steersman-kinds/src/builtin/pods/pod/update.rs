@@ -1,8 +1,7 @@
 //! Validation of updates of a pod. Few fields may change, since the pod may be running already.
 
-use crate::builtin::kind::Request;
-use crate::builtin::pods::pod::spec;
 use crate::builtin::rules;
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
 use std::collections::HashSet;
 use steersman_machinery::Value;
@@ -11,10 +10,8 @@ use steersman_machinery::value::{at, set_at};
 
 const ONLY_THESE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Validates a change through the main endpoint.
-pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
-    let (new, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
-    spec::validate(&new, errors);
+/// Validates a change of the spec through the main endpoint, besides the rules of all specs.
+pub(super) fn validate(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
     for list in ["containers", "initContainers"] {
         if new.field(list).items().count() != old.field(list).items().count() {
             errors.push(new.field(list).forbidden("pod updates may not add or remove containers"));
@@ -24,7 +21,7 @@ pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
     deadline(&new.field("activeDeadlineSeconds"), &old.field("activeDeadlineSeconds"), errors);
     gates(&new.field("schedulingGates"), &old.field("schedulingGates"), errors);
     tolerations(&new.field("tolerations"), &old.field("tolerations"), errors);
-    rest(&new, &old, errors);
+    rest(new, old, errors);
 }
 
 /// A deadline can be set and shortened.

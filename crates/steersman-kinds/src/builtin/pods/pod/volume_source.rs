@@ -3,6 +3,7 @@
 use crate::builtin::pods::pod::environment::{FILE_FIELDS, field_reference, resource_reference};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
@@ -89,14 +90,8 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
         required.iter().for_each(|field| rules::required(&source.field(field), errors));
     }
     match first {
-        "configMap" | "secret" => {
-            mode(&source.field("defaultMode"), errors);
-            key_paths(&source.field("items"), errors);
-        }
-        "downwardAPI" => {
-            mode(&source.field("defaultMode"), errors);
-            downward_items(&source.field("items"), errors);
-        }
+        "configMap" | "secret" => check_field(FILES, &source, errors),
+        "downwardAPI" => check_field(DOWNWARD, &source, errors),
         "emptyDir" => {
             let limit = source.field("sizeLimit");
             let zero = Quantity::parse("0").ok();
@@ -104,10 +99,7 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
                 errors.push(Error::forbidden(&limit.path, "SizeLimit field must be a valid resource quantity"));
             }
         }
-        "hostPath" => {
-            rules::no_backsteps(&source.field("path"), errors);
-            rules::one_of_if_present(&source.field("type"), &HOST_PATH_TYPES, errors);
-        }
+        "hostPath" => check_field(HOST_PATH, &source, errors),
         "nfs" if !source.field("path").text().starts_with('/') => {
             errors.push(source.field("path").invalid("must be an absolute path"));
         }
@@ -117,48 +109,83 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
     Some(first)
 }
 
-const HOST_PATH_TYPES: [&str; 8] =
-    ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+/// The rules of a ConfigMap or a Secret as files.
+pub(in crate::builtin) const FILES: &[Rule] =
+    &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(KEY_PATH))];
 
-fn mode(mode: &Field<'_>, errors: &mut Vec<Error>) {
-    if mode.number().is_some_and(|bits| !(0..=0o777).contains(&bits)) {
-        errors.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
-    }
-}
+pub(in crate::builtin) const DOWNWARD: &[Rule] =
+    &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(DOWNWARD_ITEM))];
 
-fn key_paths(items: &Field<'_>, errors: &mut Vec<Error>) {
-    for item in items.items() {
-        rules::required(&item.field("key"), errors);
-        file_path(&item.field("path"), errors);
-        mode(&item.field("mode"), errors);
-    }
-}
+pub(in crate::builtin) const HOST_PATH: &[Rule] = &[
+    Rule::new("path", Check::By(rules::no_backsteps)),
+    Rule::new(
+        "type",
+        Check::OneOf(&[
+            "",
+            "BlockDevice",
+            "CharDevice",
+            "Directory",
+            "DirectoryOrCreate",
+            "File",
+            "FileOrCreate",
+            "Socket",
+        ]),
+    )
+    .if_present(),
+];
+
+/// The rules of the parts of a projected volume, by the field of the part.
+pub(in crate::builtin) const PARTS: &[(&str, &[Rule])] = &[
+    ("configMap", &[Rule::required("name", ""), Rule::new("items[]", Check::Rules(KEY_PATH))]),
+    ("secret", &[Rule::required("name", ""), Rule::new("items[]", Check::Rules(KEY_PATH))]),
+    ("downwardAPI", &[Rule::new("items[]", Check::Rules(DOWNWARD_ITEM))]),
+    (
+        "serviceAccountToken",
+        &[
+            Rule::new("expirationSeconds", Check::AtLeast(600, "may not specify a duration less than 10 minutes")),
+            Rule::new("path", Check::By(file_path)),
+        ],
+    ),
+    (
+        "clusterTrustBundle",
+        &[
+            Rule::new("name", Check::Format(name::dns1123_subdomain)).if_present(),
+            Rule::new("path", Check::By(file_path)),
+        ],
+    ),
+];
+
+const MODE: Check = Check::Between(0, 0o777, "must be a number between 0 and 0777 (octal), both inclusive");
+
+const KEY_PATH: &[Rule] =
+    &[Rule::required("key", ""), Rule::new("path", Check::By(file_path)), Rule::new("mode", MODE)];
+
+const DOWNWARD_ITEM: &[Rule] = &[
+    Rule::new("path", Check::By(file_path)),
+    Rule::new("mode", MODE),
+    Rule::new("", Check::By(one_reference)),
+    Rule::new("fieldRef", Check::By(|reference, errors| field_reference(reference, FILE_FIELDS, errors))),
+    Rule::new("resourceFieldRef", Check::By(resource_reference)),
+];
 
 fn file_path(path: &Field<'_>, errors: &mut Vec<Error>) {
     rules::required(path, errors);
     rules::local_path(path, errors);
 }
 
-fn downward_items(items: &Field<'_>, errors: &mut Vec<Error>) {
-    for item in items.items() {
-        let (field, resource) = (item.field("fieldRef"), item.field("resourceFieldRef"));
-        file_path(&item.field("path"), errors);
-        mode(&item.field("mode"), errors);
-        match (field.is_present(), resource.is_present()) {
-            (true, true) => {
-                let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                errors.push(Error::invalid(&item.path, Value::from("resource"), why));
-            }
-            (false, false) => errors.push(item.required("one of fieldRef and resourceFieldRef is required")),
-            _ => {}
+fn one_reference(item: &Field<'_>, errors: &mut Vec<Error>) {
+    match (item.field("fieldRef").is_present(), item.field("resourceFieldRef").is_present()) {
+        (true, true) => {
+            let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+            errors.push(Error::invalid(&item.path, Value::from("resource"), why));
         }
-        field_reference(&field, FILE_FIELDS, errors);
-        resource_reference(&resource, errors);
+        (false, false) => errors.push(item.required("one of fieldRef and resourceFieldRef is required")),
+        _ => {}
     }
 }
 
 fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
-    mode(&source.field("defaultMode"), errors);
+    check_field(PROJECTED_MODE, source, errors);
     for part in source.field("sources").items() {
         let mut kinds = in_order(&part, &PROJECTED).into_iter();
         let Some(first) = kinds.next() else {
@@ -166,28 +193,10 @@ fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
             continue;
         };
         errors.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
-        let inner = part.field(first);
-        match first {
-            "configMap" | "secret" => {
-                rules::required(&inner.field("name"), errors);
-                key_paths(&inner.field("items"), errors);
-            }
-            "downwardAPI" => downward_items(&inner.field("items"), errors),
-            "serviceAccountToken" => {
-                let expiration = inner.field("expirationSeconds");
-                if expiration.number().is_some_and(|seconds| seconds < 600) {
-                    errors.push(expiration.invalid("may not specify a duration less than 10 minutes"));
-                }
-                file_path(&inner.field("path"), errors);
-            }
-            "clusterTrustBundle" => {
-                let name = inner.field("name");
-                if name.is_present() {
-                    rules::named(&name, name::dns1123_subdomain, errors);
-                }
-                file_path(&inner.field("path"), errors);
-            }
-            _ => {}
+        for (_, rules) in PARTS.iter().filter(|(name, _)| *name == first) {
+            check_field(rules, &part.field(first), errors);
         }
     }
 }
+
+pub(in crate::builtin) const PROJECTED_MODE: &[Rule] = &[Rule::new("defaultMode", MODE)];

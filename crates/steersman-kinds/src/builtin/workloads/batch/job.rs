@@ -20,7 +20,7 @@ use steersman_machinery::time as times;
 use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
-mod status;
+pub(in crate::builtin) mod status;
 
 /// The label by which a job selects its pods.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
@@ -75,7 +75,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::Change(completions)).on_update(),
         Rule::new("", Check::Change(template)).on_update(),
     ],
-    status_rules: &[Rule::new("", Check::Change(status::validate))],
+    validate_status: &[Rule::new("", Check::Change(status::validate))],
     ..Kind::NAMESPACED
 };
 
@@ -204,7 +204,7 @@ pub const SPEC: &[Rule] = &[
     Rule::new("", Check::By(policy::failure)),
     Rule::new("", Check::By(policy::success)),
     Rule::new("", Check::By(pod_replacement)),
-    Rule::new("template", Check::By(pod::spec::validate_template)),
+    Rule::new("template", Check::Rules(pod::spec::TEMPLATE)),
     Rule::new("", Check::By(restart_policy)),
 ];
 
