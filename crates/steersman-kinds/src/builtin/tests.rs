@@ -100,5 +100,6 @@ mod flow;
 mod names;
 mod observed;
 mod others;
+mod rows;
 mod storage;
 mod workloads;
