@@ -41,7 +41,7 @@ def main(source, definitions, out):
             elif (match := VALUES.match(line)) and definition in known:
                 items = "" if len(match[1]) == OF_FIELD else "[]"
                 values = re.findall(r'"([^"]*)"', match[2])
-                lines.append(f"{definition} {field}{items} {' '.join(values)}\n")
+                lines.append("\t".join([definition, field + items, *values]) + "\n")
     lines.sort()
     pathlib.Path(out).write_text("".join(lines))
     print(f"{len(lines)} fields")

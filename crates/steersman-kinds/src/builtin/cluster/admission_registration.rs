@@ -4,7 +4,7 @@ pub mod initializer;
 pub mod policy;
 pub mod webhook;
 
-mod client;
+pub(in crate::builtin) mod client;
 mod rule;
 
 const GROUP: &str = "admissionregistration.k8s.io";

@@ -1,10 +1,12 @@
 //! EndpointSlice: some of the addresses of a Service, all of one family.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -14,9 +16,6 @@ use steersman_machinery::{Value, name};
 
 const ADDRESSES_MAX: usize = 100;
 const ENDPOINTS_MAX: usize = 1000;
-const HINTS_MAX: usize = 8;
-const PORTS_MAX: usize = 20_000;
-const TOPOLOGY_MAX: usize = 16;
 /// The maximum number of ports and addresses in a table.
 const SHOWN_MAX: usize = 3;
 
@@ -40,14 +39,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["addressType"], &["endpoints"], &["metadata", "labels"], &["ports"]],
     rules: Rules { updates_unconditionally: true, ..RULES },
-    validate_create: validate,
-    validate_update: |request, faults| {
-        let (slice, old) = (Place::root(request.new), Place::root(request.old));
-        match slice.field("addressType").value == old.field("addressType").value {
-            true => validate(request, faults),
-            false => rules::immutable(&slice.field("addressType"), &old.field("addressType"), faults),
-        }
-    },
+    validate: &[Rule::new("", Check::Change(of_one_type)), Rule::new("addressType", Check::Immutable)],
     warnings: |slice| {
         let is_of_names = str_at(slice, &["addressType"]) == Some("FQDN");
         is_of_names.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned()).into_iter().collect()
@@ -63,105 +55,100 @@ fn default(slice: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let slice = Place::root(request.new);
+/// Nothing else is checked where the type of the addresses changes.
+fn of_one_type(Change { new: slice, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let family = slice.field("addressType");
-    match family.is_empty() {
-        true => faults.push(family.required("")),
-        false => rules::one_of(&family, &["FQDN", "IPv4", "IPv6"], faults),
-    }
-    ports(&slice.field("ports"), faults);
-    let endpoints = slice.field("endpoints");
-    if rules::at_most(&endpoints, ENDPOINTS_MAX, faults) {
-        endpoints.items().for_each(|one| endpoint(&one, family.text(), faults));
-    }
-}
-
-fn ports(ports: &Place<'_>, faults: &mut Vec<Error>) {
-    if !rules::at_most(ports, PORTS_MAX, faults) {
-        return;
-    }
-    let mut names = BTreeSet::new();
-    for port in ports.items() {
-        let name = port.field("name");
-        if !name.is_empty() {
-            rules::named(&name, name::dns1123_label, faults);
-        }
-        if !names.insert(name.text()) {
-            faults.push(name.duplicate());
-        }
-        rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
-        if port.field("appProtocol").is_present() {
-            rules::named(&port.field("appProtocol"), name::qualified, faults);
+    if old.is_absent() || family.value == old.field("addressType").value {
+        check_field(SLICE, slice, errors);
+        let endpoints = slice.field("endpoints");
+        if rules::at_most(&endpoints, ENDPOINTS_MAX, errors) {
+            endpoints.items().for_each(|one| endpoint(&one, family.text(), errors));
         }
     }
 }
 
-fn endpoint(endpoint: &Place<'_>, family: &str, faults: &mut Vec<Error>) {
+pub(in crate::builtin) const SLICE: &[Rule] = &[
+    Rule::new("addressType", Check::OneOf(&["FQDN", "IPv4", "IPv6"])).and_required(""),
+    Rule::new("ports[]", Check::Rules(PORT)).up_to(20_000),
+];
+
+const PORT: &[Rule] = &[
+    Rule::new("name", Check::Format(name::dns1123_label)).unless_empty(),
+    Rule::new("name", Check::Unique),
+    Rule::new("protocol", Check::OneOf(&["SCTP", "TCP", "UDP"])),
+    Rule::new("appProtocol", Check::Format(name::qualified)).if_present(),
+];
+
+/// The rules of an endpoint, besides those of its addresses.
+pub(in crate::builtin) const ENDPOINT: &[Rule] = &[
+    Rule::new("nodeName", Check::Format(name::dns1123_subdomain)).if_present(),
+    Rule::new("deprecatedTopology", Check::ItemsMax(16)),
+    Rule::new("deprecatedTopology", Check::By(rules::labels)),
+    Rule::new("deprecatedTopology", Check::By(topology)),
+    Rule::new("hostname", Check::Format(name::dns1123_label)).if_present(),
+    Rule::new("hints.forZones", Check::ItemsMax(8)),
+    Rule::new("hints.forZones", Check::By(|hints, errors| named_once(hints, name::label_value, errors))),
+    Rule::new("hints.forNodes", Check::ItemsMax(8)),
+    Rule::new("hints.forNodes", Check::By(|hints, errors| named_once(hints, name::dns1123_subdomain, errors))),
+];
+
+fn endpoint(endpoint: &Field<'_>, family: &str, errors: &mut Vec<Error>) {
     let addresses = endpoint.field("addresses");
     if addresses.is_empty() {
-        faults.push(addresses.required("must contain at least 1 address"));
+        errors.push(addresses.required("must contain at least 1 address"));
     } else {
-        rules::at_most(&addresses, ADDRESSES_MAX, faults);
+        rules::at_most(&addresses, ADDRESSES_MAX, errors);
     }
     for one in addresses.items() {
         match family {
-            "FQDN" => domain(&one, faults),
-            "IPv4" | "IPv6" => address(&one, &addresses, family, faults),
+            "FQDN" => domain(&one, errors),
+            "IPv4" | "IPv6" => address(&one, &addresses, family, errors),
             _ => {}
         }
     }
-    if endpoint.field("nodeName").is_present() {
-        rules::named(&endpoint.field("nodeName"), name::dns1123_subdomain, faults);
-    }
-    let topology = endpoint.field("deprecatedTopology");
-    rules::at_most(&topology, TOPOLOGY_MAX, faults);
-    rules::labels(&topology, faults);
-    if topology.key("topology.kubernetes.io/zone").is_present() {
-        let zone = Place { path: topology.path.key("topology.kubernetes.io/zone"), ..topology };
-        faults.push(zone.forbidden("use `zone` field instead"));
-    }
-    if endpoint.field("hostname").is_present() {
-        rules::named(&endpoint.field("hostname"), name::dns1123_label, faults);
-    }
-    hints(&endpoint.at(&["hints", "forZones"]), name::label_value, faults);
-    hints(&endpoint.at(&["hints", "forNodes"]), name::dns1123_subdomain, faults);
+    check_field(ENDPOINT, endpoint, errors);
 }
 
-fn address(address: &Place<'_>, addresses: &Place<'_>, family: &str, faults: &mut Vec<Error>) {
-    let n_before = faults.len();
-    rules::ip(address, faults);
-    if n_before < faults.len() {
+fn topology(topology: &Field<'_>, errors: &mut Vec<Error>) {
+    let zone = topology.key("topology.kubernetes.io/zone");
+    if zone.is_present() {
+        errors.push(zone.forbidden("use `zone` field instead"));
+    }
+}
+
+fn address(address: &Field<'_>, addresses: &Field<'_>, family: &str, errors: &mut Vec<Error>) {
+    let n_before = errors.len();
+    rules::ip(address, errors);
+    if n_before < errors.len() {
         return;
     }
     if rules::sloppy_ip(address.text()).is_some_and(|ip| ip.is_ipv4() != (family == "IPv4")) {
-        faults.push(Error::invalid(&addresses.path, address.text(), format!("must be an {family} address")));
+        errors.push(Error::invalid(&addresses.path, address.text(), format!("must be an {family} address")));
     }
-    rules::ordinary_ip(address, faults);
+    rules::ordinary_ip(address, errors);
 }
 
-fn domain(domain: &Place<'_>, faults: &mut Vec<Error>) {
+fn domain(domain: &Field<'_>, errors: &mut Vec<Error>) {
     let text = domain.text().strip_suffix('.').unwrap_or(domain.text());
     if text.is_empty() {
-        return faults.push(domain.required(""));
+        return errors.push(domain.required(""));
     }
     let wrong = name::dns1123_subdomain(text);
     if !wrong.is_empty() {
-        faults.push(Error::invalid(&domain.path, text, wrong.join(",")));
+        errors.push(Error::invalid(&domain.path, text, wrong.join(",")));
     } else if !text.contains('.') {
         let why = "should be a domain with at least two segments separated by dots";
-        faults.push(Error::invalid(&domain.path, text, why));
+        errors.push(Error::invalid(&domain.path, text, why));
     }
 }
 
-fn hints(hints: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
-    rules::at_most(hints, HINTS_MAX, faults);
+fn named_once(hints: &Field<'_>, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for hint in hints.items() {
         let name = hint.field("name");
         match names.insert(name.text()) {
-            true => rules::named(&name, check, faults),
-            false => faults.push(name.duplicate()),
+            true => rules::named(&name, check, errors),
+            false => errors.push(name.duplicate()),
         }
     }
 }

@@ -4,7 +4,8 @@ use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
@@ -28,14 +29,15 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { creates_on_update: true, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new).field("subsets"), faults),
-    validate_update: |request, faults| {
-        let (subsets, old) = (Place::root(request.new).field("subsets"), Place::root(request.old).field("subsets"));
-        // An unchanged list that was stored under older rules is accepted.
-        if subsets.value != old.value {
-            validate(&subsets, faults);
-        }
-    },
+    // An unchanged list that was stored under older rules is accepted.
+    validate: &[Rule::new(
+        "",
+        Check::Change(|change, errors| {
+            if change.field("subsets").is_changed() {
+                check_field(ENDPOINTS, &change.new, errors);
+            }
+        }),
+    )],
     ..Kind::NAMESPACED
 };
 
@@ -47,35 +49,43 @@ fn default(endpoints: &mut Value) {
     }
 }
 
-fn validate(subsets: &Place<'_>, faults: &mut Vec<Error>) {
-    for subset in subsets.items() {
-        let (ready, unready) = (subset.field("addresses"), subset.field("notReadyAddresses"));
-        if ready.is_empty() && unready.is_empty() {
-            faults.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
+pub(in crate::builtin) const ENDPOINTS: &[Rule] = &[Rule::new(
+    "subsets[]",
+    Check::Rules(&[
+        Rule::new("", Check::By(addressed)),
+        Rule::new("addresses[]", Check::Rules(ADDRESS)),
+        Rule::new("notReadyAddresses[]", Check::Rules(ADDRESS)),
+        Rule::new("ports", Check::By(named_if_many)),
+    ]),
+)];
+
+const ADDRESS: &[Rule] = &[
+    Rule::new("ip", Check::By(rules::ip)),
+    Rule::new("ip", Check::By(rules::ordinary_ip)),
+    Rule::new("hostname", Check::Format(name::dns1123_label)).unless_empty(),
+    Rule::new("nodeName", Check::Format(name::dns1123_subdomain)).if_present(),
+];
+
+pub(in crate::builtin) const PORT: &[Rule] = &[
+    Rule::new("port", Check::Port),
+    Rule::new("protocol", Check::OneOf(&["SCTP", "TCP", "UDP"])),
+    Rule::new("appProtocol", Check::Format(name::qualified)).if_present(),
+];
+
+fn addressed(subset: &Field<'_>, errors: &mut Vec<Error>) {
+    if subset.field("addresses").is_empty() && subset.field("notReadyAddresses").is_empty() {
+        errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
+    }
+}
+
+fn named_if_many(ports: &Field<'_>, errors: &mut Vec<Error>) {
+    let is_one_of_many = ports.items().count() > 1;
+    for port in ports.items() {
+        let name = port.field("name");
+        if is_one_of_many || !name.is_empty() {
+            rules::required_name(&name, name::dns1123_label, errors);
         }
-        for address in ready.items().chain(unready.items()) {
-            rules::ip(&address.field("ip"), faults);
-            rules::ordinary_ip(&address.field("ip"), faults);
-            if !address.field("hostname").is_empty() {
-                rules::named(&address.field("hostname"), name::dns1123_label, faults);
-            }
-            if address.field("nodeName").is_present() {
-                rules::named(&address.field("nodeName"), name::dns1123_subdomain, faults);
-            }
-        }
-        let ports = subset.field("ports");
-        let is_one_of_many = ports.items().count() > 1;
-        for port in ports.items() {
-            let name = port.field("name");
-            if is_one_of_many || !name.is_empty() {
-                rules::required_name(&name, name::dns1123_label, faults);
-            }
-            rules::port(&port.field("port"), faults);
-            rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
-            if port.field("appProtocol").is_present() {
-                rules::named(&port.field("appProtocol"), name::qualified, faults);
-            }
-        }
+        check_field(PORT, &port, errors);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Ingress: the services for hosts and paths.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
@@ -31,8 +32,13 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[
+        Rule::new("spec", Check::By(backend_or_rules)),
+        Rule::new("spec.defaultBackend", Check::By(backend)).if_present(),
+        Rule::new("spec.rules[]", Check::Rules(RULE)),
+        Rule::new("spec.tls[].hosts[]", Check::By(host)).unless_empty(),
+        Rule::new("spec.ingressClassName", Check::Format(name::dns1123_subdomain)).if_present(),
+    ],
     warnings: |ingress| {
         let class = at(ingress, &["metadata", "annotations", CLASS_ANNOTATION]);
         let why =
@@ -45,98 +51,79 @@ pub const KIND: Kind = Kind {
 /// The annotation that named the class of an ingress before the field existed.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    let (rules_place, default) = (spec.field("rules"), spec.field("defaultBackend"));
-    if rules_place.is_empty() && default.is_absent() {
-        faults.push(spec.invalid("either `defaultBackend` or `rules` must be specified"));
-    }
-    if default.is_present() {
-        backend(&default, faults);
-    }
-    for rule in rules_place.items() {
-        host(&rule.field("host"), faults);
-        let http = rule.field("http");
-        let paths = http.field("paths");
-        if http.is_present() && paths.is_empty() {
-            faults.push(paths.required(""));
-        }
-        paths.items().for_each(|one| path(&one, faults));
-    }
-    for host_place in spec.field("tls").items().flat_map(|tls| tls.field("hosts").items()) {
-        host(&host_place, faults);
-    }
-    let class = spec.field("ingressClassName");
-    if class.is_present() {
-        rules::named(&class, name::dns1123_subdomain, faults);
+const RULE: &[Rule] = &[
+    Rule::new("host", Check::By(host)).unless_empty(),
+    Rule::new("http", Check::Rules(&[Rule::required("paths", ""), Rule::new("paths[]", Check::By(path))])).if_present(),
+];
+
+fn backend_or_rules(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    if spec.field("rules").is_empty() && spec.field("defaultBackend").is_absent() {
+        errors.push(spec.invalid("either `defaultBackend` or `rules` must be specified"));
     }
 }
 
 /// A host name, whose first label may be a star.
-fn host(host: &Place<'_>, faults: &mut Vec<Error>) {
-    if host.is_empty() {
-        return;
-    }
+fn host(host: &Field<'_>, errors: &mut Vec<Error>) {
     if host.text().parse::<IpAddr>().is_ok() {
-        faults.push(host.invalid("must be a DNS name, not an IP address"));
+        errors.push(host.invalid("must be a DNS name, not an IP address"));
         return;
     }
     let text = host.text().strip_prefix("*.").unwrap_or(host.text());
-    faults.extend(name::dns1123_subdomain(text).into_iter().map(|fault| host.invalid(fault)));
+    errors.extend(name::dns1123_subdomain(text).into_iter().map(|detail| host.invalid(detail)));
 }
 
-fn path(path: &Place<'_>, faults: &mut Vec<Error>) {
+fn path(path: &Field<'_>, errors: &mut Vec<Error>) {
     let (kind, text) = (path.field("pathType"), path.field("path"));
     match kind.text() {
-        "" => faults.push(kind.required("pathType must be specified")),
+        "" => errors.push(kind.required("pathType must be specified")),
         "Exact" | "Prefix" => {
             if !text.text().starts_with('/') {
-                faults.push(Error::invalid(&text.path, text.text(), "must be an absolute path"));
+                errors.push(Error::invalid(&text.path, text.text(), "must be an absolute path"));
             }
             for sequence in ["//", "/./", "/../", "%2f", "%2F"].iter().filter(|one| text.text().contains(**one)) {
-                faults.push(text.invalid(format!("must not contain '{sequence}'")));
+                errors.push(text.invalid(format!("must not contain '{sequence}'")));
             }
             for end in ["/..", "/."].iter().filter(|end| text.text().ends_with(**end)) {
-                faults.push(text.invalid(format!("cannot end with '{end}'")));
+                errors.push(text.invalid(format!("cannot end with '{end}'")));
             }
         }
         "ImplementationSpecific" => {
             if !text.is_empty() && !text.text().starts_with('/') {
-                faults.push(text.invalid("must be an absolute path"));
+                errors.push(text.invalid("must be an absolute path"));
             }
         }
-        _ => faults.push(kind.not_supported(&["Exact", "ImplementationSpecific", "Prefix"])),
+        _ => errors.push(kind.not_supported(&["Exact", "ImplementationSpecific", "Prefix"])),
     }
-    backend(&path.field("backend"), faults);
+    backend(&path.field("backend"), errors);
 }
 
-fn backend(backend: &Place<'_>, faults: &mut Vec<Error>) {
+fn backend(backend: &Field<'_>, errors: &mut Vec<Error>) {
     let (service, resource) = (backend.field("service"), backend.field("resource"));
     match (service.is_present(), resource.is_present()) {
         (true, true) => {
             let why = "cannot set both resource and service backends";
-            faults.push(Error::invalid(&backend.path, "", why));
+            errors.push(Error::invalid(&backend.path, "", why));
         }
         (false, true) => {
-            rules::required(&resource.field("kind"), faults);
-            rules::required(&resource.field("name"), faults);
+            rules::required(&resource.field("kind"), errors);
+            rules::required(&resource.field("name"), errors);
         }
         (true, false) => {
-            rules::required_name(&service.field("name"), name::dns1035_label, faults);
+            rules::required_name(&service.field("name"), name::dns1035_label, errors);
             let port = service.field("port");
             let (port_name, number) = (port.field("name"), port.field("number"));
             let has_number = number.number().is_some_and(|number| number != 0);
             if !port_name.is_empty() && has_number {
-                faults.push(Error::invalid(&backend.path, "", "cannot set both port name & port number"));
+                errors.push(Error::invalid(&backend.path, "", "cannot set both port name & port number"));
             } else if !port_name.is_empty() {
-                rules::named(&port_name, rules::port_name, faults);
+                rules::named(&port_name, rules::port_name, errors);
             } else if has_number {
-                rules::port(&number, faults);
+                rules::port(&number, errors);
             } else {
-                faults.push(backend.required("port name or number is required"));
+                errors.push(backend.required("port name or number is required"));
             }
         }
-        (false, false) => faults.push(backend.required("resource or service backend is required")),
+        (false, false) => errors.push(backend.required("resource or service backend is required")),
     }
 }
 

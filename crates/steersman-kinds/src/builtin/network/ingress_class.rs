@@ -1,16 +1,15 @@
 //! IngressClass: the controller that implements the ingresses of a class.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
-
-const CONTROLLER_LENGTH_MAX: usize = 250;
 
 pub const KIND: Kind = Kind {
     group: "networking.k8s.io",
@@ -35,54 +34,43 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
+    validate: &[
+        Rule::new("spec.controller", Check::Immutable),
+        Rule::new("spec.controller", Check::LengthMax(250)),
+        Rule::new("spec.controller", Check::Format(controller)),
+        Rule::new("spec.parameters", Check::Rules(PARAMETERS)).if_present(),
+    ],
     ..Kind::CLUSTER
 };
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = class.field("spec");
-    let controller = spec.field("controller");
-    if controller.text().len() > CONTROLLER_LENGTH_MAX {
-        faults.push(Error::too_long(&controller.path, CONTROLLER_LENGTH_MAX));
-    }
-    let is_path = controller
-        .text()
-        .split_once('/')
-        .is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && !path.is_empty());
-    if !is_path {
-        let why = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-        faults.push(Error::invalid(&controller.path, controller.text(), why));
-    }
-    let parameters = spec.field("parameters");
-    if parameters.is_absent() {
-        return;
-    }
-    let group = parameters.field("apiGroup");
-    if group.is_present() {
-        rules::named(&group, name::dns1123_subdomain, faults);
-    }
-    for field in ["kind", "name"] {
-        rules::required_name(&parameters.field(field), name::path_segment, faults);
-    }
-    let (scope, namespace) = (parameters.field("scope"), parameters.field("namespace"));
-    rules::one_of(&scope, &["Cluster", "Namespace"], faults);
-    match scope.text() {
-        "Namespace" if namespace.is_empty() => {
-            faults.push(namespace.required("`parameters.scope` is set to 'Namespace'"));
-        }
-        "Namespace" => rules::named(&namespace, name::dns1123_label, faults),
-        "Cluster" if namespace.is_present() => {
-            faults.push(namespace.forbidden("`parameters.scope` is set to 'Cluster'"));
-        }
-        _ => {}
+const PARAMETERS: &[Rule] = &[
+    Rule::new("apiGroup", Check::Format(name::dns1123_subdomain)).if_present(),
+    Rule::new("kind", Check::Format(name::path_segment)).and_required(""),
+    Rule::new("name", Check::Format(name::path_segment)).and_required(""),
+    Rule::new("scope", Check::OneOf(&["Cluster", "Namespace"])),
+    Rule::new("", Check::By(scope)),
+];
+
+fn controller(text: &str) -> Vec<String> {
+    let parts = text.split_once('/');
+    match parts.is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && !path.is_empty()) {
+        true => Vec::new(),
+        false => vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()],
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    rules::immutable(&class.at(&["spec", "controller"]), &old.at(&["spec", "controller"]), faults);
-    validate(&class, faults);
+fn scope(parameters: &Field<'_>, errors: &mut Vec<Error>) {
+    let (scope, namespace) = (parameters.field("scope"), parameters.field("namespace"));
+    match scope.text() {
+        "Namespace" if namespace.is_empty() => {
+            errors.push(namespace.required("`parameters.scope` is set to 'Namespace'"));
+        }
+        "Namespace" => rules::named(&namespace, name::dns1123_label, errors),
+        "Cluster" if namespace.is_present() => {
+            errors.push(namespace.forbidden("`parameters.scope` is set to 'Cluster'"));
+        }
+        _ => {}
+    }
 }
 
 fn cells(class: &Value, now: Timestamp) -> Vec<Value> {

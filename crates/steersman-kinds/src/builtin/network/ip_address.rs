@@ -1,13 +1,13 @@
 //! IPAddress: an allocated address of the service range, and its parent. The server keeps one for each address of a
 //! Service; an address of one created by hand is not allocated to any Service.
 
-use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use std::net::IpAddr;
-use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
 
@@ -30,41 +30,32 @@ pub const KIND: Kind = Kind {
         deprecation: "networking.k8s.io/v1beta1 IPAddress is deprecated in v1.34+, unavailable in v1.37+",
     }],
     name_faults,
-    validate_create: validate,
-    validate_update: |request, faults| {
-        validate(request, faults);
-        let parent = |object| Place::root(object).at(&["spec", "parentRef"]);
-        rules::immutable(&parent(request.new), &parent(request.old), faults);
-    },
+    validate: &[
+        Rule::new("spec.parentRef", Check::Rules(PARENT)).and_present(""),
+        Rule::new("spec.parentRef", Check::Immutable),
+    ],
     ..Kind::CLUSTER
 };
 
 /// The name must be the address in its canonical form.
 fn name_faults(text: &str) -> Vec<String> {
     let value = Value::from(text);
-    let mut faults = Vec::new();
-    rules::ip(&Place::root(&value), &mut faults);
-    if let (true, Ok(address)) = (faults.is_empty(), text.parse::<IpAddr>())
+    let mut errors = Vec::new();
+    rules::ip(&Field::root(&value), &mut errors);
+    if let (true, Ok(address)) = (errors.is_empty(), text.parse::<IpAddr>())
         && address.to_string() != text
     {
         return vec![format!("must be in canonical form (\"{address}\")")];
     }
-    faults.into_iter().map(|fault| fault.detail).collect()
+    errors.into_iter().map(|error| error.detail).collect()
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let parent = Place::root(request.new).at(&["spec", "parentRef"]);
-    if parent.is_absent() {
-        return faults.push(parent.required(""));
-    }
-    let group = parent.field("group");
-    if !group.is_empty() {
-        rules::named(&group, name::dns1123_subdomain, faults);
-    }
-    rules::required_name(&parent.field("resource"), name::path_segment, faults);
-    rules::required_name(&parent.field("name"), name::path_segment, faults);
-    rules::named(&parent.field("namespace"), name::path_segment, faults);
-}
+const PARENT: &[Rule] = &[
+    Rule::new("group", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("resource", Check::Format(name::path_segment)).and_required(""),
+    Rule::new("name", Check::Format(name::path_segment)).and_required(""),
+    Rule::new("namespace", Check::Format(name::path_segment)),
+];
 
 fn cells_of(address: &Value, _now: Timestamp) -> [Value; 2] {
     let parent = |field: &str| str_at(address, &["spec", "parentRef", field]).filter(|text| !text.is_empty());

@@ -1,10 +1,11 @@
 //! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use ipnet::IpNet;
@@ -29,8 +30,18 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[
+        Rule::new("spec.podSelector", Check::By(selector::validate)),
+        Rule::new(
+            "spec.ingress[]",
+            Check::Rules(&[Rule::new("ports[]", Check::Rules(PORT)), Rule::new("from[]", Check::Rules(PEER))]),
+        ),
+        Rule::new(
+            "spec.egress[]",
+            Check::Rules(&[Rule::new("ports[]", Check::Rules(PORT)), Rule::new("to[]", Check::Rules(PEER))]),
+        ),
+        Rule::new("spec.policyTypes", Check::By(policy_types)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -46,72 +57,68 @@ fn default(policy: &mut Value) {
     unless_set(spec, "policyTypes", if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    selector::validate(&spec.field("podSelector"), faults);
-    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
-        for rule in spec.field(direction).items() {
-            rule.field("ports").items().for_each(|place| port(&place, faults));
-            rule.field(peers).items().for_each(|place| peer(&place, faults));
-        }
-    }
-    let types = spec.field("policyTypes");
+fn policy_types(types: &Field<'_>, errors: &mut Vec<Error>) {
     if types.items().count() > 2 {
-        faults.push(types.invalid("may not specify more than two policyTypes"));
-        return;
+        return errors.push(types.invalid("may not specify more than two policyTypes"));
     }
-    types.items().for_each(|kind| rules::one_of(&kind, &["Egress", "Ingress"], faults));
+    types.items().for_each(|kind| rules::one_of(&kind, &["Egress", "Ingress"], errors));
 }
 
-fn port(port: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::one_of_if_present(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
+const PORT: &[Rule] = &[
+    Rule::new("protocol", Check::OneOf(&["SCTP", "TCP", "UDP"])).if_present(),
+    Rule::new("port", Check::By(rules::port_or_name)).if_present(),
+    Rule::new("", Check::By(end_port)),
+];
+
+const PEER: &[Rule] = &[
+    Rule::new("podSelector", Check::By(selector::validate)),
+    Rule::new("namespaceSelector", Check::By(selector::validate)),
+    Rule::new("", Check::By(peer)),
+];
+
+fn end_port(port: &Field<'_>, errors: &mut Vec<Error>) {
     let (first, last) = (port.field("port"), port.field("endPort"));
-    if first.is_present() {
-        rules::port_or_name(&first, faults);
-    }
     if last.is_absent() {
         return;
     }
     match (first.number(), last.number()) {
         (Some(first), Some(end)) if end < first => {
-            faults.push(last.invalid("must be greater than or equal to `port`"));
+            errors.push(last.invalid("must be greater than or equal to `port`"));
         }
-        (Some(_), _) => rules::port(&last, faults),
+        (Some(_), _) => rules::port(&last, errors),
         (None, _) if first.is_present() => {
-            faults.push(last.invalid("may not be specified when `port` is non-numeric"));
+            errors.push(last.invalid("may not be specified when `port` is non-numeric"));
         }
-        (None, _) => faults.push(last.invalid("may not be specified when `port` is not specified")),
+        (None, _) => errors.push(last.invalid("may not be specified when `port` is not specified")),
     }
 }
 
-fn peer(peer: &Place<'_>, faults: &mut Vec<Error>) {
+fn peer(peer: &Field<'_>, errors: &mut Vec<Error>) {
     let (pods, namespaces, block) = (peer.field("podSelector"), peer.field("namespaceSelector"), peer.field("ipBlock"));
-    selector::validate(&pods, faults);
-    selector::validate(&namespaces, faults);
     let selects = pods.is_present() || namespaces.is_present();
     if !selects && block.is_absent() {
-        faults.push(peer.required("must specify a peer"));
+        errors.push(peer.required("must specify a peer"));
     }
     if block.is_absent() {
         return;
     }
     if selects {
-        faults.push(peer.forbidden("may not specify both ipBlock and another peer"));
+        errors.push(peer.forbidden("may not specify both ipBlock and another peer"));
     }
     let cidr = block.field("cidr");
     if cidr.is_empty() {
-        faults.push(cidr.required(""));
+        errors.push(cidr.required(""));
         return;
     }
     let Ok(range) = cidr.text().parse::<IpNet>() else {
-        faults.push(cidr.invalid(NO_CIDR));
+        errors.push(cidr.invalid(NO_CIDR));
         return;
     };
     for except in block.field("except").items() {
         match except.text().parse::<IpNet>() {
-            Err(_) => faults.push(except.invalid(NO_CIDR)),
+            Err(_) => errors.push(except.invalid(NO_CIDR)),
             Ok(part) if !range.contains(&part) || part.prefix_len() <= range.prefix_len() => {
-                faults.push(except.invalid(format!("must be a strict subset of `cidr`: {}", cidr.text())));
+                errors.push(except.invalid(format!("must be a strict subset of `cidr`: {}", cidr.text())));
             }
             Ok(_) => {}
         }

@@ -1,6 +1,7 @@
 //! Pod: containers that run together on one node. Its spec is also part of every kind that creates pods.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use serde_json::json;
@@ -16,15 +17,15 @@ pub mod spec;
 
 mod cells;
 mod claims;
-mod environment;
+pub(in crate::builtin) mod environment;
 mod ephemeral;
-mod handler;
+pub(in crate::builtin) mod handler;
 mod resize;
-mod security;
+pub(in crate::builtin) mod security;
 mod status;
 mod update;
 mod volume;
-mod volume_source;
+pub(in crate::builtin) mod volume_source;
 mod warnings;
 
 /// The verbs of endpoints that upgrade to a bidirectional stream.
@@ -87,15 +88,15 @@ pub const KIND: Kind = Kind {
         cells: cells::of_pod,
         cells_read: cells::READ,
         fields: &[
-            Field::new("spec.nodeName", ".spec.nodeName"),
-            Field::new("spec.restartPolicy", ".spec.restartPolicy"),
-            Field::new("spec.schedulerName", ".spec.schedulerName"),
-            Field::new("spec.serviceAccountName", ".spec.serviceAccountName"),
-            Field::new("spec.hostNetwork", ".spec.hostNetwork").or("false"),
-            Field::new("status.phase", ".status.phase"),
-            Field::new("status.podIP", ".status.podIP"),
-            Field::new("status.podIPs", ".status.podIP"),
-            Field::new("status.nominatedNodeName", ".status.nominatedNodeName"),
+            SelectableField::new("spec.nodeName", ".spec.nodeName"),
+            SelectableField::new("spec.restartPolicy", ".spec.restartPolicy"),
+            SelectableField::new("spec.schedulerName", ".spec.schedulerName"),
+            SelectableField::new("spec.serviceAccountName", ".spec.serviceAccountName"),
+            SelectableField::new("spec.hostNetwork", ".spec.hostNetwork").or("false"),
+            SelectableField::new("status.phase", ".status.phase"),
+            SelectableField::new("status.podIP", ".status.podIP"),
+            SelectableField::new("status.podIPs", ".status.podIP"),
+            SelectableField::new("status.nominatedNodeName", ".status.nominatedNodeName"),
         ],
         default: defaults::pod,
         ..Version::V1
@@ -118,11 +119,14 @@ pub const KIND: Kind = Kind {
     prepare_status,
     prepare_other: ephemeral::prepare,
     prepare_resize: resize::prepare,
-    validate_create: spec::validate_pod,
-    validate_update: update::validate,
-    validate_status: status::validate,
-    validate_resize: resize::validate,
-    validate_other: Some(ephemeral::validate),
+    validate: &[
+        Rule::new("spec", Check::Rules(spec::SPEC)),
+        Rule::new("spec.ephemeralContainers", Check::Forbidden("cannot be set on create")).unless_empty().on_create(),
+        Rule::new("spec", Check::Change(update::validate)).on_update(),
+    ],
+    validate_status: status::STATUS,
+    validate_resize: &[Rule::new("", Check::Change(resize::validate))],
+    validate_other: Some(&[Rule::new("", Check::Change(ephemeral::validate))]),
     warnings: warnings::of_pod,
     ..Kind::NAMESPACED
 };

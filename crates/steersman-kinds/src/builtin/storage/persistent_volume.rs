@@ -1,15 +1,17 @@
 //! PersistentVolume: provisioned storage.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::storage::csi::driver_name;
 use crate::strategy::Rules;
 use jiff::Timestamp;
-use steersman_machinery::field::{Error, Path};
+use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::value::{at, object_at, set_at, str_at};
 use steersman_machinery::{Value, name};
@@ -47,8 +49,14 @@ pub const KIND: Kind = Kind {
             set_at(volume, &["status", "lastPhaseTransitionTime"], created);
         }
     },
-    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
-    validate_update,
+    validate: &[
+        Rule::new("spec", Check::Rules(SPEC)),
+        Rule::new("spec", Check::Change(source_unchanged)).on_update(),
+        // Upstream omits `spec` from this path, and from that of the affinity.
+        Rule::new("spec.volumeMode", Check::Immutable).blaming("volumeMode"),
+        Rule::new("spec.volumeAttributesClassName", Check::Change(class_kept)).on_update(),
+        Rule::new("spec.nodeAffinity", Check::Change(affinity_unchanged)).on_update().blaming("nodeAffinity"),
+    ],
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::CLUSTER
 };
@@ -106,133 +114,144 @@ const SOURCES: [(&str, &str); 22] = [
     ("flexVolume", "flexVolume"),
 ];
 
-fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let capacity = spec.field("capacity");
-    access_modes_of(&spec.field("accessModes"), faults);
-    if capacity.is_empty() {
-        faults.push(capacity.required(""));
-    } else if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {
-        faults.push(capacity.not_supported(&["storage"]));
+const SPEC: &[Rule] = &[
+    Rule::required("accessModes", ""),
+    ACCESS_MODES,
+    ONE_POD_ALONE,
+    Rule::new("capacity", Check::By(only_storage)).and_required(""),
+    Rule::new("capacity.*", Check::By(amount)),
+    Rule::new("", Check::By(sources)),
+    Rule::new("persistentVolumeReclaimPolicy", Check::OneOf(&["Delete", "Recycle", "Retain"])),
+    Rule::new("storageClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("volumeMode", Check::OneOf(&["Block", "Filesystem"])).if_present(),
+    Rule::new("", Check::By(attributes)),
+    Rule::new("nodeAffinity", Check::Rules(AFFINITY)).if_present(),
+];
+
+const AFFINITY: &[Rule] =
+    &[Rule::new("required", Check::By(scheduling::node_selector))
+        .and_present("must specify required node constraints")];
+
+/// The modes of a volume or a claim; upstream's errors are about the list.
+pub const ACCESS_MODES: Rule =
+    Rule::new("accessModes[]", Check::OneOf(&["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]))
+        .blaming("accessModes");
+pub const ONE_POD_ALONE: Rule = Rule::new("accessModes", Check::By(one_pod_alone));
+
+fn one_pod_alone(modes: &Field<'_>, errors: &mut Vec<Error>) {
+    let is_for_one_pod = |mode: Field<'_>| mode.text() == "ReadWriteOncePod";
+    if modes.items().any(is_for_one_pod) && !modes.items().all(is_for_one_pod) {
+        errors.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
     }
-    for (_, amount) in capacity.entries() {
-        let Ok(quantity) = Quantity::parse(amount.text()) else { continue };
-        if quantity.to_whole() < 0 {
-            let why = "must be a valid resource quantity";
-            faults.push(Error::invalid(&amount.path, quantity.to_whole(), why));
-        }
-        if quantity.is_negative() || quantity.is_zero() {
-            faults.push(amount.invalid("must be greater than zero"));
-        }
+}
+
+fn only_storage(capacity: &Field<'_>, errors: &mut Vec<Error>) {
+    if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {
+        errors.push(capacity.not_supported(&["storage"]));
     }
+}
+
+fn amount(amount: &Field<'_>, errors: &mut Vec<Error>) {
+    let Ok(quantity) = Quantity::parse(amount.text()) else { return };
+    if quantity.to_whole() < 0 {
+        let why = "must be a valid resource quantity";
+        errors.push(Error::invalid(&amount.path, quantity.to_whole(), why));
+    }
+    if quantity.is_negative() || quantity.is_zero() {
+        errors.push(amount.invalid("must be greater than zero"));
+    }
+}
+
+fn sources(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let mut sources = SOURCES.iter().filter(|(name, _)| spec.field(name).is_present());
     match sources.next() {
-        None => faults.push(spec.required("must specify a volume type")),
+        None => errors.push(spec.required("must specify a volume type")),
         Some(("hostPath", _)) => {
             let path = spec.at(&["hostPath", "path"]);
-            rules::required(&path, faults);
-            rules::no_backsteps(&path, faults);
+            rules::required(&path, errors);
+            rules::no_backsteps(&path, errors);
         }
         Some(_) => {}
     }
     for (_, blamed) in sources {
-        faults.push(Error::forbidden(&spec.path.child(blamed), "may not specify more than 1 volume type"));
-    }
-    let policies = ["Delete", "Recycle", "Retain"];
-    rules::one_of(&spec.field("persistentVolumeReclaimPolicy"), &policies, faults);
-    let class = spec.field("storageClassName");
-    if !class.is_empty() {
-        rules::named(&class, name::dns1123_subdomain, faults);
-    }
-    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
-    attributes(spec, faults);
-    let affinity = spec.field("nodeAffinity");
-    let required = affinity.field("required");
-    if required.is_present() {
-        scheduling::node_selector(&required, faults);
-    } else if affinity.is_present() {
-        faults.push(required.required("must specify required node constraints"));
+        errors.push(Error::forbidden(&spec.path.child(blamed), "may not specify more than 1 volume type"));
     }
 }
 
 /// Validates the volume attributes class, which only CSI volumes have.
-fn attributes(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn attributes(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (class, csi) = (spec.field("volumeAttributesClassName"), spec.field("csi"));
     if class.is_absent() {
         return;
     }
     if class.is_empty() {
-        faults.push(class.required("an empty string is disallowed"));
+        errors.push(class.required("an empty string is disallowed"));
     } else {
-        rules::named(&class, name::dns1123_subdomain, faults);
+        rules::named(&class, name::dns1123_subdomain, errors);
     }
     if csi.is_absent() {
-        faults.push(csi.required("has to be specified when using volumeAttributesClassName"));
+        errors.push(csi.required("has to be specified when using volumeAttributesClassName"));
     }
 }
 
-/// Validates an inline spec in another object: it must be a CSI volume, and must not be claimed.
-pub fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    const INLINE: &str = "in the context of inline volumes";
-    for name in ["capacity", "claimRef", "nodeAffinity", "storageClassName"] {
-        let place = spec.field(name);
-        if !place.is_empty() {
-            faults.push(place.forbidden(format!("may not be specified {INLINE}")));
-        }
+/// The rules of an inline spec in another object: it must be a CSI volume, and must not be claimed.
+pub const INLINE: &[Rule] = &[
+    Rule::new("capacity", Check::Forbidden(NOT_INLINE)).unless_empty(),
+    Rule::new("claimRef", Check::Forbidden(NOT_INLINE)).unless_empty(),
+    Rule::new("nodeAffinity", Check::Forbidden(NOT_INLINE)).unless_empty(),
+    Rule::new("storageClassName", Check::Forbidden(NOT_INLINE)).unless_empty(),
+    Rule::new("csi", Check::Rules(&[Rule::new("driver", Check::By(driver_name)), Rule::required("volumeHandle", "")]))
+        .and_present("has to be specified in the context of inline volumes"),
+    Rule::new("", Check::By(csi_or_nothing)),
+    Rule::required("accessModes", ""),
+    ACCESS_MODES,
+    ONE_POD_ALONE,
+    Rule::new("", Check::By(attributes)),
+    Rule::new("", Check::By(inline_options)),
+];
+const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
+
+fn csi_or_nothing(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    if spec.field("csi").is_absent() {
+        errors.push(spec.required("must specify a volume type"));
     }
-    let (csi, modes) = (spec.field("csi"), spec.field("accessModes"));
-    if csi.is_absent() {
-        faults.push(csi.required(&format!("has to be specified {INLINE}")));
-        faults.push(spec.required("must specify a volume type"));
-    } else {
-        driver_name(&csi.field("driver"), faults);
-        rules::required(&csi.field("volumeHandle"), faults);
-    }
-    access_modes_of(&modes, faults);
-    attributes(spec, faults);
-    let policy = spec.field("persistentVolumeReclaimPolicy");
+}
+
+fn inline_options(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let (policy, mode) = (spec.field("persistentVolumeReclaimPolicy"), spec.field("volumeMode"));
     if !matches!(policy.text(), "" | "Retain") {
-        faults.push(policy.forbidden(format!("may only be Retain {INLINE}")));
+        errors.push(policy.forbidden("may only be Retain in the context of inline volumes"));
     }
-    let mode = spec.field("volumeMode");
     if !matches!(mode.text(), "" | "Filesystem") {
-        faults.push(mode.forbidden(format!("may not specify volumeMode other than Filesystem {INLINE}")));
+        let why = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        errors.push(mode.forbidden(why));
     }
 }
 
-fn access_modes_of(modes: &Place<'_>, faults: &mut Vec<Error>) {
-    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    rules::required(modes, faults);
-    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
-    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
-    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
-        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
-    }
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    validate(&spec, faults);
-    let source = |spec: &Value| {
-        let mut source = spec.clone();
+fn source_unchanged(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let source = |spec: &Field<'_>| {
+        let mut source = spec.value.clone();
         if let Some(fields) = source.as_object_mut() {
             fields.retain(|name, _| !PLAIN.contains(&name.as_str()));
         }
         source
     };
-    if source(spec.value) != source(old.value) {
-        let path = spec.field("persistentvolumesource");
-        faults.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
+    if source(new) != source(old) {
+        let path = new.field("persistentvolumesource");
+        errors.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
     }
-    // Upstream omits `spec` from this path, and from the next but one.
-    let mode = Place { path: Path::new("volumeMode"), ..spec.field("volumeMode") };
-    rules::immutable(&mode, &old.field("volumeMode"), faults);
-    let class = spec.field("volumeAttributesClassName");
-    if class.is_absent() && old.field("volumeAttributesClassName").is_present() {
-        faults.push(class.forbidden("update from non-nil value to nil is forbidden"));
+}
+
+fn class_kept(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    if new.is_absent() && old.is_present() {
+        errors.push(new.forbidden("update from non-nil value to nil is forbidden"));
     }
-    if old.field("nodeAffinity").is_present() {
-        let affinity = Place { path: Path::new("nodeAffinity"), ..spec.field("nodeAffinity") };
-        rules::immutable(&affinity, &old.field("nodeAffinity"), faults);
+}
+
+/// An affinity may be added, not changed.
+fn affinity_unchanged(change: &Change<'_>, errors: &mut Vec<Error>) {
+    if change.old.is_present() {
+        rules::immutable(&change.new, &change.old, errors);
     }
 }
 

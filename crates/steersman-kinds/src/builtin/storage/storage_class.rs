@@ -1,10 +1,11 @@
 //! StorageClass: the provisioner of the volumes of a class, and its parameters.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +37,17 @@ pub const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
+    validate: &[
+        Rule::new("allowedTopologies", Check::By(topologies)),
+        Rule::new("provisioner", Check::By(provisioner)).and_required(""),
+        Rule::new("parameters", Check::By(parameters)),
+        Rule::new("reclaimPolicy", Check::OneOf(&["Delete", "Retain"])),
+        Rule::new("volumeBindingMode", Check::OneOf(&["Immediate", "WaitForFirstConsumer"])),
+        Rule::new("parameters", Check::Immutable),
+        Rule::new("provisioner", Check::Immutable),
+        Rule::new("reclaimPolicy", Check::Immutable),
+        Rule::new("volumeBindingMode", Check::Immutable),
+    ],
     ..Kind::CLUSTER
 };
 
@@ -47,16 +57,8 @@ fn default(class: &mut Value) {
     unless_set(fields, "volumeBindingMode", "Immediate");
 }
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    topologies(&class.field("allowedTopologies"), faults);
-    provisioner(&class.field("provisioner"), faults);
-    parameters(&class.field("parameters"), faults);
-    rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], faults);
-    rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], faults);
-}
-
 /// Terms must differ, and each key of a term needs values.
-fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
+fn topologies(terms: &Field<'_>, errors: &mut Vec<Error>) {
     // Upstream's set of seen terms begins with the empty one, so it reports a term without keys as a duplicate.
     let mut seen = BTreeSet::from([BTreeMap::new()]);
     for term in terms.items() {
@@ -65,53 +67,41 @@ fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
         for expression in expressions.items() {
             let (key, values) = (expression.field("key"), expression.field("values"));
             if values.is_empty() {
-                faults.push(values.required(""));
+                errors.push(values.required(""));
             }
             let mut unique = BTreeSet::new();
             for value in values.items().filter(|value| !unique.insert(value.text())) {
-                faults.push(value.duplicate());
+                errors.push(value.duplicate());
             }
-            rules::named(&key, name::qualified, faults);
+            rules::named(&key, name::qualified, errors);
             if keys.contains_key(key.text()) {
-                faults.push(key.duplicate());
+                errors.push(key.duplicate());
             }
             keys.insert(key.text(), unique);
         }
         if !seen.insert(keys) {
-            faults.push(Error::duplicate(&expressions.path, Value::from("")));
+            errors.push(Error::duplicate(&expressions.path, Value::from("")));
         }
     }
 }
 
 /// The string must be the name of a provisioner.
-pub fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
-    if provisioner.is_empty() {
-        faults.push(provisioner.required(""));
-        return;
-    }
+pub fn provisioner(provisioner: &Field<'_>, errors: &mut Vec<Error>) {
     let lower = provisioner.text().to_lowercase();
-    faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&provisioner.path, &*lower, fault)));
+    errors.extend(name::qualified(&lower).into_iter().map(|detail| Error::invalid(&provisioner.path, &*lower, detail)));
 }
 
 /// The parameters must not be too large.
-pub fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn parameters(parameters: &Field<'_>, errors: &mut Vec<Error>) {
     if parameters.entries().count() > PARAMETERS_MAX {
-        return faults.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
+        return errors.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
     }
     for (key, _) in parameters.entries().filter(|(key, _)| key.is_empty()) {
-        faults.push(Error::invalid(&parameters.path, key, "field can not be empty."));
+        errors.push(Error::invalid(&parameters.path, key, "field can not be empty."));
     }
     let bytes: usize = parameters.entries().map(|(key, value)| key.len() + value.text().len()).sum();
     if bytes > PARAMETERS_BYTES_MAX {
-        faults.push(Error::too_long(&parameters.path, PARAMETERS_BYTES_MAX));
-    }
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&class, faults);
-    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-        rules::immutable(&class.field(field), &old.field(field), faults);
+        errors.push(Error::too_long(&parameters.path, PARAMETERS_BYTES_MAX));
     }
 }
 

@@ -1,9 +1,10 @@
 //! VolumeAttachment: a volume to be attached to a node.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::storage::csi::driver_name;
 use crate::builtin::storage::persistent_volume;
 use crate::strategy::Rules;
@@ -41,59 +42,53 @@ pub const KIND: Kind = Kind {
         &["metadata", "ownerReferences"],
     ],
     rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
-    validate_status: validate_update,
+    validate: ATTACHMENT,
+    validate_status: ATTACHMENT,
     ..Kind::CLUSTER
 };
 
-fn validate(attachment: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = attachment.field("spec");
-    driver_name(&spec.field("attacher"), faults);
-    source(&spec.field("source"), faults);
-    let node = spec.field("nodeName");
-    let wrong = name::dns1123_subdomain(node.text()).into_iter();
-    faults.extend(wrong.map(|fault| Error::invalid(&node.path, node.text(), fault)));
-    status(&attachment.field("status"), faults);
-}
+const ATTACHMENT: &[Rule] = &[
+    Rule::new("spec.attacher", Check::By(driver_name)),
+    Rule::new("spec.source", Check::By(source)),
+    Rule::new("spec.nodeName", Check::Format(name::dns1123_subdomain)),
+    Rule::new("status.attachmentMetadata", Check::By(metadata)),
+    Rule::new("status.attachError", Check::Rules(VOLUME_ERROR)),
+    Rule::new("status.detachError", Check::Rules(VOLUME_ERROR)),
+    Rule::new("spec", Check::Immutable),
+];
 
-fn source(source: &Place<'_>, faults: &mut Vec<Error>) {
+const VOLUME_ERROR: &[Rule] =
+    &[Rule::new("message", Check::By(message)), Rule::new("errorCode", Check::Within(0, i32::MAX as i64))];
+
+fn source(source: &Field<'_>, errors: &mut Vec<Error>) {
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let (name, inline) = (source.field("persistentVolumeName"), source.field("inlineVolumeSpec"));
     match (name.is_present(), inline.is_present()) {
-        (false, false) => faults.push(source.required(ONE)),
-        (true, true) => faults.push(source.forbidden(ONE)),
+        (false, false) => errors.push(source.required(ONE)),
+        (true, true) => errors.push(source.forbidden(ONE)),
         (true, false) if name.is_empty() => {
-            faults.push(name.required("must specify non empty persistentVolumeName"));
+            errors.push(name.required("must specify non empty persistentVolumeName"));
         }
         (true, false) => {}
-        (false, true) => persistent_volume::validate_inline(&inline, faults),
+        (false, true) => check_field(persistent_volume::INLINE, &inline, errors),
     }
     if name.is_present() {
-        rules::named(&name, name::dns1123_subdomain, faults);
+        rules::named(&name, name::dns1123_subdomain, errors);
     }
 }
 
-fn status(status: &Place<'_>, faults: &mut Vec<Error>) {
-    let metadata = status.field("attachmentMetadata");
+fn metadata(metadata: &Field<'_>, errors: &mut Vec<Error>) {
     let bytes: usize = metadata.entries().map(|(key, value)| key.len() + value.text().len()).sum();
     if bytes > METADATA_BYTES_MAX {
-        faults.push(Error::too_long(&metadata.path, METADATA_BYTES_MAX));
-    }
-    for error in [status.field("attachError"), status.field("detachError")] {
-        let (message, code) = (error.field("message"), error.field("errorCode"));
-        if message.text().len() > MESSAGE_LENGTH_MAX {
-            // Upstream names the limit of the metadata here.
-            faults.push(Error::too_long(&message.path, METADATA_BYTES_MAX));
-        }
-        rules::within(&code, 0, i64::from(i32::MAX), faults);
+        errors.push(Error::too_long(&metadata.path, METADATA_BYTES_MAX));
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&new, faults);
-    rules::immutable(&new.field("spec"), &old.field("spec"), faults);
+fn message(message: &Field<'_>, errors: &mut Vec<Error>) {
+    if message.text().len() > MESSAGE_LENGTH_MAX {
+        // Upstream names the limit of the metadata here.
+        errors.push(Error::too_long(&message.path, METADATA_BYTES_MAX));
+    }
 }
 
 fn cells(attachment: &Value, now: Timestamp) -> Vec<Value> {
@@ -102,7 +97,7 @@ fn cells(attachment: &Value, now: Timestamp) -> Vec<Value> {
         cells::text(attachment, &["spec", "attacher"]),
         cells::text(attachment, &["spec", "source", "persistentVolumeName"]),
         cells::text(attachment, &["spec", "nodeName"]),
-        Value::from(Place::root(attachment).at(&["status", "attached"]).flag()),
+        Value::from(Field::root(attachment).at(&["status", "attached"]).flag()),
         cells::age(attachment, now),
     ]
 }

@@ -1,11 +1,10 @@
 //! VolumeAttributesClass: properties of volumes that can be changed while the volumes are in use.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::storage::storage_class::{parameters, provisioner};
 use crate::strategy::Rules;
-use steersman_machinery::field::Error;
 
 pub const KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -25,27 +24,12 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.storage.v1beta1.VolumeAttributesClass",
         deprecation: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
+    validate: &[
+        Rule::new("driverName", Check::Unchanged("updates to driverName are forbidden.")),
+        Rule::new("parameters", Check::Unchanged("updates to parameters are forbidden.")),
+        Rule::new("driverName", Check::By(provisioner)).and_required(""),
+        Rule::new("parameters", Check::By(parameters)),
+        Rule::required("parameters", "must contain at least one key/value pair"),
+    ],
     ..Kind::CLUSTER
 };
-
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    provisioner(&class.field("driverName"), faults);
-    let given = class.field("parameters");
-    parameters(&given, faults);
-    if given.is_empty() {
-        faults.push(given.required("must contain at least one key/value pair"));
-    }
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    for field in ["driverName", "parameters"] {
-        let place = class.field(field);
-        if place.value != old.field(field).value {
-            faults.push(place.forbidden(format!("updates to {field} are forbidden.")));
-        }
-    }
-    validate(&class, faults);
-}

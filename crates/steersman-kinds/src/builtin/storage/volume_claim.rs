@@ -1,12 +1,14 @@
 //! PersistentVolumeClaim: a user's request for storage.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
-use crate::builtin::storage::persistent_volume::access_modes;
+use crate::builtin::storage::persistent_volume::{ACCESS_MODES, ONE_POD_ALONE, access_modes};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
@@ -48,47 +50,35 @@ pub const KIND: Kind = Kind {
     prepare_create: |claim| {
         set_at(claim, &["status", "phase"], json!("Pending"));
     },
-    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
-    validate_update,
+    validate: &[Rule::new("spec", Check::Rules(SPEC)), Rule::new("", Check::Change(update)).on_update()],
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };
 
-fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let modes = spec.field("accessModes");
-    if modes.is_empty() {
-        faults.push(modes.required("at least 1 access mode is required"));
-    }
-    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
-    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
-    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
-        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
-    }
-    selector::validate(&spec.field("selector"), faults);
-    let room = spec.at(&["resources", "requests"]).key("storage");
-    match Quantity::parse(room.text()) {
+const SPEC: &[Rule] = &[
+    Rule::required("accessModes", "at least 1 access mode is required"),
+    ACCESS_MODES,
+    ONE_POD_ALONE,
+    Rule::new("selector", Check::By(selector::validate)),
+    Rule::new("resources", Check::By(storage)),
+    Rule::new("storageClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("volumeAttributesClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("volumeMode", Check::OneOf(&["Block", "Filesystem"])).if_present(),
+];
+
+fn storage(resources: &Field<'_>, errors: &mut Vec<Error>) {
+    let room = resources.field("requests").key("storage");
+    if room.is_absent() {
         // Upstream omits `requests` from this path.
-        Err(_) if room.is_absent() => faults.push(Error::required(&spec.field("resources").path.key("storage"), "")),
-        Err(_) => {}
-        Ok(amount) if Quantity::parse("0").is_ok_and(|zero| amount <= zero) => {
-            faults.push(room.invalid(rules::POSITIVE));
-        }
-        Ok(_) => {}
+        errors.push(Error::required(&resources.path.key("storage"), ""));
+    } else if Quantity::parse(room.text()).is_ok_and(|amount| amount <= Quantity::ZERO) {
+        errors.push(room.invalid(rules::POSITIVE));
     }
-    for field in ["storageClassName", "volumeAttributesClassName"] {
-        let place = spec.field(field);
-        if !place.is_empty() {
-            rules::named(&place, name::dns1123_subdomain, faults);
-        }
-    }
-    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    validate(&spec, faults);
-    let is_bound = str_at(request.old, &["status", "phase"]) == Some("Bound");
+fn update(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let (before, Change { new: spec, old }) = (change.old.value, change.field("spec"));
+    let is_bound = str_at(before, &["status", "phase"]) == Some("Bound");
     let mut allowed = spec.value.clone();
     // A claim that is bound may request more storage; an unbound one may be given a volume.
     if is_bound {
@@ -103,32 +93,32 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         restore(&mut allowed, old.value, &["storageClassName"]);
     }
     if &allowed != old.value {
-        faults.push(spec.forbidden(
+        errors.push(spec.forbidden(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
         ));
     }
     let path = ["resources", "requests"];
-    let (room, before) = (spec.at(&path).key("storage"), old.at(&path).key("storage"));
+    let (room, room_before) = (spec.at(&path).key("storage"), old.at(&path).key("storage"));
     // The request may be smaller than before, but not smaller than the volume's capacity.
-    let floor = str_at(request.old, &["status", "capacity", "storage"]).unwrap_or("0");
+    let floor = str_at(before, &["status", "capacity", "storage"]).unwrap_or("0");
     // A removed request counts as zero.
     let wanted = if room.is_absent() { "0" } else { room.text() };
-    let amounts = [wanted, before.text(), floor].map(Quantity::parse);
+    let amounts = [wanted, room_before.text(), floor].map(Quantity::parse);
     if let [Ok(room_now), Ok(room_before), Ok(floor)] = amounts
         && room_now < room_before
         && room_now <= floor
     {
         let storage = spec.at(&path).field("storage");
-        faults.push(storage.forbidden("field can not be less than status.capacity"));
+        errors.push(storage.forbidden("field can not be less than status.capacity"));
     }
     // A class that is in effect can be changed, but not removed.
     let (class, current) = (spec.field("volumeAttributesClassName"), "currentVolumeAttributesClassName");
     if class.is_empty()
         && class.value != old.field("volumeAttributesClassName").value
-        && at(request.old, &["status", current]).is_some_and(|name| !name.is_null())
+        && at(before, &["status", current]).is_some_and(|name| !name.is_null())
     {
         let what = if class.is_absent() { "nil" } else { "empty string" };
-        faults.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
+        errors.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::builtin::kind::{Column, Conversion, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use serde_json::json;
 use steersman_machinery::Value;
@@ -10,7 +11,7 @@ use steersman_machinery::value::object_at;
 mod cells;
 mod convert;
 mod older;
-mod validate;
+pub(in crate::builtin) mod validate;
 
 pub const KIND: Kind = Kind {
     group: "autoscaling",
@@ -44,9 +45,11 @@ pub const KIND: Kind = Kind {
             ..Version::V1
         },
     ],
-    validate_create: validate::spec,
-    validate_update: validate::spec,
-    validate_status: validate::status,
+    validate: validate::AUTOSCALER,
+    validate_status: &[
+        Rule::new("status.currentReplicas", Check::NotNegative),
+        Rule::new("status.desiredReplicas", Check::NotNegative),
+    ],
     ..Kind::NAMESPACED
 };
 

@@ -1,12 +1,10 @@
 //! ControllerRevision: a former state of a controller's template, for rollbacks.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules;
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use steersman_machinery::Value;
-use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 
 pub const KIND: Kind = Kind {
@@ -25,23 +23,13 @@ pub const KIND: Kind = Kind {
         cells,
         ..Version::V1
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
+    validate: &[
+        Rule::present("data", "data is mandatory"),
+        Rule::new("revision", Check::NotNegative),
+        Rule::new("data", Check::Immutable),
+    ],
     ..Kind::NAMESPACED
 };
-
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
-    if object.field("data").is_absent() {
-        faults.push(object.field("data").required("data is mandatory"));
-    }
-    rules::not_negative(&object.field("revision"), faults);
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    rules::immutable(&object.field("data"), &old.field("data"), faults);
-}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![

@@ -1,12 +1,12 @@
 //! DaemonSet: one pod on every node.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -57,9 +57,26 @@ pub const KIND: Kind = Kind {
     },
     prepare_create: |object| set_template_generation(object, 1),
     prepare_update,
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
-    validate_status,
+    validate: &[
+        Rule::new("spec.minReadySeconds", Check::NotNegative),
+        Rule::new("spec.revisionHistoryLimit", Check::NotNegative),
+        Rule::new("spec.updateStrategy.type", Check::OneOf(&["RollingUpdate", "OnDelete"])),
+        Rule::new("spec.updateStrategy", Check::By(strategy)),
+        Rule::new("spec", Check::By(|spec, errors| workload::validate_selector(spec, "daemonset", errors))),
+        Rule::new("spec", Check::By(|spec, errors| workload::validate_template(spec, "DaemonSet", errors))),
+        Rule::new("spec.selector", Check::Immutable),
+    ],
+    validate_status: &[
+        Rule::new("status.currentNumberScheduled", Check::NotNegative),
+        Rule::new("status.numberMisscheduled", Check::NotNegative),
+        Rule::new("status.desiredNumberScheduled", Check::NotNegative),
+        Rule::new("status.numberReady", Check::NotNegative),
+        Rule::new("status.observedGeneration", Check::NotNegative),
+        Rule::new("status.updatedNumberScheduled", Check::NotNegative),
+        Rule::new("status.numberAvailable", Check::NotNegative),
+        Rule::new("status.numberUnavailable", Check::NotNegative),
+        Rule::new("status.collisionCount", Check::NotNegative),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -94,53 +111,20 @@ fn prepare_update(new: &mut Value, old: &Value) {
     set_template_generation(new, before + i64::from(is_changed));
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = object.field("spec");
-    rules::not_negative(&spec.field("minReadySeconds"), faults);
-    rules::not_negative(&spec.field("revisionHistoryLimit"), faults);
-    let strategy = spec.field("updateStrategy");
-    match strategy.field("type").text() {
-        "OnDelete" => {}
-        "RollingUpdate" => {
-            let rolling = strategy.field("rollingUpdate");
-            let (surge, unavailable) = (rolling.field("maxSurge"), rolling.field("maxUnavailable"));
-            for amount in [&unavailable, &surge] {
-                int_or_percent::validate(amount, faults);
-                int_or_percent::at_most_all(amount, faults);
-            }
-            match (int_or_percent::is_zero(surge.value), int_or_percent::is_zero(unavailable.value)) {
-                (true, true) => faults.push(unavailable.invalid("cannot be 0 when `maxSurge` is 0")),
-                (false, false) => faults.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
-                _ => {}
-            }
-        }
-        _ => rules::one_of(&strategy.field("type"), &["RollingUpdate", "OnDelete"], faults),
+fn strategy(strategy: &Field<'_>, errors: &mut Vec<Error>) {
+    if strategy.field("type").text() != "RollingUpdate" {
+        return;
     }
-    workload::validate_selector(&spec, "daemonset", faults);
-    workload::validate_template(&spec, "DaemonSet", faults);
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), faults);
-}
-
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
-    let counters = [
-        "currentNumberScheduled",
-        "numberMisscheduled",
-        "desiredNumberScheduled",
-        "numberReady",
-        "observedGeneration",
-        "updatedNumberScheduled",
-        "numberAvailable",
-        "numberUnavailable",
-        "collisionCount",
-    ];
-    for field in counters {
-        rules::not_negative(&status.field(field), faults);
+    let rolling = strategy.field("rollingUpdate");
+    let (surge, unavailable) = (rolling.field("maxSurge"), rolling.field("maxUnavailable"));
+    for amount in [&unavailable, &surge] {
+        int_or_percent::validate(amount, errors);
+        int_or_percent::at_most_all(amount, errors);
+    }
+    match (int_or_percent::is_zero(surge.value), int_or_percent::is_zero(unavailable.value)) {
+        (true, true) => errors.push(unavailable.invalid("cannot be 0 when `maxSurge` is 0")),
+        (false, false) => errors.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
+        _ => {}
     }
 }
 

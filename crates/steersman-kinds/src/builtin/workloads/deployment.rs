@@ -1,13 +1,14 @@
 //! Deployment: a number of pods from a template, replaced step by step when the template changes.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::rules::place::Place;
-use crate::builtin::rules::selector;
+use crate::builtin::rules::rule::{Check, Rule};
+use crate::builtin::workloads::replica_set;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -48,9 +49,34 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"], &["metadata", "annotations"]],
     status_leaves: &[&["spec"], &["metadata", "labels"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
-    validate_status,
+    validate: &[
+        Rule::new("spec.replicas", Check::NotNegative),
+        Rule::new("spec.minReadySeconds", Check::NotNegative),
+        Rule::new("spec.revisionHistoryLimit", Check::NotNegative),
+        Rule::new("spec.progressDeadlineSeconds", Check::NotNegative),
+        Rule::new("spec", Check::By(deadline)),
+        Rule::new("spec.strategy", Check::By(strategy)),
+        Rule::new("spec", Check::By(replica_set::selector_and_template)),
+        Rule::new("spec.selector", Check::Immutable),
+    ],
+    validate_status: &[
+        Rule::new("status.observedGeneration", Check::NotNegative),
+        Rule::new("status.replicas", Check::NotNegative),
+        Rule::new("status.updatedReplicas", Check::NotNegative),
+        Rule::new("status.readyReplicas", Check::NotNegative),
+        Rule::new("status.availableReplicas", Check::NotNegative),
+        Rule::new("status.unavailableReplicas", Check::NotNegative),
+        Rule::new("status.terminatingReplicas", Check::NotNegative),
+        Rule::new("status.collisionCount", Check::NotNegative),
+        Rule::new(
+            "status",
+            Check::By(|status, errors| {
+                let counters = ["updatedReplicas", "readyReplicas", "availableReplicas"];
+                workload::no_more_than_replicas(status, &counters, errors);
+            }),
+        ),
+        Rule::new("status.collisionCount", Check::Change(collisions)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -73,80 +99,37 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = object.field("spec");
-    for field in ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
-        rules::not_negative(&spec.field(field), faults);
-    }
+fn deadline(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (deadline, ready) = (spec.field("progressDeadlineSeconds"), spec.field("minReadySeconds"));
     if deadline.number().is_some_and(|seconds| seconds <= ready.number().unwrap_or(0)) {
-        faults.push(deadline.invalid("must be greater than minReadySeconds"));
-    }
-    strategy(&spec.field("strategy"), faults);
-    workload::validate_selector(&spec, "deployment", faults);
-    let selector = spec.field("selector");
-    if selector::is_valid(&selector) {
-        workload::validate_template(&spec, "ReplicaSet", faults);
-    } else {
-        faults.push(selector.invalid("invalid label selector"));
+        errors.push(deadline.invalid("must be greater than minReadySeconds"));
     }
 }
 
-fn strategy(strategy: &Place<'_>, faults: &mut Vec<Error>) {
+fn strategy(strategy: &Field<'_>, errors: &mut Vec<Error>) {
     let rolling = strategy.field("rollingUpdate");
     match strategy.field("type").text() {
         "Recreate" if rolling.is_present() => {
-            faults.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
+            errors.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
         }
         "Recreate" => {}
         "RollingUpdate" => {
             let (surge, unavailable) = (rolling.field("maxSurge"), rolling.field("maxUnavailable"));
-            int_or_percent::validate(&unavailable, faults);
-            int_or_percent::validate(&surge, faults);
+            int_or_percent::validate(&unavailable, errors);
+            int_or_percent::validate(&surge, errors);
             if int_or_percent::is_zero(unavailable.value) && int_or_percent::is_zero(surge.value) {
-                faults.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
+                errors.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
             }
-            int_or_percent::at_most_all(&unavailable, faults);
+            int_or_percent::at_most_all(&unavailable, errors);
         }
-        _ => faults.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
+        _ => errors.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    let path = ["spec", "selector"];
-    rules::immutable(&object.at(&path), &old.at(&path), faults);
-}
-
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (status, old) = (Place::root(request.new).field("status"), Place::root(request.old).field("status"));
-    let number = |field: &str| status.field(field).number().unwrap_or(0);
-    let counters = [
-        "observedGeneration",
-        "replicas",
-        "updatedReplicas",
-        "readyReplicas",
-        "availableReplicas",
-        "unavailableReplicas",
-        "terminatingReplicas",
-        "collisionCount",
-    ];
-    for field in counters {
-        rules::not_negative(&status.field(field), faults);
-    }
-    for field in ["updatedReplicas", "readyReplicas", "availableReplicas"] {
-        if number(field) > number("replicas") {
-            faults.push(status.field(field).invalid("cannot be greater than status.replicas"));
-        }
-    }
-    if number("availableReplicas") > number("readyReplicas") {
-        faults.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
-    }
-    let collisions = old.field("collisionCount").number();
-    if collisions.is_some_and(|before| status.field("collisionCount").number().is_none_or(|now| now < before)) {
-        let value = Value::from(number("collisionCount"));
-        faults.push(Error::invalid(&status.field("collisionCount").path, value, "cannot be decremented"));
+fn collisions(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    if old.number().is_some_and(|before| new.number().is_none_or(|now| now < before)) {
+        let value = Value::from(new.number().unwrap_or(0));
+        errors.push(Error::invalid(&new.path, value, "cannot be decremented"));
     }
 }
 

@@ -1,10 +1,10 @@
 //! PodDisruptionBudget: the number of pods that must stay available during evictions.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules;
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules::cells;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -38,9 +38,19 @@ pub const KIND: Kind = Kind {
         validates_generate_name_on_update: false,
         ..RULES
     },
-    validate_create: validate,
-    validate_update: validate,
-    validate_status,
+    validate: &[
+        Rule::new("spec", Check::By(one_amount)),
+        Rule::new("spec.minAvailable", Check::By(amount)).if_present(),
+        Rule::new("spec.maxUnavailable", Check::By(amount)).if_present(),
+        Rule::new("spec.selector", Check::By(selector::validate)),
+        Rule::new("spec.unhealthyPodEvictionPolicy", Check::OneOf(&["AlwaysAllow", "IfHealthyBudget"])).if_present(),
+    ],
+    validate_status: &[
+        Rule::new("status.disruptionsAllowed", Check::NotNegative),
+        Rule::new("status.currentHealthy", Check::NotNegative),
+        Rule::new("status.desiredHealthy", Check::NotNegative),
+        Rule::new("status.expectedPods", Check::NotNegative),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -50,26 +60,15 @@ pub fn is_about(budget: &Value, pod: &Value) -> bool {
     selector::matches(&selector, at(pod, &["metadata", "labels"]).unwrap_or(&Value::Null))
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    let (least, most) = (spec.field("minAvailable"), spec.field("maxUnavailable"));
-    if least.is_present() && most.is_present() {
-        faults.push(spec.invalid("minAvailable and maxUnavailable cannot be both set"));
+fn one_amount(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    if spec.field("minAvailable").is_present() && spec.field("maxUnavailable").is_present() {
+        errors.push(spec.invalid("minAvailable and maxUnavailable cannot be both set"));
     }
-    for amount in [least, most].iter().filter(|amount| amount.is_present()) {
-        int_or_percent::validate(amount, faults);
-        int_or_percent::at_most_all(amount, faults);
-    }
-    selector::validate(&spec.field("selector"), faults);
-    let policy = spec.field("unhealthyPodEvictionPolicy");
-    rules::one_of_if_present(&policy, &["AlwaysAllow", "IfHealthyBudget"], faults);
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
-    for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
-        rules::not_negative(&status.field(field), faults);
-    }
+fn amount(amount: &Field<'_>, errors: &mut Vec<Error>) {
+    int_or_percent::validate(amount, errors);
+    int_or_percent::at_most_all(amount, errors);
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

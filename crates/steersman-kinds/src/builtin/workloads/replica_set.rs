@@ -1,11 +1,11 @@
 //! ReplicaSet: a number of pods from one template.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -45,9 +45,13 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
-    validate_status,
+    validate: &[
+        Rule::new("spec.replicas", Check::NotNegative),
+        Rule::new("spec.minReadySeconds", Check::NotNegative),
+        Rule::new("spec", Check::By(selector_and_template)),
+        Rule::new("spec.selector", Check::Immutable),
+    ],
+    validate_status: STATUS,
     ..Kind::NAMESPACED
 };
 
@@ -58,39 +62,30 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = object.field("spec");
-    rules::not_negative(&spec.field("replicas"), faults);
-    rules::not_negative(&spec.field("minReadySeconds"), faults);
-    workload::validate_selector(&spec, "deployment", faults);
+/// The rules of the status of ReplicaSets and ReplicationControllers.
+pub const STATUS: &[Rule] = &[
+    Rule::new("status.replicas", Check::NotNegative),
+    Rule::new("status.fullyLabeledReplicas", Check::NotNegative),
+    Rule::new("status.readyReplicas", Check::NotNegative),
+    Rule::new("status.availableReplicas", Check::NotNegative),
+    Rule::new("status.observedGeneration", Check::NotNegative),
+    Rule::new(
+        "status",
+        Check::By(|status, errors| {
+            let counters = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+            workload::no_more_than_replicas(status, &counters, errors);
+        }),
+    ),
+];
+
+/// Validates the selector and, if it selects anything, the template.
+pub fn selector_and_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let selector = spec.field("selector");
+    workload::validate_selector(spec, "deployment", errors);
     if selector::is_valid(&selector) {
-        workload::validate_template(&spec, "ReplicaSet", faults);
+        workload::validate_template(spec, "ReplicaSet", errors);
     } else {
-        faults.push(selector.invalid("invalid label selector"));
-    }
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), faults);
-}
-
-pub fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
-    let number = |field: &str| status.field(field).number().unwrap_or(0);
-    let counters = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
-    for field in counters {
-        rules::not_negative(&status.field(field), faults);
-    }
-    for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
-        if number(field) > number("replicas") {
-            faults.push(status.field(field).invalid("cannot be greater than status.replicas"));
-        }
-    }
-    if number("availableReplicas") > number("readyReplicas") {
-        faults.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
+        errors.push(selector.invalid("invalid label selector"));
     }
 }
 

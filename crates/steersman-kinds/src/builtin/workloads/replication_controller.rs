@@ -1,11 +1,11 @@
 //! ReplicationController: the predecessor of ReplicaSet, which keeps a number of pods of a template running.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, SelectableField, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::replica_set;
 use crate::builtin::workloads::workload;
@@ -40,15 +40,20 @@ pub const KIND: Kind = Kind {
             Column::text("Selector", "Which pods are its own.").wide(),
         ],
         cells,
-        fields: &[Field::new("status.replicas", ".status.replicas").or("0")],
+        fields: &[SelectableField::new("status.replicas", ".status.replicas").or("0")],
         default,
         ..Version::V1
     }],
     generation: &[&["spec"]],
     rules: Rules { propagation: Propagation::Orphan, validates_generate_name_on_update: false, ..RULES },
-    validate_create: validate,
-    validate_update: validate,
-    validate_status: replica_set::validate_status,
+    validate: &[
+        Rule::new("spec.minReadySeconds", Check::NotNegative),
+        Rule::new("spec.replicas", Check::NotNegative),
+        Rule::required("spec.selector", ""),
+        Rule::present("spec.template", ""),
+        Rule::new("spec", Check::By(template)),
+    ],
+    validate_status: replica_set::STATUS,
     ..Kind::NAMESPACED
 };
 
@@ -75,21 +80,17 @@ fn is_filled(labels: &Value) -> bool {
     labels.as_object().is_some_and(|labels| !labels.is_empty())
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    rules::not_negative(&spec.field("minReadySeconds"), faults);
-    rules::not_negative(&spec.field("replicas"), faults);
+fn template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (selector, template) = (spec.field("selector"), spec.field("template"));
-    rules::required(&selector, faults);
     if template.is_absent() {
-        return faults.push(template.required(""));
+        return;
     }
     let labels = template.at(&["metadata", "labels"]);
-    let is_own = |(key, value): (&str, Place<'_>)| labels.key(key).value == value.value;
+    let is_own = |(key, value): (&str, Field<'_>)| labels.key(key).value == value.value;
     if !selector.entries().all(is_own) {
-        faults.push(labels.invalid("`selector` does not match template `labels`"));
+        errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
-    workload::validate_running_template(&template, "ReplicationController", faults);
+    workload::validate_running_template(&template, "ReplicationController", errors);
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

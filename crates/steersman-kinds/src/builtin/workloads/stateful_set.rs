@@ -1,11 +1,13 @@
 //! StatefulSet: pods with stable names and volumes, created and deleted in order.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -43,9 +45,21 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
-    validate_status,
+    validate: &[
+        Rule::new("spec", Check::By(strategies)),
+        Rule::new("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", Check::OneOf(&["Delete", "Retain"])),
+        Rule::new("spec.persistentVolumeClaimRetentionPolicy.whenScaled", Check::OneOf(&["Delete", "Retain"])),
+        Rule::new("spec.replicas", Check::NotNegative),
+        Rule::new("spec.minReadySeconds", Check::NotNegative),
+        Rule::new("spec.ordinals.start", Check::NotNegative),
+        Rule::new("spec", Check::By(selector_and_template)),
+        Rule::new("spec", Check::Change(unchanged)).on_update(),
+    ],
+    validate_status: &[
+        Rule::new("status", Check::By(counters)),
+        Rule::new("status.observedGeneration", Check::NotNegative),
+        Rule::new("status", Check::By(available)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -81,42 +95,37 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = object.field("spec");
+fn strategies(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let policy = spec.field("podManagementPolicy");
     if !["OrderedReady", "Parallel"].contains(&policy.text()) {
-        faults.push(policy.invalid("must be 'OrderedReady' or 'Parallel'"));
+        errors.push(policy.invalid("must be 'OrderedReady' or 'Parallel'"));
     }
     let strategy = spec.field("updateStrategy");
     let rolling = strategy.field("rollingUpdate");
     match strategy.field("type").text() {
         "OnDelete" if rolling.is_present() => {
-            faults.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
+            errors.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
         }
         "OnDelete" => {}
-        "RollingUpdate" => rules::not_negative(&rolling.field("partition"), faults),
-        _ => faults.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
+        "RollingUpdate" => rules::not_negative(&rolling.field("partition"), errors),
+        _ => errors.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
     }
-    for field in ["whenDeleted", "whenScaled"] {
-        let retention = spec.at(&["persistentVolumeClaimRetentionPolicy", field]);
-        rules::one_of(&retention, &["Delete", "Retain"], faults);
-    }
-    for path in [&["replicas"][..], &["minReadySeconds"], &["ordinals", "start"]] {
-        rules::not_negative(&spec.at(path), faults);
-    }
-    workload::validate_selector(&spec, "statefulset", faults);
-    let with_claims = with_claims(&spec);
+}
+
+fn selector_and_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    workload::validate_selector(spec, "statefulset", errors);
+    let with_claims = with_claims(spec);
     let object = Value::Object([("spec".to_owned(), with_claims)].into_iter().collect());
     let selector = spec.field("selector");
     if selector::is_valid(&selector) {
-        workload::validate_template(&Place::root(&object).field("spec"), "StatefulSet", faults);
+        workload::validate_template(&Field::root(&object).field("spec"), "StatefulSet", errors);
     } else {
-        faults.push(selector.invalid(""));
+        errors.push(selector.invalid(""));
     }
 }
 
 /// The selector and the template of a set as for its pods: with a volume for each claim.
-fn with_claims(spec: &Place<'_>) -> Value {
+fn with_claims(spec: &Field<'_>) -> Value {
     let mut template = spec.field("template").value.clone();
     let claims = spec.field("volumeClaimTemplates");
     let names = claims.value.as_array().into_iter().flatten().filter_map(|claim| claim["metadata"]["name"].as_str());
@@ -147,37 +156,35 @@ const CHANGEABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    let fixed = |spec: &Value| {
-        let mut spec = spec.clone();
+fn unchanged(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let fixed = |spec: &Field<'_>| {
+        let mut spec = spec.value.clone();
         if let Some(fields) = spec.as_object_mut() {
             fields.retain(|name, _| !CHANGEABLE.contains(&name.as_str()));
         }
         spec
     };
-    let spec = object.field("spec");
-    if fixed(spec.value) != fixed(old.field("spec").value) {
-        faults.push(spec.forbidden(
+    if fixed(new) != fixed(old) {
+        errors.push(new.forbidden(
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         ));
     }
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
+fn counters(status: &Field<'_>, errors: &mut Vec<Error>) {
     let number = |field: &str| status.field(field).number().unwrap_or(0);
-    let counters = ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-    for field in counters {
-        rules::not_negative(&status.field(field), faults);
+    for field in ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"] {
+        rules::not_negative(&status.field(field), errors);
         if number(field) > number("replicas") {
-            faults.push(status.field(field).invalid("cannot be greater than status.replicas"));
+            errors.push(status.field(field).invalid("cannot be greater than status.replicas"));
         }
     }
-    rules::not_negative(&status.field("observedGeneration"), faults);
-    if number("availableReplicas") > number("readyReplicas") {
-        faults.push(status.field("availableReplicas").invalid("cannot be greater than status.readyReplicas"));
+}
+
+fn available(status: &Field<'_>, errors: &mut Vec<Error>) {
+    let available = status.field("availableReplicas");
+    if available.number().unwrap_or(0) > status.field("readyReplicas").number().unwrap_or(0) {
+        errors.push(available.invalid("cannot be greater than status.readyReplicas"));
     }
 }
 

@@ -103,7 +103,7 @@ fn full(name: &str) -> Box<str> {
 /// The enumerated fields of a definition with their values. The lines are sorted.
 fn values(name: &str) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &'static str>)> {
     let of_definition = move |line: &'static str| {
-        let mut words = line.strip_prefix(name)?.strip_prefix(' ')?.split(' ');
+        let mut words = line.strip_prefix(name)?.strip_prefix('\t')?.split('\t');
         Some((words.next()?, words))
     };
     ENUMS.lines().filter_map(of_definition)
@@ -136,7 +136,7 @@ mod tests {
         }
         assert!(n_fields > 500, "{n_fields}");
         for line in ENUMS.lines() {
-            let mut words = line.split(' ');
+            let mut words = line.split('\t');
             has_field(words.next().unwrap(), words.next().unwrap().trim_end_matches("[]"));
             assert!(words.next().is_some(), "{line}");
         }
@@ -180,6 +180,9 @@ mod tests {
     #[test]
     fn fields_of_few_values_name_them() {
         check("io.k8s.api.core.v1.ContainerPort", "/properties/protocol/enum", json!(["SCTP", "TCP", "UDP"]));
+        // A value may have several words.
+        let usages = "/properties/usages/items/enum/1";
+        check("io.k8s.api.certificates.v1.CertificateSigningRequestSpec", usages, json!("cert sign"));
         let operators = json!(["DoesNotExist", "Exists", "In", "NotIn"]);
         check("io.k8s.api.core.v1.ScopedResourceSelectorRequirement", "/properties/operator/enum", operators);
         check(

@@ -1,284 +1,295 @@
 //! Validation of Services.
 
-use crate::builtin::kind::Request;
 use crate::builtin::network::service::{is_balanced, is_external, needs_health_port};
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
-/// Validates a Service, new or changed.
-pub fn service(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    let kind = spec.field("type");
-    let is_headless = spec.field("clusterIP").text() == "None";
-    if spec.field("ports").is_empty() && !is_headless && kind.text() != "ExternalName" {
-        faults.push(spec.field("ports").required(""));
+/// The rules of Services, new or changed through the main endpoint.
+pub const SERVICE: &[Rule] = &[
+    Rule::new("", Check::Change(update)).on_update(),
+    Rule::new("spec", Check::By(ports_and_address)),
+    Rule::new("spec.type", Check::OneOf(&["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"])),
+    Rule::new("spec", Check::By(name_or_addresses)),
+    Rule::new("spec", Check::By(ports)),
+    Rule::new("spec.selector", Check::By(rules::labels)),
+    Rule::new("spec.sessionAffinity", Check::OneOf(&["ClientIP", "None"])),
+    Rule::new("spec", Check::By(affinity)),
+    Rule::new(
+        "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+        Check::Between(1, 86_400, "must be greater than 0 and less than 86400"),
+    ),
+    Rule::new("spec.externalIPs[]", Check::By(external_address)),
+    Rule::new("", Check::By(external_policy)),
+    Rule::new("spec.internalTrafficPolicy", Check::OneOf(&["Cluster", "Local"])).if_present(),
+    Rule::new("spec.trafficDistribution", Check::OneOf(&["PreferClose", "PreferSameNode", "PreferSameZone"]))
+        .if_present(),
+    Rule::new("", Check::By(balancer)),
+];
+
+/// The rules of the status.
+pub const STATUS: &[Rule] =
+    &[Rule::new("", Check::By(balanced)), Rule::new("status.loadBalancer.ingress[]", Check::Rules(INGRESS))];
+
+fn ports_and_address(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let kind = spec.field("type").text();
+    if spec.field("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
+        errors.push(spec.field("ports").required(""));
     }
-    if is_headless && matches!(kind.text(), "LoadBalancer" | "NodePort") {
-        let why = format!("may not be set to 'None' for {} services", kind.text());
-        faults.push(Error::invalid(&spec.field("clusterIPs").path.index(0), "None", why));
+    if is_headless(spec) && matches!(kind, "LoadBalancer" | "NodePort") {
+        let why = format!("may not be set to 'None' for {kind} services");
+        errors.push(Error::invalid(&spec.field("clusterIPs").path.index(0), "None", why));
     }
-    rules::one_of(&kind, &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], faults);
-    if kind.text() == "ExternalName" {
-        external_name(&spec, faults);
-    } else {
-        addresses_and_families(&spec, faults);
-    }
-    ports(&spec, is_headless, faults);
-    rules::labels(&spec.field("selector"), faults);
-    affinity(&spec, faults);
-    external_addresses(&spec.field("externalIPs"), faults);
-    policies(request.new, &spec, faults);
-    balancer(request.new, &spec, faults);
 }
 
-fn external_name(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn is_headless(spec: &Field<'_>) -> bool {
+    spec.field("clusterIP").text() == "None"
+}
+
+fn name_or_addresses(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    match spec.field("type").text() {
+        "ExternalName" => external_name(spec, errors),
+        _ => addresses_and_families(spec, errors),
+    }
+}
+
+fn external_name(spec: &Field<'_>, errors: &mut Vec<Error>) {
     for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
         if !spec.field(field).is_empty() {
-            faults.push(spec.field(field).forbidden("may not be set for ExternalName services"));
+            errors.push(spec.field(field).forbidden("may not be set for ExternalName services"));
         }
     }
     let target = spec.field("externalName");
     let text = target.text().strip_suffix('.').unwrap_or(target.text());
     if target.is_empty() {
-        faults.push(target.required(""));
+        errors.push(target.required(""));
     } else {
-        faults.extend(name::dns1123_subdomain(text).into_iter().map(|fault| target.invalid(fault)));
+        errors.extend(name::dns1123_subdomain(text).into_iter().map(|detail| target.invalid(detail)));
     }
 }
 
+pub(in crate::builtin) const FAMILIES: &[Rule] = &[
+    Rule::new("ipFamilyPolicy", Check::OneOf(&["PreferDualStack", "RequireDualStack", "SingleStack"])).if_present(),
+    Rule::new(
+        "ipFamilies[]",
+        Check::Rules(&[Rule::new("", Check::OneOf(&["IPv4", "IPv6"])), Rule::new("", Check::Unique)]),
+    ),
+];
+
 /// Validates the addresses and families of a Service other than ExternalName.
-pub fn addresses_and_families(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    addresses(spec, faults);
-    let families = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    rules::one_of_if_present(&spec.field("ipFamilyPolicy"), &families, faults);
-    let mut seen = BTreeSet::new();
-    for family in spec.field("ipFamilies").items() {
-        rules::one_of(&family, &["IPv4", "IPv6"], faults);
-        if !seen.insert(family.text()) {
-            faults.push(family.duplicate());
-        }
-    }
-    let parse = |address: &Place<'_>| address.text().parse::<IpAddr>().ok();
+pub fn addresses_and_families(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    addresses(spec, errors);
+    check_field(FAMILIES, spec, errors);
+    let parse = |address: &Field<'_>| address.text().parse::<IpAddr>().ok();
     let parsed: Vec<IpAddr> = spec.field("clusterIPs").items().filter_map(|address| parse(&address)).collect();
     if let [first, second] = parsed[..]
         && first.is_ipv4() == second.is_ipv4()
     {
         let why = "may specify no more than one IP for each IP family";
-        faults.push(spec.field("clusterIPs").invalid(why));
+        errors.push(spec.field("clusterIPs").invalid(why));
     }
     let pairs = spec.field("clusterIPs").items().zip(spec.field("ipFamilies").items());
     for (index, (address, family)) in pairs.enumerate() {
         let name = if parse(&address).is_some_and(|address| address.is_ipv4()) { "IPv4" } else { "IPv6" };
         if parse(&address).is_some() && family.text() != name && matches!(family.text(), "IPv4" | "IPv6") {
             let why = format!("expected an {} value as indicated by `ipFamilies[{index}]`", family.text());
-            faults.push(address.invalid(why));
+            errors.push(address.invalid(why));
         }
     }
 }
 
-fn addresses(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn addresses(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (one, many) = (spec.field("clusterIP"), spec.field("clusterIPs"));
     let first = many.items().next();
     match &first {
-        Some(_) if one.is_empty() => faults.push(many.invalid("must be empty when `clusterIP` is not specified")),
-        Some(first) if first.text() != one.text() => faults.push(many.invalid("first value must match `clusterIP`")),
+        Some(_) if one.is_empty() => errors.push(many.invalid("must be empty when `clusterIP` is not specified")),
+        Some(first) if first.text() != one.text() => errors.push(many.invalid("first value must match `clusterIP`")),
         _ => {}
     }
     if many.items().count() > 2 {
-        faults.push(many.invalid("may only hold up to 2 values"));
+        errors.push(many.invalid("may only hold up to 2 values"));
     }
     for address in many.items() {
         if address.text() != "None" {
-            rules::ip(&address, faults);
+            rules::ip(&address, errors);
         } else if many.items().count() > 1 {
-            faults.push(many.invalid("'None' must be the first and only value"));
+            errors.push(many.invalid("'None' must be the first and only value"));
         }
     }
 }
 
-fn ports(spec: &Place<'_>, is_headless: bool, faults: &mut Vec<Error>) {
+fn ports(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let ports = spec.field("ports");
     let is_one_of_many = ports.items().count() > 1;
     let (mut names, mut numbers, mut node_ports) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for port in ports.items() {
         let (name, protocol, number) = (port.field("name"), port.field("protocol"), port.field("port"));
         if name.is_empty() && is_one_of_many {
-            faults.push(name.required(""));
+            errors.push(name.required(""));
         } else if !name.is_empty() {
-            rules::named(&name, name::dns1123_label, faults);
+            rules::named(&name, name::dns1123_label, errors);
             if !names.insert(name.text()) {
-                faults.push(name.duplicate());
+                errors.push(name.duplicate());
             }
         }
-        rules::port(&number, faults);
-        rules::one_of(&protocol, &["SCTP", "TCP", "UDP"], faults);
-        if !is_headless && port.field("targetPort").is_present() {
-            rules::port_or_name(&port.field("targetPort"), faults);
+        rules::port(&number, errors);
+        rules::one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
+        if !is_headless(spec) && port.field("targetPort").is_present() {
+            rules::port_or_name(&port.field("targetPort"), errors);
         }
         if port.field("appProtocol").is_present() {
-            rules::named(&port.field("appProtocol"), name::qualified, faults);
+            rules::named(&port.field("appProtocol"), name::qualified, errors);
         }
         if !numbers.insert((protocol.text(), number.number())) {
             let value = serde_json::json!({"port": number.value, "protocol": protocol.value});
-            faults.push(Error::duplicate(&port.path, value));
+            errors.push(Error::duplicate(&port.path, value));
         }
         let node_port = port.field("nodePort");
         let Some(node_number) = node_port.number().filter(|number| *number != 0) else { continue };
         if spec.field("type").text() == "ClusterIP" {
-            faults.push(node_port.forbidden("may not be used when `type` is 'ClusterIP'"));
+            errors.push(node_port.forbidden("may not be used when `type` is 'ClusterIP'"));
         }
         if !node_ports.insert((protocol.text(), node_number)) {
-            faults.push(node_port.duplicate());
+            errors.push(node_port.duplicate());
         }
     }
 }
 
-fn affinity(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let (affinity, config) = (spec.field("sessionAffinity"), spec.field("sessionAffinityConfig"));
-    rules::one_of(&affinity, &["ClientIP", "None"], faults);
-    if affinity.text() == "None" && config.is_present() {
-        faults.push(config.forbidden("must not be set when session affinity is None"));
-    }
-    let timeout = config.at(&["clientIP", "timeoutSeconds"]);
-    if timeout.number().is_some_and(|seconds| !(1..=86_400).contains(&seconds)) {
-        faults.push(timeout.invalid("must be greater than 0 and less than 86400"));
+fn affinity(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let config = spec.field("sessionAffinityConfig");
+    if spec.field("sessionAffinity").text() == "None" && config.is_present() {
+        errors.push(config.forbidden("must not be set when session affinity is None"));
     }
 }
 
-/// Validates addresses that receive traffic from outside; loopback, link-local and similar addresses are not allowed.
-fn external_addresses(addresses: &Place<'_>, faults: &mut Vec<Error>) {
-    for place in addresses.items() {
-        let Ok(address) = place.text().parse::<IpAddr>() else {
-            rules::ip(&place, faults);
-            continue;
-        };
-        if address.is_unspecified() {
-            faults.push(place.invalid("may not be unspecified (0.0.0.0 or ::)"));
-        }
-        if address.is_loopback() {
-            faults.push(place.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)"));
-        }
-        let is_link_local = match address {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        if is_link_local {
-            faults.push(place.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
-        }
-        if address.is_multicast() {
-            faults.push(place.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+/// An address that receives traffic from outside; loopback, link-local and similar addresses are not allowed.
+fn external_address(field: &Field<'_>, errors: &mut Vec<Error>) {
+    let Ok(address) = field.text().parse::<IpAddr>() else { return rules::ip(field, errors) };
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    for (is_wrong, why) in [
+        (address.is_unspecified(), "may not be unspecified (0.0.0.0 or ::)"),
+        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (is_link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        (address.is_multicast(), "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+    ] {
+        if is_wrong {
+            errors.push(field.invalid(why));
         }
     }
 }
 
-fn policies(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let (external, internal) = (spec.field("externalTrafficPolicy"), spec.field("internalTrafficPolicy"));
-    if external.is_present() {
-        if !is_external(service) {
-            faults.push(external.invalid("may only be set for externally-accessible services"));
-        } else {
-            rules::one_of(&external, &["Cluster", "Local"], faults);
-        }
+fn external_policy(service: &Field<'_>, errors: &mut Vec<Error>) {
+    let policy = service.at(&["spec", "externalTrafficPolicy"]);
+    if policy.is_absent() {
+        return;
     }
-    rules::one_of_if_present(&internal, &["Cluster", "Local"], faults);
-    let distributions = ["PreferClose", "PreferSameNode", "PreferSameZone"];
-    rules::one_of_if_present(&spec.field("trafficDistribution"), &distributions, faults);
+    if is_external(service.value) {
+        rules::one_of(&policy, &["Cluster", "Local"], errors);
+    } else {
+        errors.push(policy.invalid("may only be set for externally-accessible services"));
+    }
 }
 
-fn balancer(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn balancer(object: &Field<'_>, errors: &mut Vec<Error>) {
+    let (service, spec) = (object.value, object.field("spec"));
     let health = spec.field("healthCheckNodePort");
     if health.number().is_some_and(|port| port != 0) && !needs_health_port(service) {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-        faults.push(health.invalid(why));
+        errors.push(health.invalid(why));
     }
     // Upstream's errors spell this field so.
     let ranges = spec.field("loadBalancerSourceRanges");
-    let ranges = Place { path: spec.path.child("LoadBalancerSourceRanges"), ..ranges };
+    let ranges = Field { path: spec.path.child("LoadBalancerSourceRanges"), ..ranges };
     if !ranges.is_empty() && !is_balanced(service) {
-        faults.push(ranges.forbidden("may only be used when `type` is 'LoadBalancer'"));
+        errors.push(ranges.forbidden("may only be used when `type` is 'LoadBalancer'"));
     }
     for range in ranges.items() {
         if range.text().trim().parse::<ipnet::IpNet>().is_err() {
-            faults.push(range.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
+            errors.push(range.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
         }
     }
     if is_balanced(service) {
         let class = spec.field("loadBalancerClass");
         if class.is_present() {
-            rules::named(&class, name::qualified, faults);
+            rules::named(&class, name::qualified, errors);
         }
         return;
     }
     for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
         if spec.field(field).is_present() {
-            faults.push(spec.field(field).forbidden("may only be used when `type` is 'LoadBalancer'"));
+            errors.push(spec.field(field).forbidden("may only be used when `type` is 'LoadBalancer'"));
         }
     }
 }
 
-/// Validates a change through the main endpoint.
-pub fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    let is_named = |spec: &Place<'_>| spec.field("type").text() == "ExternalName";
-    let is_headless = |spec: &Place<'_>| spec.field("clusterIP").text() == "None";
+fn update(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let Change { new, old } = change.field("spec");
+    let is_named = |spec: &Field<'_>| spec.field("type").text() == "ExternalName";
     if !is_named(&new) && !is_named(&old) {
         if !(is_headless(&new) && is_headless(&old)) {
-            unchanged(&new, &old, "clusterIPs", faults);
+            unchanged(&new, &old, "clusterIPs", errors);
         }
         if !is_headless(&new) && !is_headless(&old) {
-            unchanged(&new, &old, "ipFamilies", faults);
+            unchanged(&new, &old, "ipFamilies", errors);
         }
     }
-    if is_balanced(request.new) && is_balanced(request.old) {
+    if is_balanced(change.new.value) && is_balanced(change.old.value) {
         let (class, before) = (new.field("loadBalancerClass"), old.field("loadBalancerClass"));
         if class.value != before.value {
-            faults.push(class.invalid("may not change once set"));
+            errors.push(class.invalid("may not change once set"));
         }
     }
-    service(request, faults);
 }
 
 /// The first entry must not change, nor the second one unless it is released or added.
-fn unchanged(new: &Place<'_>, old: &Place<'_>, field: &str, faults: &mut Vec<Error>) {
+fn unchanged(new: &Field<'_>, old: &Field<'_>, field: &str, errors: &mut Vec<Error>) {
     let (list, before) = (new.field(field), old.field(field));
     for (index, (one, was)) in list.items().zip(before.items()).enumerate() {
         if one.value != was.value {
             // Upstream names the first family, whichever has changed.
             let index = if field == "ipFamilies" { 0 } else { index };
-            faults.push(Error::invalid(&list.path.index(index), list.value.clone(), "may not change once set"));
+            errors.push(Error::invalid(&list.path.index(index), list.value.clone(), "may not change once set"));
         }
     }
     if list.is_empty() && !before.is_empty() {
         let what = if field == "ipFamilies" { "ipFamily" } else { "clusterIP" };
         let why = format!("primary {what} can not be unset");
-        faults.push(Error::invalid(&list.path.index(0), list.value.clone(), why));
+        errors.push(Error::invalid(&list.path.index(0), list.value.clone(), why));
     }
 }
 
-/// Validates a change through `/status`.
-pub fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let ingress = Place::root(request.new).at(&["status", "loadBalancer", "ingress"]);
-    if !ingress.is_empty() && !is_balanced(request.new) {
-        faults.push(ingress.forbidden("may only be used when `spec.type` is LoadBalancer"));
+fn balanced(service: &Field<'_>, errors: &mut Vec<Error>) {
+    let ingress = service.at(&["status", "loadBalancer", "ingress"]);
+    if !ingress.is_empty() && !is_balanced(service.value) {
+        errors.push(ingress.forbidden("may only be used when `spec.type` is LoadBalancer"));
     }
-    for address in ingress.items() {
-        let (ip, mode, hostname) = (address.field("ip"), address.field("ipMode"), address.field("hostname"));
-        if !ip.is_empty() {
-            rules::ip(&ip, faults);
-            rules::one_of_if_present(&mode, &["Proxy", "VIP"], faults);
-        } else if mode.is_present() {
-            faults.push(mode.forbidden("may not be specified when `ip` is not set"));
-        }
-        if !hostname.is_empty() {
-            rules::named(&hostname, name::dns1123_subdomain, faults);
-            if hostname.text().parse::<IpAddr>().is_ok() {
-                faults.push(hostname.invalid("must be a DNS name, not an IP address"));
-            }
-        }
+}
+
+const INGRESS: &[Rule] = &[
+    Rule::new("ip", Check::By(rules::ip)).unless_empty(),
+    Rule::new("", Check::By(address_mode)),
+    Rule::new("hostname", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("hostname", Check::Format(no_address)),
+];
+
+fn address_mode(address: &Field<'_>, errors: &mut Vec<Error>) {
+    let mode = address.field("ipMode");
+    if !address.field("ip").is_empty() {
+        rules::one_of_if_present(&mode, &["Proxy", "VIP"], errors);
+    } else if mode.is_present() {
+        errors.push(mode.forbidden("may not be specified when `ip` is not set"));
     }
+}
+
+fn no_address(text: &str) -> Vec<String> {
+    let is_address = text.parse::<IpAddr>().is_ok();
+    is_address.then(|| "must be a DNS name, not an IP address".to_owned()).into_iter().collect()
 }

@@ -4,7 +4,8 @@ use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::device::{GROUP, request};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use steersman_machinery::field::Error;
 
@@ -26,27 +27,23 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate",
         deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update: |request, faults| {
-        let (template, old) = (Place::root(request.new), Place::root(request.old));
-        validate(&template, faults);
-        rules::immutable(&template.field("spec"), &old.field("spec"), faults);
-    },
+    validate: &[
+        Rule::new("spec.metadata", Check::By(metadata)),
+        Rule::new("spec.spec", Check::By(request::validate)),
+        Rule::new("spec", Check::Immutable),
+    ],
     ..Kind::NAMESPACED
 };
 
 /// Claims only inherit labels and annotations from the template's metadata.
-fn validate(template: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = template.field("spec");
-    let metadata = spec.field("metadata");
-    for (field, value) in metadata.value.as_object().into_iter().flatten() {
-        let place = metadata.field(field);
-        match field.as_str() {
-            "labels" => rules::labels(&place, faults),
-            "annotations" => rules::annotations(&place, faults),
-            _ if place.is_empty() || value == 0 => {}
-            _ => faults.push(place.forbidden("cannot be set")),
+fn metadata(metadata: &Field<'_>, errors: &mut Vec<Error>) {
+    for (name, value) in metadata.value.as_object().into_iter().flatten() {
+        let field = metadata.field(name);
+        match name.as_str() {
+            "labels" => rules::labels(&field, errors),
+            "annotations" => rules::annotations(&field, errors),
+            _ if field.is_empty() || value == 0 => {}
+            _ => errors.push(field.forbidden("cannot be set")),
         }
     }
-    request::validate(&spec.field("spec"), faults);
 }

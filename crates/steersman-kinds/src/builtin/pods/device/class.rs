@@ -1,12 +1,11 @@
 //! DeviceClass: a named class of devices that claims can request.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
-use crate::builtin::pods::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
+use crate::builtin::pods::device::{CONFIG_MAX, CONFIGURATION, GROUP, SELECTOR, SELECTORS_MAX};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules::resource_name;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
-use steersman_machinery::field::Error;
 
 pub const KIND: Kind = Kind {
     group: GROUP,
@@ -26,17 +25,17 @@ pub const KIND: Kind = Kind {
         deprecation: "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+",
     }],
     generation: &[&["spec"]],
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[
+        Rule::new("spec.selectors[]", Check::Rules(SELECTOR)).up_to(SELECTORS_MAX),
+        Rule::new("spec.config[]", Check::Rules(CONFIGURATION)).up_to(CONFIG_MAX),
+        Rule::new("spec.extendedResourceName", Check::Format(extended_resource)).if_present(),
+    ],
     ..Kind::CLUSTER
 };
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    selectors(&spec.field("selectors"), faults);
-    each(&spec.field("config"), CONFIG_MAX, faults, configuration);
-    let extended = spec.field("extendedResourceName");
-    if extended.is_present() && !resource_name::is_extended(extended.text()) {
-        faults.push(extended.invalid("must be a valid extended resource name"));
+fn extended_resource(text: &str) -> Vec<String> {
+    match resource_name::is_extended(text) {
+        true => Vec::new(),
+        false => vec!["must be a valid extended resource name".to_owned()],
     }
 }

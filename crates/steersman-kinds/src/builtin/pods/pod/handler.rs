@@ -2,70 +2,81 @@
 
 use crate::builtin::pods::pod::environment::given;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use steersman_machinery::field::Error;
 
-pub(super) fn validate_probes(container: &Place<'_>, faults: &mut Vec<Error>) {
+/// The rules of the numbers of a probe.
+pub(in crate::builtin) const PROBE: &[Rule] = &[
+    Rule::new("initialDelaySeconds", Check::NotNegative),
+    Rule::new("timeoutSeconds", Check::NotNegative),
+    Rule::new("periodSeconds", Check::NotNegative),
+    Rule::new("successThreshold", Check::NotNegative),
+    Rule::new("failureThreshold", Check::NotNegative),
+    Rule::new("terminationGracePeriodSeconds", Check::Positive),
+];
+
+/// The rules of a request over HTTP.
+pub(in crate::builtin) const HTTP_GET: &[Rule] = &[
+    Rule::required("path", ""),
+    Rule::new("port", Check::By(rules::port_or_name)),
+    Rule::new("scheme", Check::OneOf(&["HTTP", "HTTPS"])),
+    Rule::new("httpHeaders[].name", Check::Format(header_name)),
+];
+
+pub(super) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.field(name);
         if probe.is_absent() {
             continue;
         }
-        validate_handler(&probe, &["exec", "grpc", "httpGet", "tcpSocket"], faults);
-        for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
-        {
-            rules::not_negative(&probe.field(field), faults);
-        }
+        validate_handler(&probe, &["exec", "grpc", "httpGet", "tcpSocket"], errors);
+        check_field(PROBE, &probe, errors);
         let grace = probe.field("terminationGracePeriodSeconds");
-        rules::positive(&grace, faults);
         let successes = probe.field("successThreshold");
         if name == "readinessProbe" && grace.is_present() {
-            faults.push(grace.invalid("must not be set for readinessProbes"));
+            errors.push(grace.invalid("must not be set for readinessProbes"));
         }
         if name != "readinessProbe" && successes.number().is_some_and(|number| number != 1) {
-            faults.push(successes.invalid("must be 1"));
+            errors.push(successes.invalid("must be 1"));
         }
     }
 }
 
 /// Validates the lifecycle hooks of one container.
-pub(super) fn validate_lifecycle(container: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_lifecycle(container: &Field<'_>, errors: &mut Vec<Error>) {
     for name in ["postStart", "preStop"] {
         let hook = container.at(&["lifecycle", name]);
         if hook.is_present() {
-            validate_handler(&hook, &["exec", "httpGet", "sleep", "tcpSocket"], faults);
+            validate_handler(&hook, &["exec", "httpGet", "sleep", "tcpSocket"], errors);
         }
     }
 }
 
-fn validate_handler(handler: &Place<'_>, kinds: &[&str], faults: &mut Vec<Error>) {
+fn validate_handler(handler: &Field<'_>, kinds: &[&str], errors: &mut Vec<Error>) {
     let given = given(handler, kinds);
     let Some((first, more)) = given.split_first() else {
-        faults.push(handler.required("must specify a handler type"));
+        errors.push(handler.required("must specify a handler type"));
         return;
     };
-    faults.extend(more.iter().map(|one| one.forbidden("may not specify more than 1 handler type")));
+    errors.extend(more.iter().map(|one| one.forbidden("may not specify more than 1 handler type")));
     let kind = kinds.iter().find(|kind| handler.field(kind).is_present());
     match kind.copied().unwrap_or_default() {
-        "exec" => rules::required(&first.field("command"), faults),
-        "grpc" => rules::port(&first.field("port"), faults),
-        "httpGet" => http(first, faults),
-        "tcpSocket" => rules::port_or_name(&first.field("port"), faults),
-        _ => rules::positive(&first.field("seconds"), faults),
+        "exec" => rules::required(&first.field("command"), errors),
+        "grpc" => rules::port(&first.field("port"), errors),
+        "httpGet" => check_field(HTTP_GET, first, errors),
+        "tcpSocket" => rules::port_or_name(&first.field("port"), errors),
+        _ => rules::positive(&first.field("seconds"), errors),
     }
 }
 
-fn http(get: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required(&get.field("path"), faults);
-    rules::port_or_name(&get.field("port"), faults);
-    rules::one_of(&get.field("scheme"), &["HTTP", "HTTPS"], faults);
-    for header in get.field("httpHeaders").items() {
-        let name = header.field("name");
-        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if name.text().is_empty() || !name.text().bytes().all(is_word) {
-            faults.push(name.invalid(
-                "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')",
-            ));
-        }
+fn header_name(text: &str) -> Vec<String> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !text.is_empty() && text.bytes().all(is_word) {
+        return Vec::new();
     }
+    vec![
+        "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
+            .to_owned(),
+    ]
 }

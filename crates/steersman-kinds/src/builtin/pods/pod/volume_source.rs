@@ -2,7 +2,8 @@
 
 use crate::builtin::pods::pod::environment::{FILE_FIELDS, field_reference, resource_reference};
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
@@ -69,125 +70,133 @@ const PROJECTED: [&str; 6] =
     ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
 
 /// The names of the fields, the known ones first and in order.
-fn in_order<'a>(place: &Place<'a>, order: &[&str]) -> Vec<&'a str> {
-    let fields = place.value.as_object().into_iter().flatten();
+fn in_order<'a>(field: &Field<'a>, order: &[&str]) -> Vec<&'a str> {
+    let fields = field.value.as_object().into_iter().flatten();
     let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
     names.sort_by_key(|name| order.iter().position(|known| known == name).unwrap_or(order.len()));
     names
 }
 
 /// Validates the source of a volume, and returns its name.
-pub(super) fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
+pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Option<&'a str> {
     let mut sources = in_order(volume, &SOURCES).into_iter().filter(|name| *name != "name");
     let Some(first) = sources.next() else {
-        faults.push(volume.required("must specify a volume type"));
+        errors.push(volume.required("must specify a volume type"));
         return None;
     };
-    faults.extend(sources.map(|name| volume.field(name).forbidden("may not specify more than 1 volume type")));
+    errors.extend(sources.map(|name| volume.field(name).forbidden("may not specify more than 1 volume type")));
     let source = volume.field(first);
     for (_, required) in REQUIRED.iter().filter(|(name, _)| *name == first) {
-        required.iter().for_each(|field| rules::required(&source.field(field), faults));
+        required.iter().for_each(|field| rules::required(&source.field(field), errors));
     }
     match first {
-        "configMap" | "secret" => {
-            mode(&source.field("defaultMode"), faults);
-            key_paths(&source.field("items"), faults);
-        }
-        "downwardAPI" => {
-            mode(&source.field("defaultMode"), faults);
-            downward_items(&source.field("items"), faults);
-        }
+        "configMap" | "secret" => check_field(FILES, &source, errors),
+        "downwardAPI" => check_field(DOWNWARD, &source, errors),
         "emptyDir" => {
             let limit = source.field("sizeLimit");
             let zero = Quantity::parse("0").ok();
             if Quantity::parse(limit.text()).is_ok_and(|amount| Some(amount) < zero) {
-                faults.push(Error::forbidden(&limit.path, "SizeLimit field must be a valid resource quantity"));
+                errors.push(Error::forbidden(&limit.path, "SizeLimit field must be a valid resource quantity"));
             }
         }
-        "hostPath" => {
-            rules::no_backsteps(&source.field("path"), faults);
-            rules::one_of_if_present(&source.field("type"), &HOST_PATH_TYPES, faults);
-        }
+        "hostPath" => check_field(HOST_PATH, &source, errors),
         "nfs" if !source.field("path").text().starts_with('/') => {
-            faults.push(source.field("path").invalid("must be an absolute path"));
+            errors.push(source.field("path").invalid("must be an absolute path"));
         }
-        "projected" => projected(&source, faults),
+        "projected" => projected(&source, errors),
         _ => {}
     }
     Some(first)
 }
 
-const HOST_PATH_TYPES: [&str; 8] =
-    ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+/// The rules of a ConfigMap or a Secret as files.
+pub(in crate::builtin) const FILES: &[Rule] =
+    &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(KEY_PATH))];
 
-fn mode(mode: &Place<'_>, faults: &mut Vec<Error>) {
-    if mode.number().is_some_and(|bits| !(0..=0o777).contains(&bits)) {
-        faults.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
-    }
+pub(in crate::builtin) const DOWNWARD: &[Rule] =
+    &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(DOWNWARD_ITEM))];
+
+pub(in crate::builtin) const HOST_PATH: &[Rule] = &[
+    Rule::new("path", Check::By(rules::no_backsteps)),
+    Rule::new(
+        "type",
+        Check::OneOf(&[
+            "",
+            "BlockDevice",
+            "CharDevice",
+            "Directory",
+            "DirectoryOrCreate",
+            "File",
+            "FileOrCreate",
+            "Socket",
+        ]),
+    )
+    .if_present(),
+];
+
+/// The rules of the parts of a projected volume, by the field of the part.
+pub(in crate::builtin) const PARTS: &[(&str, &[Rule])] = &[
+    ("configMap", &[Rule::required("name", ""), Rule::new("items[]", Check::Rules(KEY_PATH))]),
+    ("secret", &[Rule::required("name", ""), Rule::new("items[]", Check::Rules(KEY_PATH))]),
+    ("downwardAPI", &[Rule::new("items[]", Check::Rules(DOWNWARD_ITEM))]),
+    (
+        "serviceAccountToken",
+        &[
+            Rule::new("expirationSeconds", Check::AtLeast(600, "may not specify a duration less than 10 minutes")),
+            Rule::new("path", Check::By(file_path)),
+        ],
+    ),
+    (
+        "clusterTrustBundle",
+        &[
+            Rule::new("name", Check::Format(name::dns1123_subdomain)).if_present(),
+            Rule::new("path", Check::By(file_path)),
+        ],
+    ),
+];
+
+const MODE: Check = Check::Between(0, 0o777, "must be a number between 0 and 0777 (octal), both inclusive");
+
+const KEY_PATH: &[Rule] =
+    &[Rule::required("key", ""), Rule::new("path", Check::By(file_path)), Rule::new("mode", MODE)];
+
+const DOWNWARD_ITEM: &[Rule] = &[
+    Rule::new("path", Check::By(file_path)),
+    Rule::new("mode", MODE),
+    Rule::new("", Check::By(one_reference)),
+    Rule::new("fieldRef", Check::By(|reference, errors| field_reference(reference, FILE_FIELDS, errors))),
+    Rule::new("resourceFieldRef", Check::By(resource_reference)),
+];
+
+fn file_path(path: &Field<'_>, errors: &mut Vec<Error>) {
+    rules::required(path, errors);
+    rules::local_path(path, errors);
 }
 
-fn key_paths(items: &Place<'_>, faults: &mut Vec<Error>) {
-    for item in items.items() {
-        rules::required(&item.field("key"), faults);
-        file_path(&item.field("path"), faults);
-        mode(&item.field("mode"), faults);
-    }
-}
-
-fn file_path(path: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required(path, faults);
-    rules::local_path(path, faults);
-}
-
-fn downward_items(items: &Place<'_>, faults: &mut Vec<Error>) {
-    for item in items.items() {
-        let (field, resource) = (item.field("fieldRef"), item.field("resourceFieldRef"));
-        file_path(&item.field("path"), faults);
-        mode(&item.field("mode"), faults);
-        match (field.is_present(), resource.is_present()) {
-            (true, true) => {
-                let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                faults.push(Error::invalid(&item.path, Value::from("resource"), why));
-            }
-            (false, false) => faults.push(item.required("one of fieldRef and resourceFieldRef is required")),
-            _ => {}
+fn one_reference(item: &Field<'_>, errors: &mut Vec<Error>) {
+    match (item.field("fieldRef").is_present(), item.field("resourceFieldRef").is_present()) {
+        (true, true) => {
+            let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+            errors.push(Error::invalid(&item.path, Value::from("resource"), why));
         }
-        field_reference(&field, FILE_FIELDS, faults);
-        resource_reference(&resource, faults);
+        (false, false) => errors.push(item.required("one of fieldRef and resourceFieldRef is required")),
+        _ => {}
     }
 }
 
-fn projected(source: &Place<'_>, faults: &mut Vec<Error>) {
-    mode(&source.field("defaultMode"), faults);
+fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
+    check_field(PROJECTED_MODE, source, errors);
     for part in source.field("sources").items() {
         let mut kinds = in_order(&part, &PROJECTED).into_iter();
         let Some(first) = kinds.next() else {
-            faults.push(part.required("must specify a source"));
+            errors.push(part.required("must specify a source"));
             continue;
         };
-        faults.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
-        let inner = part.field(first);
-        match first {
-            "configMap" | "secret" => {
-                rules::required(&inner.field("name"), faults);
-                key_paths(&inner.field("items"), faults);
-            }
-            "downwardAPI" => downward_items(&inner.field("items"), faults),
-            "serviceAccountToken" => {
-                let expiration = inner.field("expirationSeconds");
-                if expiration.number().is_some_and(|seconds| seconds < 600) {
-                    faults.push(expiration.invalid("may not specify a duration less than 10 minutes"));
-                }
-                file_path(&inner.field("path"), faults);
-            }
-            "clusterTrustBundle" => {
-                let name = inner.field("name");
-                if name.is_present() {
-                    rules::named(&name, name::dns1123_subdomain, faults);
-                }
-                file_path(&inner.field("path"), faults);
-            }
-            _ => {}
+        errors.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
+        for (_, rules) in PARTS.iter().filter(|(name, _)| *name == first) {
+            check_field(rules, &part.field(first), errors);
         }
     }
 }
+
+pub(in crate::builtin) const PROJECTED_MODE: &[Rule] = &[Rule::new("defaultMode", MODE)];

@@ -1,13 +1,11 @@
 //! CSIStorageCapacity: the available storage of a class in a part of the cluster.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules;
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
-use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
 
 pub const KIND: Kind = Kind {
@@ -22,27 +20,15 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { updates_unconditionally: false, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
+    validate: &[
+        Rule::new("nodeTopology", Check::By(selector::validate)),
+        Rule::new("storageClassName", Check::Format(name::dns1123_subdomain)),
+        Rule::new("capacity", Check::NotNegativeQuantity),
+        Rule::new("nodeTopology", Check::Immutable),
+        Rule::new("storageClassName", Check::Immutable),
+    ],
     ..Kind::NAMESPACED
 };
-
-fn validate(capacity: &Place<'_>, faults: &mut Vec<Error>) {
-    selector::validate(&capacity.field("nodeTopology"), faults);
-    let class = capacity.field("storageClassName");
-    faults.extend(name::dns1123_subdomain(class.text()).into_iter().map(|fault| {
-        // An absent name is also printed as a string.
-        Error::invalid(&class.path, class.text(), fault)
-    }));
-    rules::not_negative_quantity(&capacity.field("capacity"), faults);
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&new, faults);
-    rules::immutable(&new.field("nodeTopology"), &old.field("nodeTopology"), faults);
-    rules::immutable(&new.field("storageClassName"), &old.field("storageClassName"), faults);
-}
 
 /// Upstream has no specific columns for this kind.
 fn cells(object: &Value, _now: Timestamp) -> Vec<Value> {

@@ -1,9 +1,11 @@
 //! CSINode: the storage drivers that are installed on a node.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::storage::csi::driver_name;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
@@ -25,47 +27,44 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new).at(&["spec", "drivers"]), faults),
-    validate_update,
+    validate: &[
+        Rule::new("spec.drivers[]", Check::Rules(DRIVER)),
+        Rule::new("spec.drivers", Check::Change(unchanged)).on_update(),
+    ],
     ..Kind::CLUSTER
 };
 
-fn validate(drivers: &Place<'_>, faults: &mut Vec<Error>) {
-    let mut names = BTreeSet::new();
-    for driver in drivers.items() {
-        let (name, id) = (driver.field("name"), driver.field("nodeID"));
-        driver_name(&name, faults);
-        rules::required(&id, faults);
-        if id.text().len() > NODE_ID_LENGTH_MAX {
-            faults.push(id.invalid(format!("must be {NODE_ID_LENGTH_MAX} characters or less")));
-        }
-        rules::not_negative(&driver.at(&["allocatable", "count"]), faults);
-        if !names.insert(name.text()) {
-            faults.push(name.duplicate());
-        }
-        topology_keys(&driver, faults);
+const DRIVER: &[Rule] = &[
+    Rule::new("name", Check::By(driver_name)),
+    Rule::required("nodeID", ""),
+    Rule::new("nodeID", Check::By(id_length)),
+    Rule::new("allocatable.count", Check::NotNegative),
+    Rule::new("name", Check::Unique),
+    Rule::new("", Check::By(topology_keys)),
+];
+
+fn id_length(id: &Field<'_>, errors: &mut Vec<Error>) {
+    if id.text().len() > NODE_ID_LENGTH_MAX {
+        errors.push(id.invalid(format!("must be {NODE_ID_LENGTH_MAX} characters or less")));
     }
 }
 
-fn topology_keys(driver: &Place<'_>, faults: &mut Vec<Error>) {
+fn topology_keys(driver: &Field<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for key in driver.field("topologyKeys").items() {
         // Upstream reports the driver, not the key.
-        let key = Place { path: driver.path.clone(), ..key };
-        rules::required(&key, faults);
+        let key = Field { path: driver.path.clone(), ..key };
+        rules::required(&key, errors);
         if !seen.insert(key.text()) {
-            faults.push(key.duplicate());
+            errors.push(key.duplicate());
         }
-        rules::named(&key, name::qualified, faults);
+        rules::named(&key, name::qualified, errors);
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let drivers = |node| Place::root(node).at(&["spec", "drivers"]);
-    let (new, old) = (drivers(request.new), drivers(request.old));
-    validate(&new, faults);
-    // Drivers may be added and removed; of an existing one, only its number of volumes may change.
-    let fixed = |driver: &Place<'_>| {
+/// Drivers may be added and removed; of an existing one, only its number of volumes may change.
+fn unchanged(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let fixed = |driver: &Field<'_>| {
         let mut fixed = driver.value.clone();
         remove_at(&mut fixed, &["allocatable"]);
         fixed
@@ -73,7 +72,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     for before in old.items() {
         let same = new.items().filter(|driver| driver.field("name").value == before.field("name").value);
         for driver in same.filter(|driver| fixed(driver) != fixed(&before)) {
-            faults.push(Error::invalid(&new.path, driver.value.clone(), rules::IMMUTABLE));
+            errors.push(Error::invalid(&new.path, driver.value.clone(), rules::IMMUTABLE));
         }
     }
 }

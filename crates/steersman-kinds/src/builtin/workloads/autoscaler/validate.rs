@@ -1,18 +1,15 @@
 //! Validation of HorizontalPodAutoscalers, as in kubernetes' `pkg/apis/autoscaling/validation`.
 
-use crate::builtin::kind::Request;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::workloads::autoscaler::convert;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::{GroupVersion, name};
 
-/// The longest period of a policy, in seconds.
-const PERIOD_SECONDS_MAX: i64 = 1_800;
-/// The longest stabilization window, in seconds.
-const WINDOW_SECONDS_MAX: i64 = 3_600;
 /// The sources of a metric, in the order in which upstream looks for one.
 const SOURCES: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
 
@@ -27,51 +24,67 @@ enum Versions {
     OfGroup,
 }
 
-pub(super) fn spec(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
+/// The rules of autoscalers, in the form of v2.
+pub(super) const AUTOSCALER: &[Rule] = &[
+    Rule::new("spec", Check::Change(replicas)),
+    Rule::new("spec.scaleTargetRef", Check::Rules(REFERENCE)),
+    Rule::new("spec.scaleTargetRef", Check::Change(target_version)),
+    Rule::new("spec", Check::Change(metrics)),
+    Rule::new("spec.behavior.scaleUp", Check::Rules(SCALING)).if_present(),
+    Rule::new("spec.behavior.scaleDown", Check::Rules(SCALING)).if_present(),
+];
+
+pub(in crate::builtin) const REFERENCE: &[Rule] = &[
+    Rule::new("kind", Check::Format(name::path_segment)).and_required(""),
+    Rule::new("name", Check::Format(name::path_segment)).and_required(""),
+];
+
+/// The rules for scaling in one direction.
+const SCALING: &[Rule] = &[
+    Rule::new("stabilizationWindowSeconds", Check::AtLeast(0, "must be greater than or equal to zero")),
+    Rule::new("stabilizationWindowSeconds", Check::AtMost(3_600, "must be less than or equal to 3600")),
+    Rule::new("selectPolicy", Check::OneOf(&["Disabled", "Max", "Min"])).if_present(),
+    Rule::required("policies", "must specify at least one Policy"),
+    Rule::new("policies[]", Check::Rules(SCALING_POLICY)),
+    Rule::new("tolerance", Check::NotNegativeQuantity),
+];
+
+const SCALING_POLICY: &[Rule] = &[
+    Rule::new("type", Check::OneOf(&["Percent", "Pods"])),
+    Rule::new("value", Check::AtLeast(1, "must be greater than zero")).or_zero(),
+    Rule::new("periodSeconds", Check::AtLeast(1, "must be greater than zero")).or_zero(),
+    Rule::new("periodSeconds", Check::AtMost(1_800, "must be less than or equal to 1800")),
+];
+
+fn replicas(Change { new: spec, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let (least, most) = (spec.field("minReplicas"), spec.field("maxReplicas"));
     // An autoscaler that already had zero replicas as its minimum may keep it.
     let bound = if old.field("minReplicas").number() == Some(0) { 0 } else { 1 };
     if least.number().is_some_and(|number| number < bound) {
-        faults.push(least.invalid(format!("must be greater than or equal to {bound}")));
+        errors.push(least.invalid(format!("must be greater than or equal to {bound}")));
     }
     let number = most.number().unwrap_or(0);
     if number == 0 {
-        faults.push(most.required("must be set and greater than 0"));
+        errors.push(most.required("must be set and greater than 0"));
     } else if number < 0 {
-        faults.push(most.invalid("must be greater than or equal to 1"));
+        errors.push(most.invalid("must be greater than or equal to 1"));
     }
     if least.number().is_some_and(|least| number < least) {
-        faults.push(Error::invalid(&most.path, number, "must be greater than or equal to `minReplicas`"));
+        errors.push(Error::invalid(&most.path, number, "must be greater than or equal to `minReplicas`"));
     }
-    let (target, target_before) = (spec.field("scaleTargetRef"), old.field("scaleTargetRef"));
-    let is_same =
-        ["apiVersion", "kind"].iter().all(|field| target.field(field).text() == target_before.field(field).text());
-    let versions = match target.field("kind").text() {
+}
+
+fn target_version(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let is_same = ["apiVersion", "kind"].iter().all(|field| new.field(field).text() == old.field(field).text());
+    let versions = match new.field("kind").text() {
         _ if is_same && old.is_present() => Versions::Any,
         "ReplicationController" => Versions::Valid,
         _ => Versions::OfGroup,
     };
-    reference(&target, versions, faults);
-    metrics(&spec, &old, faults);
-    for direction in ["scaleUp", "scaleDown"] {
-        scaling(&spec.at(&["behavior", direction]), faults);
-    }
+    errors.extend(version_error(&new.field("apiVersion"), versions));
 }
 
-pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
-    rules::not_negative(&status.field("currentReplicas"), faults);
-    rules::not_negative(&status.field("desiredReplicas"), faults);
-}
-
-fn reference(reference: &Place<'_>, versions: Versions, faults: &mut Vec<Error>) {
-    rules::required_name(&reference.field("kind"), name::path_segment, faults);
-    rules::required_name(&reference.field("name"), name::path_segment, faults);
-    faults.extend(version_fault(&reference.field("apiVersion"), versions));
-}
-
-fn version_fault(version: &Place<'_>, versions: Versions) -> Option<Error> {
+fn version_error(version: &Field<'_>, versions: Versions) -> Option<Error> {
     let text = version.text();
     let why = match GroupVersion::parse(text) {
         _ if versions == Versions::Any => return None,
@@ -84,148 +97,112 @@ fn version_fault(version: &Place<'_>, versions: Versions) -> Option<Error> {
     Some(Error::invalid(&version.path, text, why))
 }
 
-fn metrics(spec: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+fn metrics(Change { new: spec, old }: &Change<'_>, errors: &mut Vec<Error>) {
     // An autoscaler that already has an invalid version may keep it.
     let mut known = old.field("metrics").items().filter(|metric| metric.field("object").is_present());
-    let was_wrong = known.any(|metric| version_fault(&metric.at(&DESCRIBED_VERSION), Versions::Valid).is_some());
+    let was_wrong = known.any(|metric| version_error(&metric.at(&DESCRIBED_VERSION), Versions::Valid).is_some());
     let versions = if was_wrong { Versions::Any } else { Versions::Valid };
     let metrics = spec.field("metrics");
-    metrics.items().for_each(|one| metric(&one, versions, faults));
-    let is_of_others = |metric: Place<'_>| matches!(metric.field("type").text(), "External" | "Object");
+    metrics.items().for_each(|one| metric(&one, versions, errors));
+    let is_of_others = |metric: Field<'_>| matches!(metric.field("type").text(), "External" | "Object");
     if spec.field("minReplicas").number() == Some(0) && !metrics.items().any(is_of_others) {
         let why = "must specify at least one Object or External metric to support scaling to zero replicas";
-        faults.push(metrics.forbidden(why));
+        errors.push(metrics.forbidden(why));
     }
 }
 
-fn metric(metric: &Place<'_>, versions: Versions, faults: &mut Vec<Error>) {
+fn metric(metric: &Field<'_>, versions: Versions, errors: &mut Vec<Error>) {
     const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
     let kind = metric.field("type");
     if kind.is_empty() {
-        faults.push(kind.required("must specify a metric source type"));
+        errors.push(kind.required("must specify a metric source type"));
     }
-    rules::one_of(&kind, &KINDS, faults);
+    rules::one_of(&kind, &KINDS, errors);
     let given: Vec<&str> = SOURCES.into_iter().filter(|source| metric.field(source).is_present()).collect();
     // Upstream validates only the first of several sources.
     if let Some(first) = given.first() {
-        source(first, &metric.field(first), versions, faults);
+        source(first, &metric.field(first), versions, errors);
     }
     let wanted = if KINDS.contains(&kind.text()) { convert::source_of(kind.text()) } else { "" };
     if !wanted.is_empty() && metric.field(wanted).is_absent() {
-        faults.push(metric.field(wanted).required("must populate information for the given metric source"));
+        errors.push(metric.field(wanted).required("must populate information for the given metric source"));
     }
     if given.len() != 1 {
         let others = given.iter().filter(|given| **given != wanted);
-        faults.extend(others.map(|other| metric.field(other).forbidden("must populate the given metric source only")));
+        errors.extend(others.map(|other| metric.field(other).forbidden("must populate the given metric source only")));
     }
 }
 
-fn source(kind: &str, source: &Place<'_>, versions: Versions, faults: &mut Vec<Error>) {
+fn source(kind: &str, source: &Field<'_>, versions: Versions, errors: &mut Vec<Error>) {
     let target = source.field("target");
     let [value, average, utilization] =
         ["value", "averageValue", "averageUtilization"].map(|field| target.field(field));
     match kind {
         "object" => {
-            reference(&source.field("describedObject"), versions, faults);
-            identifier(&source.field("metric"), faults);
+            let described = source.field("describedObject");
+            check_field(REFERENCE, &described, errors);
+            errors.extend(version_error(&described.field("apiVersion"), versions));
+            check_field(METRIC, &source.field("metric"), errors);
         }
-        "external" | "pods" => identifier(&source.field("metric"), faults),
+        "external" | "pods" => check_field(METRIC, &source.field("metric"), errors),
         _ => {
             let name = source.field("name");
             if name.is_empty() {
-                faults.push(name.required("must specify a resource name"));
+                errors.push(name.required("must specify a resource name"));
             } else if kind == "containerResource" {
-                resource_name::of_container(name.text(), &name, faults);
+                resource_name::of_container(name.text(), &name, errors);
             }
             if kind == "containerResource" {
-                let container = source.field("container");
-                if container.is_empty() {
-                    faults.push(container.required("must specify a container"));
-                } else {
-                    rules::named(&container, name::dns1123_label, faults);
-                }
+                check_field(CONTAINER, source, errors);
             }
         }
     }
-    amounts(&target, faults);
+    check_field(TARGET, &target, errors);
     match kind {
         "object" if value.is_absent() && average.is_absent() => {
-            faults.push(average.required("must set either a target value or averageValue"));
+            errors.push(average.required("must set either a target value or averageValue"));
         }
         "external" if value.is_absent() && average.is_absent() => {
-            faults.push(average.required("must set either a target value for metric or a per-pod target"));
+            errors.push(average.required("must set either a target value for metric or a per-pod target"));
         }
         "external" if value.is_present() && average.is_present() => {
-            faults.push(value.forbidden("may not set both a target value for metric and a per-pod target"));
+            errors.push(value.forbidden("may not set both a target value for metric and a per-pod target"));
         }
         "pods" if average.is_absent() => {
-            faults.push(average.required("must specify a positive target averageValue"));
+            errors.push(average.required("must specify a positive target averageValue"));
         }
         "resource" | "containerResource" if utilization.is_absent() && average.is_absent() => {
-            faults.push(utilization.required("must set either a target raw value or a target utilization"));
+            errors.push(utilization.required("must set either a target raw value or a target utilization"));
         }
         "resource" | "containerResource" if utilization.is_present() && average.is_present() => {
-            faults.push(average.forbidden("may not set both a target raw value and a target utilization"));
+            errors.push(average.forbidden("may not set both a target raw value and a target utilization"));
         }
         _ => {}
     }
 }
 
-fn identifier(metric: &Place<'_>, faults: &mut Vec<Error>) {
-    let name = metric.field("name");
-    if name.is_empty() {
-        faults.push(name.required("must specify a metric name"));
-    } else {
-        rules::named(&name, name::path_segment, faults);
-    }
-}
+pub(in crate::builtin) const CONTAINER: &[Rule] =
+    &[Rule::new("container", Check::Format(name::dns1123_label)).and_required("must specify a container")];
 
-fn amounts(target: &Place<'_>, faults: &mut Vec<Error>) {
-    let kind = target.field("type");
-    if kind.is_empty() {
-        faults.push(kind.required("must specify a metric target type"));
-    }
+pub(in crate::builtin) const METRIC: &[Rule] =
+    &[Rule::new("name", Check::Format(name::path_segment)).and_required("must specify a metric name")];
+
+pub(in crate::builtin) const TARGET: &[Rule] = &[
+    Rule::required("type", "must specify a metric target type"),
+    Rule::new("type", Check::By(target_type)),
+    Rule::new("value", Check::By(positive)),
+    Rule::new("averageValue", Check::By(positive)),
+    Rule::new("averageUtilization", Check::Positive),
+];
+
+fn target_type(kind: &Field<'_>, errors: &mut Vec<Error>) {
     if !["Utilization", "Value", "AverageValue"].contains(&kind.text()) {
-        faults.push(Error::invalid(&kind.path, kind.text(), "must be either Utilization, Value, or AverageValue"));
+        errors.push(Error::invalid(&kind.path, kind.text(), "must be either Utilization, Value, or AverageValue"));
     }
-    for amount in ["value", "averageValue"].map(|field| target.field(field)) {
-        let is_positive = |quantity: Quantity| !quantity.is_negative() && !quantity.is_zero();
-        if Quantity::parse(amount.text()).is_ok_and(|quantity| !is_positive(quantity)) {
-            faults.push(amount.invalid("must be positive"));
-        }
-    }
-    rules::positive(&target.field("averageUtilization"), faults);
 }
 
-/// The rules for scaling in one direction.
-fn scaling(scaling: &Place<'_>, faults: &mut Vec<Error>) {
-    if scaling.is_absent() {
-        return;
+fn positive(amount: &Field<'_>, errors: &mut Vec<Error>) {
+    if Quantity::parse(amount.text()).is_ok_and(|quantity| quantity <= Quantity::ZERO) {
+        errors.push(amount.invalid("must be positive"));
     }
-    let window = scaling.field("stabilizationWindowSeconds");
-    if window.number().is_some_and(|seconds| seconds < 0) {
-        faults.push(window.invalid("must be greater than or equal to zero"));
-    }
-    if window.number().is_some_and(|seconds| seconds > WINDOW_SECONDS_MAX) {
-        faults.push(window.invalid(format!("must be less than or equal to {WINDOW_SECONDS_MAX}")));
-    }
-    rules::one_of_if_present(&scaling.field("selectPolicy"), &["Disabled", "Max", "Min"], faults);
-    let policies = scaling.field("policies");
-    if policies.items().next().is_none() {
-        faults.push(Error::required(&policies.path, "must specify at least one Policy"));
-    }
-    for policy in policies.items() {
-        rules::one_of(&policy.field("type"), &["Percent", "Pods"], faults);
-        let (value, period) = (policy.field("value"), policy.field("periodSeconds"));
-        for place in [&value, &period] {
-            let number = place.number().unwrap_or(0);
-            if number <= 0 {
-                faults.push(Error::invalid(&place.path, number, "must be greater than zero"));
-            }
-        }
-        if period.number().is_some_and(|seconds| seconds > PERIOD_SECONDS_MAX) {
-            faults.push(period.invalid(format!("must be less than or equal to {PERIOD_SECONDS_MAX}")));
-        }
-    }
-    rules::not_negative_quantity(&scaling.field("tolerance"), faults);
 }

@@ -1,12 +1,14 @@
 //! Job: runs pods until a number of them have completed.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::batch::policy;
 use crate::builtin::workloads::workload;
@@ -18,7 +20,7 @@ use steersman_machinery::time as times;
 use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
-mod status;
+pub(in crate::builtin) mod status;
 
 /// The label by which a job selects its pods.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
@@ -45,7 +47,7 @@ pub const KIND: Kind = Kind {
             Column::text("Selector", "Which pods are its own.").wide(),
         ],
         cells,
-        fields: &[Field::new("status.successful", ".status.succeeded").or("0")],
+        fields: &[SelectableField::new("status.successful", ".status.succeeded").or("0")],
         default,
         ..Version::V1
     }],
@@ -58,9 +60,22 @@ pub const KIND: Kind = Kind {
     },
     prepare_create,
     prepare_update: |new, _| _ = label_like_template(new),
-    validate_create: |request, faults| validate_new(&Place::root(request.new), faults),
-    validate_update,
-    validate_status: status::validate,
+    validate: &[
+        Rule::new("", Check::By(generated_selector)).on_create(),
+        Rule::new("spec", Check::Rules(SPEC)),
+        Rule::new("spec.selector", Check::By(selector::validate)).and_present(""),
+        Rule::new("spec", Check::By(selects_template)),
+        Rule::new("", Check::By(pod_names)).on_create(),
+        Rule::new("spec.selector", Check::Immutable),
+        Rule::new("spec.completionMode", Check::Immutable),
+        Rule::new("spec.podFailurePolicy", Check::Immutable),
+        Rule::new("spec.backoffLimitPerIndex", Check::Immutable),
+        Rule::new("spec.managedBy", Check::Immutable),
+        Rule::new("spec.successPolicy", Check::Immutable),
+        Rule::new("spec", Check::Change(completions)).on_update(),
+        Rule::new("", Check::Change(template)).on_update(),
+    ],
+    validate_status: &[Rule::new("", Check::Change(status::validate))],
     ..Kind::NAMESPACED
 };
 
@@ -126,9 +141,7 @@ fn prepare_create(job: &mut Value) {
 /// The longest name to which a pod's index can be appended.
 const POD_NAME_LENGTH_MAX: usize = 63;
 
-fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {
-    generated_selector(job, faults);
-    validate(job, faults);
+fn pod_names(job: &Field<'_>, errors: &mut Vec<Error>) {
     let (name, spec) = (job.at(&["metadata", "name"]), job.field("spec"));
     let completions = spec.field("completions").number().filter(|number| *number > 0);
     if let Some(completions) = completions.filter(|_| spec.field("completionMode").text() == INDEXED) {
@@ -136,13 +149,13 @@ fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {
         let wrong = name::dns1123_label(&pod);
         if pod.len() > POD_NAME_LENGTH_MAX || !wrong.is_empty() {
             let why = format!("will not able to create pod with invalid DNS label: {pod}");
-            faults.push(name.invalid(why));
+            errors.push(name.invalid(why));
         }
     }
 }
 
 /// The selector and the labels that the server generates must not be changed.
-fn generated_selector(job: &Place<'_>, faults: &mut Vec<Error>) {
+fn generated_selector(job: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = job.field("spec");
     if spec.field("manualSelector").flag() || spec.field("selector").is_absent() {
         return;
@@ -156,167 +169,155 @@ fn generated_selector(job: &Place<'_>, faults: &mut Vec<Error>) {
         let have = labels.key(key);
         let why = format!("must be '{}'", value.as_str().unwrap_or_default());
         if have.is_absent() {
-            faults.push(have.required(&why));
+            errors.push(have.required(&why));
         } else if have.value != value {
-            faults.push(Error::invalid(&have.path, labels.value.clone(), why));
+            errors.push(Error::invalid(&have.path, labels.value.clone(), why));
         }
     }
     let selector = spec.field("selector");
     if selector::parse(selector.value).is_some_and(|wanted| !selector::matches(&wanted, &expected)) {
-        faults.push(selector.invalid("`selector` not auto-generated"));
+        errors.push(selector.invalid("`selector` not auto-generated"));
     }
 }
 
-fn validate(job: &Place<'_>, faults: &mut Vec<Error>) {
-    let spec = job.field("spec");
-    validate_spec(&spec, faults);
-    let wanted = spec.field("selector");
-    if wanted.is_absent() {
-        faults.push(wanted.required(""));
-        return;
-    }
-    selector::validate(&wanted, faults);
+fn selects_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let labels = spec.at(&["template", "metadata", "labels"]);
-    if selector::parse(wanted.value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
-        faults.push(labels.invalid("`selector` does not match template `labels`"));
+    if selector::parse(spec.field("selector").value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
+        errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
 }
 
-/// Validates the fields that a job and a job template share.
-pub fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let amounts = [
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
-    ];
-    amounts.iter().for_each(|field| rules::not_negative(&spec.field(field), faults));
-    if spec.field("maxFailedIndexes").is_present() && spec.field("backoffLimitPerIndex").is_absent() {
-        faults.push(spec.field("backoffLimitPerIndex").required("when maxFailedIndexes is specified"));
+/// The rules of a job and of a job template.
+pub const SPEC: &[Rule] = &[
+    Rule::new("parallelism", Check::NotNegative),
+    Rule::new("completions", Check::NotNegative),
+    Rule::new("activeDeadlineSeconds", Check::NotNegative),
+    Rule::new("backoffLimit", Check::NotNegative),
+    Rule::new("ttlSecondsAfterFinished", Check::NotNegative),
+    Rule::new("backoffLimitPerIndex", Check::NotNegative),
+    Rule::new("maxFailedIndexes", Check::NotNegative),
+    Rule::new("", Check::By(limit_per_index)),
+    Rule::new("managedBy", Check::By(rules::domain_prefixed_path)).if_present(),
+    Rule::new("managedBy", Check::LengthMax(63)),
+    Rule::new("completionMode", Check::OneOf(&["NonIndexed", INDEXED])).if_present(),
+    Rule::new("", Check::By(completion_mode)),
+    Rule::new("", Check::By(policy::failure)),
+    Rule::new("", Check::By(policy::success)),
+    Rule::new("", Check::By(pod_replacement)),
+    Rule::new("template", Check::Rules(pod::spec::TEMPLATE)),
+    Rule::new("", Check::By(restart_policy)),
+];
+
+fn limit_per_index(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let limit = spec.field("backoffLimitPerIndex");
+    if spec.field("maxFailedIndexes").is_present() && limit.is_absent() {
+        errors.push(limit.required("when maxFailedIndexes is specified"));
     }
-    managed_by(&spec.field("managedBy"), faults);
-    rules::one_of_if_present(&spec.field("completionMode"), &["NonIndexed", INDEXED], faults);
-    if spec.field("completionMode").text() == INDEXED {
-        indexed(spec, faults);
-    } else if matches!(spec.field("completionMode").text(), "" | "NonIndexed") {
-        for field in ["backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec.field(field)) {
-            if field.is_present() {
-                faults.push(field.invalid("requires indexed completion mode"));
+}
+
+fn completion_mode(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    match spec.field("completionMode").text() {
+        INDEXED => indexed(spec, errors),
+        "" | "NonIndexed" => {
+            for field in ["backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec.field(field)) {
+                if field.is_present() {
+                    errors.push(field.invalid("requires indexed completion mode"));
+                }
             }
         }
+        _ => {}
     }
-    policy::failure(spec, faults);
-    policy::success(spec, faults);
-    let replacement = spec.field("podReplacementPolicy");
+}
+
+fn pod_replacement(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let has_failure_policy = spec.field("podFailurePolicy").is_present();
     let replacements = if has_failure_policy { &["Failed"][..] } else { &["Failed", "TerminatingOrFailed"] };
-    rules::one_of_if_present(&replacement, replacements, faults);
-    pod::spec::validate_template(&spec.field("template"), faults);
+    rules::one_of_if_present(&spec.field("podReplacementPolicy"), replacements, errors);
+}
+
+fn restart_policy(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let policy = spec.at(&["template", "spec", "restartPolicy"]);
     match policy.text() {
         "Never" => {}
-        "OnFailure" if has_failure_policy => {
-            faults.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
+        "OnFailure" if spec.field("podFailurePolicy").is_present() => {
+            errors.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
         }
         "OnFailure" => {}
-        "" | "Always" => faults.push(policy.required(r#"valid values: "OnFailure", "Never""#)),
-        _ => faults.push(policy.not_supported(&["OnFailure", "Never"])),
-    }
-}
-
-fn managed_by(managed_by: &Place<'_>, faults: &mut Vec<Error>) {
-    const LENGTH_MAX: usize = 63;
-    if managed_by.is_absent() {
-        return;
-    }
-    rules::domain_prefixed_path(managed_by, faults);
-    if managed_by.text().len() > LENGTH_MAX {
-        faults.push(Error::too_long(&managed_by.path, LENGTH_MAX));
+        "" | "Always" => errors.push(policy.required(r#"valid values: "OnFailure", "Never""#)),
+        _ => errors.push(policy.not_supported(&["OnFailure", "Never"])),
     }
 }
 
 /// Validates the size of an indexed job: its indexes must fit into the status.
-fn indexed(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn indexed(spec: &Field<'_>, errors: &mut Vec<Error>) {
     const PODS_MAX: i64 = 100_000;
     const PODS_MAX_OF_MANY: i64 = 10_000;
     let (completions, parallelism) = (spec.field("completions"), spec.field("parallelism"));
     let failed = spec.field("maxFailedIndexes");
     if completions.is_absent() {
-        faults.push(completions.required("when completion mode is Indexed"));
+        errors.push(completions.required("when completion mode is Indexed"));
     }
     if parallelism.number().is_some_and(|number| number > PODS_MAX) {
         let why = format!("must be less than or equal to {PODS_MAX} when completion mode is Indexed");
-        faults.push(parallelism.invalid(why));
+        errors.push(parallelism.invalid(why));
     }
     if let (Some(completions), Some(number)) = (completions.number(), failed.number())
         && number > completions
     {
-        faults.push(failed.invalid("must be less than or equal to completions"));
+        errors.push(failed.invalid("must be less than or equal to completions"));
     }
     if failed.number().is_some_and(|number| number > PODS_MAX) {
-        faults.push(failed.invalid(format!("must be less than or equal to {PODS_MAX}")));
+        errors.push(failed.invalid(format!("must be less than or equal to {PODS_MAX}")));
     }
     let has_many = completions.number().is_some_and(|number| number > PODS_MAX);
     if !has_many || spec.field("backoffLimitPerIndex").is_absent() {
         return;
     }
     if failed.is_absent() {
-        faults.push(failed.required(&format!("must be specified when completions is above {PODS_MAX}")));
+        errors.push(failed.required(&format!("must be specified when completions is above {PODS_MAX}")));
     }
     let why = format!(
         "must be less than or equal to {PODS_MAX_OF_MANY} when completions are above {PODS_MAX} and used with backoff limit per index"
     );
-    for place in [parallelism, failed] {
-        if place.number().is_some_and(|number| number > PODS_MAX_OF_MANY) {
-            faults.push(place.invalid(why.clone()));
+    for field in [parallelism, failed] {
+        if field.number().is_some_and(|number| number > PODS_MAX_OF_MANY) {
+            errors.push(field.invalid(why.clone()));
         }
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (job, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&job, faults);
-    let (spec, before) = (job.field("spec"), old.field("spec"));
-    for field in
-        ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-    {
-        rules::immutable(&spec.field(field), &before.field(field), faults);
-    }
-    let (completions, completions_before) = (spec.field("completions"), before.field("completions"));
+fn completions(Change { new: spec, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let (completions, before) = (spec.field("completions"), old.field("completions"));
     if spec.field("completionMode").text() != INDEXED {
-        rules::immutable(&completions, &completions_before, faults);
-    } else if completions.value != completions_before.value
+        rules::immutable(&completions, &before, errors);
+    } else if completions.value != before.value
         && completions.is_present()
         && completions.value != spec.field("parallelism").value
     {
-        faults.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
+        errors.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
-    template(&spec, &before, &old, faults);
 }
 
 /// While a Job is suspended and none of its Pods run, the placement and resources of its template may be changed.
-fn template(spec: &Place<'_>, before: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
-    let (template, template_before) = (spec.field("template"), before.field("template"));
-    if !is_asleep(before, old) {
-        return rules::immutable(&template, &template_before, faults);
+fn template(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let Change { new, old } = change.at(&["spec", "template"]);
+    if !is_asleep(&change.old) {
+        return rules::immutable(&new, &old, errors);
     }
-    let fixed = |template: &Place<'_>| without_placement(template.field("spec").value);
-    if fixed(&template) != fixed(&template_before) {
-        faults.push(template.field("spec").invalid(rules::IMMUTABLE));
+    let fixed = |template: &Field<'_>| without_placement(template.field("spec").value);
+    if fixed(&new) != fixed(&old) {
+        errors.push(new.field("spec").invalid(rules::IMMUTABLE));
     }
 }
 
 /// Whether a Job is suspended and has no Pods: it never started, or its suspension is complete.
-fn is_asleep(before: &Place<'_>, old: &Place<'_>) -> bool {
-    let status = old.field("status");
-    let is_suspended = |condition: Place<'_>| {
+fn is_asleep(job: &Field<'_>) -> bool {
+    let status = job.field("status");
+    let is_suspended = |condition: Field<'_>| {
         condition.field("type").text() == "Suspended" && condition.field("status").text() == "True"
     };
     let is_out = status.field("startTime").is_absent() || status.field("conditions").items().any(is_suspended);
-    before.field("suspend").flag() && is_out && status.field("active").number().unwrap_or(0) == 0
+    job.at(&["spec", "suspend"]).flag() && is_out && status.field("active").number().unwrap_or(0) == 0
 }
 
 /// The spec of a template without the placement and resources of its pods.
