@@ -11,5 +11,6 @@ pub(crate) mod pods;
 pub(crate) mod refusal;
 pub(crate) mod selectors;
 pub(crate) mod served;
+pub(crate) mod sparse;
 pub(crate) mod stale;
 pub(crate) mod tolerations;

@@ -289,6 +289,7 @@ mod shared {
     pub(crate) mod host;
     pub mod key;
     pub(crate) mod selection;
+    pub(crate) mod sparse;
 }
 pub mod typed;
 pub mod wait;

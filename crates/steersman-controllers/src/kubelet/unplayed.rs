@@ -4,6 +4,7 @@
 //! Their addresses are kept with them, because they are in use nevertheless. Pods are indexed by node, so that a node
 //! that starts finds its own quickly.
 
+use crate::shared::sparse::Sparse;
 use hashbrown::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ impl Unplayed {
     /// Removes a Pod, and returns its addresses.
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Vec<IpAddr> {
         let Some(OnNode { node, ips }) = self.pods.remove(key) else { return Vec::new() };
+        self.pods.shrink_if_sparse();
         if let Some(keys) = self.by_node.get_mut(&node) {
             keys.remove(key);
             if keys.is_empty() {

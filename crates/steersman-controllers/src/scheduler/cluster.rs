@@ -8,6 +8,7 @@ use crate::scheduler::node::{Node, NodeFacts};
 use crate::scheduler::plugins::volumes::Volumes;
 use crate::scheduler::pod::{Identity, Owner, Pending, Placed};
 use crate::shared::labels::{Labels, Selector};
+use crate::shared::sparse::Sparse;
 use hashbrown::HashMap;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -213,6 +214,7 @@ impl Cluster {
     /// Removes a Pod from its node, and returns both.
     pub(crate) fn remove_pod(&mut self, key: &ObjectKey) -> Option<(Arc<Placed>, Arc<str>)> {
         let OnNode { pod, node: name, .. } = self.pods.remove(key)?;
+        self.pods.shrink_if_sparse();
         self.n_with_affinity -= usize::from(pod.affinity.is_some());
         self.n_with_required_anti -= usize::from(!pod.required_anti().is_empty());
         if let Some(node) = self.nodes.get_mut(&name) {

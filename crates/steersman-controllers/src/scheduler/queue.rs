@@ -6,6 +6,7 @@
 
 use crate::scheduler::cycle::PluginSet;
 use crate::scheduler::pod::Pending;
+use crate::shared::sparse::Sparse;
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -132,7 +133,9 @@ impl Queue {
 
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Entry> {
         self.take_out(key);
-        self.entries.remove(key)
+        let removed = self.entries.remove(key);
+        self.entries.shrink_if_sparse();
+        removed
     }
 
     /// Takes the next Pod to find a node for. It is not returned again until it is put back.

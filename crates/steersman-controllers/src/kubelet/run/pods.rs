@@ -3,6 +3,7 @@
 use crate::kubelet::node::resources;
 use crate::kubelet::pod::{Input, PodState, status};
 use crate::kubelet::run::state::{PodEntry, Run, Timer, Write, hash, version};
+use crate::shared::sparse::Sparse;
 use k8s_openapi::api::core::v1::Pod;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -101,6 +102,7 @@ impl Run {
             self.addresses.release(&ips);
             return;
         };
+        self.pods.shrink_if_sparse();
         if let Some(at) = entry.wakes {
             self.timers.remove(&(at, Timer::Pod(key.clone())));
         }

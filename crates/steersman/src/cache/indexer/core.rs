@@ -16,6 +16,7 @@ use crate::list_watch::delta::{Delta, Entry};
 use crate::shared::decode_error::DecodeError;
 use crate::shared::key::ObjectKey;
 use crate::shared::selection::{CachedResource, Scope};
+use crate::shared::sparse::{is_sparse, release, reuse};
 
 pub(super) struct Core<K> {
     /// The slot of each key. Every number here is an occupied slot, whose key it is found by.
@@ -280,7 +281,7 @@ impl<K: CachedResource> Core<K> {
         broken: Option<Arc<DecodeError>>,
         decoder: &Decoder<K>,
     ) {
-        let number = self.free.pop().unwrap_or_else(|| {
+        let number = reuse(&self.slots, &mut self.free).unwrap_or_else(|| {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).expect("invariant: four billion objects do not fit into memory")
         });
@@ -300,7 +301,6 @@ impl<K: CachedResource> Core<K> {
 
     fn remove(&mut self, number: u32, decoder: &Decoder<K>) -> Option<Cached<K>> {
         let slot = self.slots.get_mut(number as usize)?.take()?;
-        self.free.push(number);
         if let Ok(entry) = self.by_key.find_entry(self.hasher.hash_one(&slot.key), |&found| found == number) {
             entry.remove();
         }
@@ -308,6 +308,19 @@ impl<K: CachedResource> Core<K> {
         for index in &mut self.indexes {
             index.update(number, &slot.key, (slot.object.as_ref(), None), decoder);
         }
+        let Self { by_key, hasher, slots, free, .. } = self;
+        release(slots, free, number, Option::is_none);
+        if is_sparse(by_key.len(), by_key.capacity()) {
+            by_key.shrink_to(2 * by_key.len(), |&number| {
+                slots[number as usize].as_ref().map_or(0, |slot| hasher.hash_one(&slot.key))
+            });
+        }
         slot.object
+    }
+
+    /// The number of objects that it has room for.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.slots.capacity().max(self.by_key.capacity())
     }
 }

@@ -13,6 +13,7 @@ use crate::cache::cached::{Cached, Decoder};
 use crate::cache::indexer::posting::Posting;
 use crate::shared::key::ObjectKey;
 use crate::shared::selection::CachedResource;
+use crate::shared::sparse::is_sparse;
 
 /// Computes the values under which an object is found.
 pub(crate) enum Function<K, V> {
@@ -106,6 +107,9 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> AnyIndex<K> for By
             }
             // An object held as bytes without an entry had no values.
             (None, _) => {}
+        }
+        if is_sparse(filed.len(), filed.capacity()) {
+            filed.shrink_to(2 * filed.len());
         }
         let Some(new) = new else { return };
         let values = after.into_iter().map(|value| set(postings, value, slot, new.clone()));
@@ -209,6 +213,9 @@ where
         posting.remove(slot);
         if posting.members().is_empty() {
             postings.remove(value);
+            if is_sparse(postings.len(), postings.capacity()) {
+                postings.shrink_to(2 * postings.len());
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use hashbrown::HashMap;
 
+use crate::shared::sparse::is_sparse;
+
 /// Up to this size, members are searched linearly.
 const SEARCHED_MAX: usize = 16;
 
@@ -53,6 +55,9 @@ impl<M> Posting<M> {
         if self.members.len() <= SEARCHED_MAX / 2 {
             self.places = HashMap::new();
             self.members.shrink_to_fit();
+        } else if is_sparse(self.places.len(), self.places.capacity()) {
+            self.places.shrink_to(2 * self.places.len());
+            self.members.shrink_to(2 * self.members.len());
         }
     }
 

@@ -216,6 +216,22 @@ fn an_index_can_be_added_late_and_knows_nothing_before_the_first_list() {
 }
 
 #[test]
+fn a_cache_that_was_large_gives_its_memory_back() {
+    let indexer = Indexer::new();
+    let by_color = indexer.add_index(colors);
+    let key = |number: u32| format!("a/{number}");
+    let objects = (0..5_000).map(|number| object(&key(number), number + 1, &format!("color-{}", number % 2_500)));
+    indexer.apply(&mut listed(objects.collect(), vec![]), &mut Vec::new());
+    assert!(5_000 <= indexer.core.read().room());
+    indexer.apply(&mut (10..5_000).map(|number| deleted(&key(number), 9_000)).collect(), &mut Vec::new());
+    let room = indexer.core.read().room();
+    assert!(room < 2_000, "it has room for {room} objects and has 10");
+    let again = (10..100).map(|number| Delta::Added(object(&key(number), 9_001, "green")));
+    indexer.apply(&mut again.collect(), &mut Vec::new());
+    assert_eq!((indexer.len(), by_color.count("green").unwrap(), by_color.count("color-3").unwrap()), (100, 90, 1));
+}
+
+#[test]
 fn indexes_of_one_cache_have_values_of_types_of_their_own() {
     let indexer = Indexer::new();
     let by_color = indexer.add_index(colors);

@@ -247,7 +247,8 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
     /// Drops the keys that `keep` rejects, wherever they wait.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         for place in self.entries.places() {
-            let entry = &mut self.entries[place];
+            // The places behind the last key are cut off when it is released.
+            let Some(entry) = self.entries.get_mut(place) else { break };
             if entry.key.as_ref().is_none_or(&keep) {
                 continue;
             }

@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use tokio::time::Instant;
 
 use crate::control::queue::priority::Priority;
+use crate::shared::sparse::{is_sparse, release, reuse};
 
 /// No entry: the end of a list, or a key that is not in the heap.
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -90,6 +91,11 @@ impl<T: Eq + Hash> Entries<T> {
         self.slab.iter_mut()
     }
 
+    /// The entry at a place that may have been cut off.
+    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut Entry<T>> {
+        self.slab.get_mut(place as usize)
+    }
+
     pub(super) fn find(&self, key: &T) -> Option<u32> {
         self.find_hashed(key, self.hasher.hash_one(key))
     }
@@ -119,7 +125,7 @@ impl<T: Eq + Hash> Entries<T> {
             added: None,
             taken: None,
         };
-        let place = match self.free.pop() {
+        let place = match reuse(&self.slab, &mut self.free) {
             Some(place) => {
                 self[place] = entry;
                 place
@@ -146,7 +152,11 @@ impl<T: Eq + Hash> Entries<T> {
         if let Ok(found) = self.places.find_entry(hash, |&other| other == place) {
             found.remove();
         }
-        self.free.push(place);
+        let Self { slab, free, places, .. } = self;
+        release(slab, free, place, |entry| entry.key.is_none());
+        if is_sparse(places.len(), places.capacity()) {
+            places.shrink_to(2 * places.len(), |&place| slab[place as usize].hash);
+        }
     }
 }
 
@@ -166,4 +176,23 @@ impl<T> IndexMut<u32> for Entries<T> {
 
 pub(super) fn index_to_place(index: usize) -> u32 {
     u32::try_from(index).expect("invariant: four billion keys do not fit into memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_were_many_give_their_memory_back() {
+        let mut entries = Entries::new();
+        let places: Vec<u32> = (0..5_000).map(|key| entries.place_of(key)).collect();
+        for place in &places[10..] {
+            entries.release_if_unused(*place);
+        }
+        let room = entries.slab.capacity().max(entries.places.capacity());
+        assert!(room < 2_000, "there is room for {room} keys and there are 10");
+        assert_eq!((0..10).filter(|key| entries.find(key) == Some(places[*key])).count(), 10);
+        let again: Vec<u32> = (10..100).map(|key| entries.place_of(key)).collect();
+        assert_eq!((entries.len(), again.iter().collect::<std::collections::BTreeSet<_>>().len()), (100, 90));
+    }
 }

@@ -65,6 +65,23 @@ async fn keys_that_are_not_retained_are_gone_wherever_they_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_keys_can_be_dropped_in_the_order_in_which_they_have_come_to_be_free() {
+    let queue = queue();
+    let keys = ["a", "b", "c", "d"];
+    keys.iter().for_each(|key| queue.add(*key));
+    // The last two places are free when the keys before them are dropped.
+    let items = [queue.get().await.unwrap(), queue.get().await.unwrap()];
+    queue.retain(|key| *key == "c");
+    assert_eq!(drain(&queue).await, ["c"]);
+    queue.retain(|_| false);
+    drop(items);
+    assert_eq!((queue.len(), queue.stats().delayed), (0, 0));
+    queue.add("e");
+    queue.retain(|_| false);
+    assert_eq!(queue.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_delayed_key_comes_when_due_and_a_second_delay_only_moves_it_forward() {
     let queue = queue();
     let start = Instant::now();

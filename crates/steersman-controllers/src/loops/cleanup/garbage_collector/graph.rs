@@ -10,6 +10,7 @@
 
 use crate::loops::cleanup::garbage_collector::absent::Absent;
 use crate::loops::cleanup::garbage_collector::identity::{Identity, Kind, Names, Uid};
+use crate::shared::sparse::Sparse;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PropagationPolicy;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -407,6 +408,7 @@ impl Graph {
     fn remove(&mut self, identity: &Identity, effects: &mut Effects) {
         let uid = &identity.uid;
         let Some(node) = self.nodes.remove(uid) else { return };
+        self.nodes.shrink_if_sparse();
         self.unserved.remove(uid);
         for owner in blocking_by_uid(&node.owners).keys() {
             self.unlink(uid, owner);
