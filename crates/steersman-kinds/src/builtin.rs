@@ -2,7 +2,8 @@
 //! that only it needs, behind one [`crate::strategy::Strategy`] for all of them.
 //!
 //! To add a kind, write its row (and its defaults, rules and cells, where it has any) in a file of its own and name it
-//! in `KINDS`. Types, unknown fields, patch strategies and OpenAPI come from the schema crate's definitions.
+//! in `KINDS`. Regular rules of fields are rows ([`rules::rule`]); irregular ones are functions that rows call. Types, unknown fields, patch
+//! strategies and OpenAPI come from the schema crate's definitions.
 //! CustomResourceDefinition, which defines kinds, is in [`crate::crd`].
 
 use crate::builtin::kind::Kind;

@@ -10,15 +10,14 @@ pub mod rule;
 pub mod selector;
 
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use ipnet::IpNet;
 use regex::Regex;
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
-use steersman_machinery::quantity::Quantity;
 
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub const POSITIVE: &str = "must be greater than 0";
@@ -70,44 +69,9 @@ pub fn required(field: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-/// A number must not be negative.
-pub fn not_negative(field: &Field<'_>, errors: &mut Vec<Error>) {
-    if field.number().is_some_and(|number| number < 0) {
-        errors.push(field.invalid(NOT_NEGATIVE));
-    }
-}
-
-/// A quantity must not be negative.
-pub fn not_negative_quantity(field: &Field<'_>, errors: &mut Vec<Error>) {
-    if Quantity::parse(field.text()).is_ok_and(Quantity::is_negative) {
-        errors.push(field.invalid(NOT_NEGATIVE));
-    }
-}
-
-/// A number must be positive.
-pub fn positive(field: &Field<'_>, errors: &mut Vec<Error>) {
-    if field.number().is_some_and(|number| number <= 0) {
-        errors.push(field.invalid(POSITIVE));
-    }
-}
-
-/// A number must be within bounds, both included.
-pub fn within(field: &Field<'_>, least: i64, most: i64, errors: &mut Vec<Error>) {
-    if field.number().is_some_and(|number| number < least || most < number) {
-        errors.push(field.invalid(format!("must be between {least} and {most}, inclusive")));
-    }
-}
-
 /// Whether a number is a port.
 pub fn is_port(number: i64) -> bool {
     (1..=65535).contains(&number)
-}
-
-/// A number must be a port.
-pub fn port(field: &Field<'_>, errors: &mut Vec<Error>) {
-    if !field.number().is_some_and(is_port) {
-        errors.push(field.invalid(PORT));
-    }
 }
 
 /// A number must be the port of a service that the server calls.
@@ -121,7 +85,7 @@ pub fn service_port(field: &Field<'_>, errors: &mut Vec<Error>) {
 pub fn port_or_name(field: &Field<'_>, errors: &mut Vec<Error>) {
     match field.value {
         Value::String(name) => errors.extend(port_name(name).into_iter().map(|detail| field.invalid(detail))),
-        _ => port(field, errors),
+        _ => Check::Port.of(field, errors),
     }
 }
 
@@ -275,36 +239,19 @@ pub fn annotations(field: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-/// The rules of a list of conditions, as most kinds have them in their status.
-pub fn conditions(conditions: &Field<'_>, errors: &mut Vec<Error>) {
-    const REASON_LENGTH_MAX: usize = 1024;
-    const MESSAGE_LENGTH_MAX: usize = 32 * 1024;
-    let mut types = BTreeSet::new();
-    for condition in conditions.items() {
-        let (kind, reason, message) = (condition.field("type"), condition.field("reason"), condition.field("message"));
-        if !types.insert(kind.text()) {
-            errors.push(kind.duplicate());
-        }
-        let wrong = name::qualified(kind.text()).into_iter();
-        errors.extend(wrong.map(|detail| Error::invalid(&kind.path, kind.text(), detail)));
-        one_of(&condition.field("status"), &["False", "True", "Unknown"], errors);
-        let generation = condition.field("observedGeneration");
-        if generation.number().is_some_and(|number| number < 0) {
-            errors.push(generation.invalid("must be greater than or equal to zero"));
-        }
-        required(&condition.field("lastTransitionTime"), errors);
-        required(&reason, errors);
-        if !reason.is_empty() && !is_reason(reason.text()) {
-            let why = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
-            errors.push(reason.invalid(why));
-        }
-        for (text, most) in [(&reason, REASON_LENGTH_MAX), (&message, MESSAGE_LENGTH_MAX)] {
-            if text.text().len() > most {
-                errors.push(Error::too_long(&text.path, most));
-            }
-        }
-    }
-}
+/// The rules of a condition, as most kinds have them in their status.
+pub const CONDITION: &[Rule] = &[
+    Rule::new("type", Check::Unique),
+    Rule::new("type", Check::Format(name::qualified)),
+    Rule::new("status", Check::OneOf(&["False", "True", "Unknown"])),
+    Rule::new("observedGeneration", Check::AtLeast(0, "must be greater than or equal to zero")),
+    Rule::required("lastTransitionTime", ""),
+    Rule::required("reason", ""),
+    Rule::new("reason", Check::Text(is_reason, NO_REASON)).unless_empty(),
+    Rule::new("reason", Check::LengthMax(1024)),
+    Rule::new("message", Check::LengthMax(32 * 1024)),
+];
+const NO_REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
 
 fn is_reason(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

@@ -105,9 +105,18 @@ pub const KIND: Kind = Kind {
     rules: strategy::Rules { validates_generate_name_on_update: false, ..RULES },
     status_leaves: &[&["spec"]],
     other_leaves: &[&["spec"], &["status", "certificate"]],
-    validate: &[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(main_update)).on_update()],
-    validate_status: &[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(status_update))],
-    validate_other: Some(&[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(approval_update))]),
+    validate: &[
+        Rule::new("", Check::Rules(REQUEST)),
+        Rule::new("", Check::Change(|change, errors| update(change, Endpoint::Main, errors))).on_update(),
+    ],
+    validate_status: &[
+        Rule::new("", Check::Rules(REQUEST)),
+        Rule::new("", Check::Change(|change, errors| update(change, Endpoint::Status, errors))),
+    ],
+    validate_other: Some(&[
+        Rule::new("", Check::Rules(REQUEST)),
+        Rule::new("", Check::Change(|change, errors| update(change, Endpoint::Approval, errors))),
+    ]),
     ..Kind::CLUSTER
 };
 
@@ -345,19 +354,7 @@ fn validate_conditions(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>
     }
 }
 
-fn main_update(change: &Change<'_>, errors: &mut Vec<Error>) {
-    validate_update(change, Endpoint::Main, errors);
-}
-
-fn status_update(change: &Change<'_>, errors: &mut Vec<Error>) {
-    validate_update(change, Endpoint::Status, errors);
-}
-
-fn approval_update(change: &Change<'_>, errors: &mut Vec<Error>) {
-    validate_update(change, Endpoint::Approval, errors);
-}
-
-fn validate_update(change: &Change<'_>, endpoint: Endpoint, errors: &mut Vec<Error>) {
+fn update(change: &Change<'_>, endpoint: Endpoint, errors: &mut Vec<Error>) {
     let conditions = change.new.at(&["status", "conditions"]);
     for kind in [APPROVED, DENIED, FAILED] {
         let (before, after) = (conditions_of(change.old.value, kind), conditions_of(change.new.value, kind));

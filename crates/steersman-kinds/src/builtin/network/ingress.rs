@@ -118,7 +118,7 @@ fn backend(backend: &Field<'_>, errors: &mut Vec<Error>) {
             } else if !port_name.is_empty() {
                 rules::named(&port_name, rules::port_name, errors);
             } else if has_number {
-                rules::port(&number, errors);
+                Check::Port.of(&number, errors);
             } else {
                 errors.push(backend.required("port name or number is required"));
             }

@@ -37,7 +37,7 @@ pub const KIND: Kind = Kind {
     validate: &[
         Rule::new("spec.controller", Check::Immutable),
         Rule::new("spec.controller", Check::LengthMax(250)),
-        Rule::new("spec.controller", Check::Format(controller)),
+        Rule::new("spec.controller", Check::Text(is_path, "must be a domain-prefixed path (such as \"acme.io/foo\")")),
         Rule::new("spec.parameters", Check::Rules(PARAMETERS)).if_present(),
     ],
     ..Kind::CLUSTER
@@ -51,12 +51,9 @@ const PARAMETERS: &[Rule] = &[
     Rule::new("", Check::By(scope)),
 ];
 
-fn controller(text: &str) -> Vec<String> {
+fn is_path(text: &str) -> bool {
     let parts = text.split_once('/');
-    match parts.is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && !path.is_empty()) {
-        true => Vec::new(),
-        false => vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()],
-    }
+    parts.is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && !path.is_empty())
 }
 
 fn scope(parameters: &Field<'_>, errors: &mut Vec<Error>) {

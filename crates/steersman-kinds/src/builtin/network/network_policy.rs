@@ -85,7 +85,7 @@ fn end_port(port: &Field<'_>, errors: &mut Vec<Error>) {
         (Some(first), Some(end)) if end < first => {
             errors.push(last.invalid("must be greater than or equal to `port`"));
         }
-        (Some(_), _) => rules::port(&last, errors),
+        (Some(_), _) => Check::Port.of(&last, errors),
         (None, _) if first.is_present() => {
             errors.push(last.invalid("may not be specified when `port` is non-numeric"));
         }

@@ -2,6 +2,7 @@
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::Check;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 
@@ -9,7 +10,7 @@ use steersman_machinery::field::Error;
 pub fn validate(field: &Field<'_>, errors: &mut Vec<Error>) {
     match field.value {
         Value::String(text) => errors.extend(rules::percentage(text).into_iter().map(|detail| field.invalid(detail))),
-        _ => rules::not_negative(field, errors),
+        _ => Check::NotNegative.of(field, errors),
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Rule {
     pub(in crate::builtin) path: &'static str,
     pub(in crate::builtin) check: Check,
     presence: Presence,
-    when: When,
+    pub(in crate::builtin) when: When,
     /// The path in errors, where upstream names another one.
     pub(in crate::builtin) blamed: Option<&'static str>,
     /// The longest list whose items are checked. A longer one is an error.
@@ -74,6 +74,8 @@ pub enum Check {
     Positive,
     /// Rows hold for the fields of the value.
     Rules(&'static [Rule]),
+    /// The predicate holds for the text; otherwise the message follows.
+    Text(fn(&str) -> bool, &'static str),
     /// The text differs from those of the earlier items of a list: the list in the row's path, or else the one whose items the rows are
     /// about.
     Unique,
@@ -85,7 +87,7 @@ pub enum Check {
     Within(i64, i64),
 }
 
-/// When a row applies, and whether its field must be there.
+/// What a row says of the presence of its field.
 #[derive(Clone, Copy)]
 enum Presence {
     Any,
@@ -103,7 +105,7 @@ enum Presence {
 
 /// The writes that a row is for.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum When {
+pub(in crate::builtin) enum When {
     Always,
     Create,
     Update,
@@ -142,20 +144,16 @@ static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
 
 /// Checks rows about a value that is written.
 pub fn check(rules: &'static [Rule], change: &Change<'_>, errors: &mut Vec<Error>) {
+    let pair = Pair { new: change.new.value, old: change.old.value };
     // The old value of an update is an object at least.
-    let when = if change.old.value.is_null() { When::Create } else { When::Update };
-    check_when(rules, change, when, errors);
+    let when = if pair.old.is_null() { When::Create } else { When::Update };
+    run(rules, &Base::Known(&change.new.path), pair, when, &mut Seen::new(), errors);
 }
 
 /// Checks rows that do not look at an old value.
 pub fn check_field(rules: &'static [Rule], field: &Field<'_>, errors: &mut Vec<Error>) {
-    let change = Change { new: field.clone(), old: Field { path: field.path.clone(), value: &Value::Null } };
-    check_when(rules, &change, When::Create, errors);
-}
-
-fn check_when(rules: &'static [Rule], change: &Change<'_>, when: When, errors: &mut Vec<Error>) {
-    let pair = Pair { new: change.new.value, old: change.old.value };
-    run(rules, &Base::Known(&change.new.path), pair, when, &mut Seen::new(), errors);
+    let pair = Pair { new: field.value, old: &Value::Null };
+    run(rules, &Base::Known(&field.path), pair, When::Create, &mut Seen::new(), errors);
 }
 
 fn run<'v>(
@@ -352,19 +350,24 @@ impl Walk<'_> {
 // === impl Check ===
 
 impl Check {
-    /// Appends the errors of a value. Checks that need more than the value are the row's.
+    /// Checks a field. Checks that need more than the value are up to rows.
+    pub fn of(self, field: &Field<'_>, errors: &mut Vec<Error>) {
+        self.judge(field.value, &|| field.path.clone(), errors);
+    }
+
     fn judge(self, value: &Value, path: &dyn Fn() -> Path, errors: &mut Vec<Error>) {
         let text = value.as_str().unwrap_or_default();
         let number = value.as_i64();
         let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let shown = || if value.is_null() { Value::from("") } else { value.clone() };
         let n_items = items.len().max(value.as_object().map_or(0, |fields| fields.len()));
         let detail = match self {
             Check::Forbidden(detail) => return errors.push(Error::forbidden(&path(), detail)),
             Check::Format(violations) => {
-                let shown = || if value.is_null() { Value::from("") } else { value.clone() };
-                let violations = violations(text).into_iter();
-                return errors.extend(violations.map(|detail| Error::invalid(&path(), shown(), detail)));
+                return errors
+                    .extend(violations(text).into_iter().map(|detail| Error::invalid(&path(), shown(), detail)));
             }
+            Check::Text(holds, detail) if !holds(text) => return errors.push(Error::invalid(&path(), shown(), detail)),
             Check::ItemsMax(most) if n_items > most => return errors.push(Error::too_many(&path(), n_items, most)),
             Check::LengthMax(most) if text.len() > most => return errors.push(Error::too_long(&path(), most)),
             Check::OneOf(words) if !words.contains(&text) => {

@@ -124,9 +124,13 @@ const SPEC: &[Rule] = &[
     Rule::new("persistentVolumeReclaimPolicy", Check::OneOf(&["Delete", "Recycle", "Retain"])),
     Rule::new("storageClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
     Rule::new("volumeMode", Check::OneOf(&["Block", "Filesystem"])).if_present(),
+    Rule::new("volumeAttributesClassName", Check::Rules(ATTRIBUTES_CLASS)).if_present(),
     Rule::new("", Check::By(attributes)),
     Rule::new("nodeAffinity", Check::Rules(AFFINITY)).if_present(),
 ];
+
+const ATTRIBUTES_CLASS: &[Rule] =
+    &[Rule::new("", Check::Format(name::dns1123_subdomain)).and_required("an empty string is disallowed")];
 
 const AFFINITY: &[Rule] =
     &[Rule::new("required", Check::By(scheduling::node_selector))
@@ -180,16 +184,8 @@ fn sources(spec: &Field<'_>, errors: &mut Vec<Error>) {
 
 /// Validates the volume attributes class, which only CSI volumes have.
 fn attributes(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let (class, csi) = (spec.field("volumeAttributesClassName"), spec.field("csi"));
-    if class.is_absent() {
-        return;
-    }
-    if class.is_empty() {
-        errors.push(class.required("an empty string is disallowed"));
-    } else {
-        rules::named(&class, name::dns1123_subdomain, errors);
-    }
-    if csi.is_absent() {
+    let csi = spec.field("csi");
+    if spec.field("volumeAttributesClassName").is_present() && csi.is_absent() {
         errors.push(csi.required("has to be specified when using volumeAttributesClassName"));
     }
 }
@@ -206,6 +202,7 @@ pub const INLINE: &[Rule] = &[
     Rule::required("accessModes", ""),
     ACCESS_MODES,
     ONE_POD_ALONE,
+    Rule::new("volumeAttributesClassName", Check::Rules(ATTRIBUTES_CLASS)).if_present(),
     Rule::new("", Check::By(attributes)),
     Rule::new("", Check::By(inline_options)),
 ];

@@ -3,7 +3,7 @@
 use super::*;
 use crate::builtin;
 use crate::builtin::rules::change::Change;
-use crate::builtin::rules::rule::{self, Check, Rule};
+use crate::builtin::rules::rule::{self, Check, Rule, When};
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -178,6 +178,11 @@ fn follow<'s>(
 
 /// The rows of all kinds, those that functions check too.
 fn all_rows() -> Vec<Found<'static>> {
+    followed().0
+}
+
+/// The rows of all kinds, and the errors of those about a field that does not exist.
+fn followed() -> (Vec<Found<'static>>, Vec<String>) {
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
     for kind in kinds(true) {
         let others = [kind.validate_status, kind.validate_resize, kind.validate_other.unwrap_or_default()];
@@ -201,13 +206,13 @@ fn all_rows() -> Vec<Found<'static>> {
             follow(rules, Place::of(definition.unwrap().name()), &Holder::default(), &mut found, &mut wrong);
         }
     }
-    assert!(wrong.is_empty(), "rows about no field:\n{}", wrong.join("\n"));
-    found
+    (found, wrong)
 }
 
 #[test]
 fn every_row_is_about_a_field_of_its_kind() {
-    let found = all_rows();
+    let (found, wrong) = followed();
+    assert!(wrong.is_empty(), "rows about no field:\n{}", wrong.join("\n"));
     let place = |file: &str, line: u32, column: u32| {
         let file = file.rsplit_once("src/builtin/").map_or(file, |(_, below)| below);
         format!("{file}:{line}:{column}")
@@ -237,6 +242,15 @@ fn every_row_is_about_a_field_of_its_kind() {
     assert!(reached.len() > 400, "the test finds the rows: {}", reached.len());
 }
 
+/// Functions check their rows without the old value.
+#[test]
+fn rows_that_functions_check_need_no_old_value() {
+    for rule in CALLED.iter().flat_map(|(_, rules)| *rules) {
+        let needs_old = matches!(rule.check, Check::Change(_) | Check::Immutable | Check::Unchanged(_));
+        assert!(!needs_old && rule.when == When::Always, "{}", rule.declared);
+    }
+}
+
 #[test]
 fn every_check_fits_the_type_of_its_field() {
     for Found { rule, schema, holder } in all_rows() {
@@ -250,7 +264,7 @@ fn every_check_fits_the_type_of_its_field() {
             | Check::Port
             | Check::Positive
             | Check::Within(..) => is_number,
-            Check::Format(_) | Check::LengthMax(_) | Check::OneOf(_) | Check::Unique => is_text,
+            Check::Format(_) | Check::LengthMax(_) | Check::OneOf(_) | Check::Text(..) | Check::Unique => is_text,
             Check::ItemsMax(_) => schema.item().is_some() || schema.values().is_some(),
             Check::NotNegativeQuantity => schema.special() == Some(Special::Quantity),
             Check::WildcardAlone(_) => schema.item().is_some_and(|item| item.value_type() == Type::String),

@@ -3,7 +3,6 @@
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -46,7 +45,11 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     validate: &[
-        Rule::new("spec", Check::By(strategies)),
+        Rule::new(
+            "spec.podManagementPolicy",
+            Check::Text(is_management_policy, "must be 'OrderedReady' or 'Parallel'"),
+        ),
+        Rule::new("spec.updateStrategy", Check::By(strategy)),
         Rule::new("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", Check::OneOf(&["Delete", "Retain"])),
         Rule::new("spec.persistentVolumeClaimRetentionPolicy.whenScaled", Check::OneOf(&["Delete", "Retain"])),
         Rule::new("spec.replicas", Check::NotNegative),
@@ -95,21 +98,20 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn strategies(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let policy = spec.field("podManagementPolicy");
-    if !["OrderedReady", "Parallel"].contains(&policy.text()) {
-        errors.push(policy.invalid("must be 'OrderedReady' or 'Parallel'"));
-    }
-    let strategy = spec.field("updateStrategy");
+fn strategy(strategy: &Field<'_>, errors: &mut Vec<Error>) {
     let rolling = strategy.field("rollingUpdate");
     match strategy.field("type").text() {
         "OnDelete" if rolling.is_present() => {
             errors.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
         }
         "OnDelete" => {}
-        "RollingUpdate" => rules::not_negative(&rolling.field("partition"), errors),
+        "RollingUpdate" => Check::NotNegative.of(&rolling.field("partition"), errors),
         _ => errors.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
     }
+}
+
+fn is_management_policy(text: &str) -> bool {
+    matches!(text, "OrderedReady" | "Parallel")
 }
 
 fn selector_and_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
@@ -174,7 +176,7 @@ fn unchanged(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
 fn counters(status: &Field<'_>, errors: &mut Vec<Error>) {
     let number = |field: &str| status.field(field).number().unwrap_or(0);
     for field in ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"] {
-        rules::not_negative(&status.field(field), errors);
+        Check::NotNegative.of(&status.field(field), errors);
         if number(field) > number("replicas") {
             errors.push(status.field(field).invalid("cannot be greater than status.replicas"));
         }

@@ -67,7 +67,7 @@ pub const VALIDATING: Kind = Kind {
             "status.typeChecking.expressionWarnings[]",
             Check::Rules(&[Rule::required("fieldRef", ""), Rule::required("warning", "")]),
         ),
-        Rule::new("status.conditions", Check::By(rules::conditions)),
+        Rule::new("status.conditions[]", Check::Rules(rules::CONDITION)),
     ],
     ..POLICY
 };

@@ -78,7 +78,7 @@ fn taints(taints: &Field<'_>, errors: &mut Vec<Error>) {
 fn amounts(amounts: &Field<'_>, errors: &mut Vec<Error>) {
     for (resource, _) in amounts.entries() {
         let amount = amounts.field(resource);
-        rules::not_negative_quantity(&amount, errors);
+        Check::NotNegativeQuantity.of(&amount, errors);
         let is_whole = Quantity::parse(amount.text()).is_ok_and(|quantity| quantity.is_whole());
         if resource_name::is_whole(resource) && !is_whole {
             errors.push(amount.invalid("must be an integer"));

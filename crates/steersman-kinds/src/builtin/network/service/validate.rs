@@ -137,7 +137,7 @@ fn ports(spec: &Field<'_>, errors: &mut Vec<Error>) {
                 errors.push(name.duplicate());
             }
         }
-        rules::port(&number, errors);
+        Check::Port.of(&number, errors);
         rules::one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
         if !is_headless(spec) && port.field("targetPort").is_present() {
             rules::port_or_name(&port.field("targetPort"), errors);
@@ -277,7 +277,7 @@ const INGRESS: &[Rule] = &[
     Rule::new("ip", Check::By(rules::ip)).unless_empty(),
     Rule::new("", Check::By(address_mode)),
     Rule::new("hostname", Check::Format(name::dns1123_subdomain)).unless_empty(),
-    Rule::new("hostname", Check::Format(no_address)),
+    Rule::new("hostname", Check::Text(is_no_address, "must be a DNS name, not an IP address")),
 ];
 
 fn address_mode(address: &Field<'_>, errors: &mut Vec<Error>) {
@@ -289,7 +289,6 @@ fn address_mode(address: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn no_address(text: &str) -> Vec<String> {
-    let is_address = text.parse::<IpAddr>().is_ok();
-    is_address.then(|| "must be a DNS name, not an IP address".to_owned()).into_iter().collect()
+fn is_no_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_err()
 }

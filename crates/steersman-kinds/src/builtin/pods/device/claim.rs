@@ -141,18 +141,10 @@ pub(in crate::builtin) const IDENTITY: &[Rule] = &[
     Rule::new("driver", Check::By(csi::driver_name)),
     Rule::new("pool", Check::By(pool_name)),
     Rule::new("device", Check::Format(name::dns1123_label)),
-    Rule::new("shareID", Check::Format(uid)).if_present(),
+    Rule::new("shareID", Check::Text(is_uid, NO_UID)).if_present(),
 ];
 
-fn uid(text: &str) -> Vec<String> {
-    match is_uid(text) {
-        true => Vec::new(),
-        false => vec![
-            "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
-                .to_owned(),
-        ],
-    }
-}
+const NO_UID: &str = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters";
 
 fn is_uid(text: &str) -> bool {
     text.len() == 36 && text == text.to_lowercase() && uuid::Uuid::try_parse(text).is_ok()
@@ -160,7 +152,7 @@ fn is_uid(text: &str) -> bool {
 
 pub(in crate::builtin) const DEVICE_STATUS: &[Rule] = &[
     Rule::new("conditions", Check::ItemsMax(8)),
-    Rule::new("conditions", Check::By(rules::conditions)),
+    Rule::new("conditions[]", Check::Rules(rules::CONDITION)),
     Rule::new("data", Check::By(json_object)).if_present(),
     Rule::new("networkData.interfaceName", Check::LengthMax(256)),
     Rule::new("networkData.hardwareAddress", Check::LengthMax(128)),

@@ -28,14 +28,11 @@ pub const KIND: Kind = Kind {
     validate: &[
         Rule::new("spec.selectors[]", Check::Rules(SELECTOR)).up_to(SELECTORS_MAX),
         Rule::new("spec.config[]", Check::Rules(CONFIGURATION)).up_to(CONFIG_MAX),
-        Rule::new("spec.extendedResourceName", Check::Format(extended_resource)).if_present(),
+        Rule::new(
+            "spec.extendedResourceName",
+            Check::Text(resource_name::is_extended, "must be a valid extended resource name"),
+        )
+        .if_present(),
     ],
     ..Kind::CLUSTER
 };
-
-fn extended_resource(text: &str) -> Vec<String> {
-    match resource_name::is_extended(text) {
-        true => Vec::new(),
-        false => vec!["must be a valid extended resource name".to_owned()],
-    }
-}

@@ -230,17 +230,14 @@ fn validate_device_nodes(device: &Field<'_>, is_per_device: bool, errors: &mut V
 }
 
 pub(in crate::builtin) const ATTRIBUTE: &[Rule] = &[
-    Rule::new("version", Check::Format(semantic_version)).if_present(),
+    Rule::new(
+        "version",
+        Check::Text(|version| VERSION.is_match(version), "must be a string compatible with semver.org spec 2.0.0"),
+    )
+    .if_present(),
     Rule::new("string", Check::LengthMax(64)),
     Rule::new("version", Check::LengthMax(64)),
 ];
-
-fn semantic_version(text: &str) -> Vec<String> {
-    match VERSION.is_match(text) {
-        true => Vec::new(),
-        false => vec!["must be a string compatible with semver.org spec 2.0.0".to_owned()],
-    }
-}
 
 fn validate_attribute(attribute: &Field<'_>, errors: &mut Vec<Error>) {
     check_field(ATTRIBUTE, attribute, errors);

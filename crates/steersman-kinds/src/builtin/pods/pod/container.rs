@@ -41,7 +41,8 @@ pub fn validate_all(spec: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Er
 /// The rules of containers of every sort, before those of their volumes.
 pub(in crate::builtin) const CONTAINER: &[Rule] = &[
     Rule::new("name", Check::Format(name::dns1123_label)).and_required(""),
-    Rule::new("image", Check::By(image)).and_required(""),
+    Rule::new("image", Check::Text(|image| image.trim() == image, "must not have leading or trailing whitespace"))
+        .and_required(""),
     Rule::new("imagePullPolicy", Check::OneOf(&["Always", "IfNotPresent", "Never"])),
     Rule::new("terminationMessagePolicy", Check::OneOf(&["FallbackToLogsOnError", "File"])),
     Rule::new("ports", Check::By(ports)),
@@ -116,12 +117,6 @@ fn validate_init(container: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn image(image: &Field<'_>, errors: &mut Vec<Error>) {
-    if image.text().trim() != image.text() {
-        errors.push(image.invalid("must not have leading or trailing whitespace"));
-    }
-}
-
 fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for port in ports.items() {
@@ -135,10 +130,10 @@ fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
         }
         match port.field("containerPort").number() {
             None | Some(0) => errors.push(port.field("containerPort").required("")),
-            Some(_) => rules::port(&port.field("containerPort"), errors),
+            Some(_) => Check::Port.of(&port.field("containerPort"), errors),
         }
         if port.field("hostPort").number().is_some_and(|number| number != 0) {
-            rules::port(&port.field("hostPort"), errors);
+            Check::Port.of(&port.field("hostPort"), errors);
         }
         if !port.field("hostIP").is_empty() {
             rules::ip(&port.field("hostIP"), errors);

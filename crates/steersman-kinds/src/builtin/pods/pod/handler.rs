@@ -21,7 +21,7 @@ pub(in crate::builtin) const HTTP_GET: &[Rule] = &[
     Rule::required("path", ""),
     Rule::new("port", Check::By(rules::port_or_name)),
     Rule::new("scheme", Check::OneOf(&["HTTP", "HTTPS"])),
-    Rule::new("httpHeaders[].name", Check::Format(header_name)),
+    Rule::new("httpHeaders[].name", Check::Text(is_header_name, NO_HEADER_NAME)),
 ];
 
 pub(super) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
@@ -63,20 +63,15 @@ fn validate_handler(handler: &Field<'_>, kinds: &[&str], errors: &mut Vec<Error>
     let kind = kinds.iter().find(|kind| handler.field(kind).is_present());
     match kind.copied().unwrap_or_default() {
         "exec" => rules::required(&first.field("command"), errors),
-        "grpc" => rules::port(&first.field("port"), errors),
+        "grpc" => Check::Port.of(&first.field("port"), errors),
         "httpGet" => check_field(HTTP_GET, first, errors),
         "tcpSocket" => rules::port_or_name(&first.field("port"), errors),
-        _ => rules::positive(&first.field("seconds"), errors),
+        _ => Check::Positive.of(&first.field("seconds"), errors),
     }
 }
 
-fn header_name(text: &str) -> Vec<String> {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !text.is_empty() && text.bytes().all(is_word) {
-        return Vec::new();
-    }
-    vec![
-        "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
-            .to_owned(),
-    ]
+const NO_HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+
+fn is_header_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }

@@ -1,8 +1,8 @@
 //! Validation of updates of a pod. Few fields may change, since the pod may be running already.
 
-use crate::builtin::rules;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::Check;
 use std::collections::HashSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
@@ -31,7 +31,7 @@ fn deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
         (Some(new_seconds), Some(old_seconds)) if new_seconds > old_seconds => {
             errors.push(new.invalid("must be less than or equal to previous value"));
         }
-        _ => rules::within(new, 0, i64::from(i32::MAX), errors),
+        _ => Check::Within(0, i64::from(i32::MAX)).of(new, errors),
     }
 }
 

@@ -13,8 +13,6 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 use steersman_machinery::value::remove_at;
 
-const NODE_ID_LENGTH_MAX: usize = 256;
-
 pub const KIND: Kind = Kind {
     group: "storage.k8s.io",
     kind: "CSINode",
@@ -37,17 +35,11 @@ pub const KIND: Kind = Kind {
 const DRIVER: &[Rule] = &[
     Rule::new("name", Check::By(driver_name)),
     Rule::required("nodeID", ""),
-    Rule::new("nodeID", Check::By(id_length)),
+    Rule::new("nodeID", Check::Text(|id| id.len() <= 256, "must be 256 characters or less")),
     Rule::new("allocatable.count", Check::NotNegative),
     Rule::new("name", Check::Unique),
     Rule::new("", Check::By(topology_keys)),
 ];
-
-fn id_length(id: &Field<'_>, errors: &mut Vec<Error>) {
-    if id.text().len() > NODE_ID_LENGTH_MAX {
-        errors.push(id.invalid(format!("must be {NODE_ID_LENGTH_MAX} characters or less")));
-    }
-}
 
 fn topology_keys(driver: &Field<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();

@@ -189,16 +189,14 @@ pub(in crate::builtin) const METRIC: &[Rule] =
 
 pub(in crate::builtin) const TARGET: &[Rule] = &[
     Rule::required("type", "must specify a metric target type"),
-    Rule::new("type", Check::By(target_type)),
+    Rule::new("type", Check::Text(is_target_type, "must be either Utilization, Value, or AverageValue")),
     Rule::new("value", Check::By(positive)),
     Rule::new("averageValue", Check::By(positive)),
     Rule::new("averageUtilization", Check::Positive),
 ];
 
-fn target_type(kind: &Field<'_>, errors: &mut Vec<Error>) {
-    if !["Utilization", "Value", "AverageValue"].contains(&kind.text()) {
-        errors.push(Error::invalid(&kind.path, kind.text(), "must be either Utilization, Value, or AverageValue"));
-    }
+fn is_target_type(text: &str) -> bool {
+    matches!(text, "Utilization" | "Value" | "AverageValue")
 }
 
 fn positive(amount: &Field<'_>, errors: &mut Vec<Error>) {

@@ -2,6 +2,7 @@
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::Check;
 use crate::builtin::workloads::batch::job::INDEXED;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
@@ -116,7 +117,7 @@ fn success_rule(rule: &Field<'_>, completions: i64, errors: &mut Vec<Error>) {
         }
     }
     let Some(number) = count.number() else { return };
-    rules::not_negative(&count, errors);
+    Check::NotNegative.of(&count, errors);
     if number > completions {
         let why = format!("must be less than or equal to {completions} (the number of specified completions)");
         errors.push(count.invalid(why));
