@@ -82,8 +82,11 @@ fn is_skipped(line: &str) -> bool {
     ["//", "short_names:", "categories:"].iter().any(|start| line.trim_start().starts_with(start))
 }
 
+/// Files by their path below `builtin`, each with its text.
+type Sources = Vec<(String, String)>;
+
 /// The sources of the built-in kinds without their tests, by their path below `builtin`.
-pub(super) fn sources_of_kinds() -> Vec<(String, String)> {
+pub(super) fn sources_of_kinds() -> Sources {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/builtin");
     let mut files = Vec::new();
     sources(&root, &mut files);
@@ -102,8 +105,8 @@ pub(super) fn sources_of_kinds() -> Vec<(String, String)> {
 }
 
 /// The sources by module, each with the definitions that the module names.
-fn modules() -> Vec<(Vec<(String, String)>, Vec<String>)> {
-    let mut modules: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+fn modules() -> Vec<(Sources, Vec<String>)> {
+    let mut modules: BTreeMap<String, Sources> = BTreeMap::new();
     for (file, text) in sources_of_kinds() {
         modules.entry(module(Path::new(&file))).or_default().push((file, text));
     }
