@@ -11,7 +11,7 @@ use crate::process::{Running, capture};
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// The directory of both main packages, below the root of the workspace.
+/// The directory of the main package of each, below the root of the workspace.
 const DIRECTORY: &str = "tests/reference";
 /// The version that the kube-apiserver reports, which is that of the module it is built from.
 const VERSION: &str = "v1.36.3";
@@ -44,7 +44,7 @@ impl Reference {
             anyhow::Ok(path)
         };
         eprintln!("building etcd and kube-apiserver {VERSION}");
-        Ok(Reference { etcd: build("etcd")?, apiserver: build("kube-apiserver")? })
+        Ok(Reference { etcd: tools::etcd(workspace)?, apiserver: build("kube-apiserver")? })
     }
 
     /// Starts both with their data and logs in `directory`. `signing_key` signs tokens of ServiceAccounts.

@@ -1,5 +1,5 @@
 //! Tools that tests use and cargo does not build: a stock kubectl, a real OpenStack Neutron, an OpenID Connect
-//! provider, kept in the target directory, and the definitions of other projects, which Go keeps.
+//! provider and etcd, kept in the target directory, and the definitions of other projects, which Go keeps.
 //!
 //! `cargo xtask tools` fetches them and prints the environment variables that tests look for, so that one crate's tests
 //! can be run by `cargo test -p` alone. `cargo xtask test` sets the same variables by itself.
@@ -54,6 +54,20 @@ const CELGO_DIRECTORY: &str = "tests/celgo";
 /// The variable with the path of that program.
 pub(crate) const CELGO_VARIABLE: &str = "STEERSMAN_CELGO";
 
+/// The directory of etcd's main package, below the root of the workspace.
+const ETCD_DIRECTORY: &str = "tests/reference/etcd";
+/// The variable with the path of etcd.
+pub(crate) const ETCD_VARIABLE: &str = "STEERSMAN_ETCD";
+
+/// Builds etcd from its Go module. Go caches the build, so that only the first one takes a minute.
+pub(crate) fn etcd(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let path = workspace.tools().join("etcd");
+    let mut command = Command::new(program("go")?);
+    command.args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&path).arg(".");
+    capture(command.current_dir(workspace.root.join(ETCD_DIRECTORY)))?;
+    Ok(path)
+}
+
 /// Builds the program that evaluates expressions on cel-go.
 pub(crate) fn celgo(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let path = workspace.tools().join("celgo");
@@ -69,6 +83,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     println!("export {NEUTRON_VARIABLE}='{}'", neutron(workspace)?.display());
     println!("export {OIDC_VARIABLE}='{}'", oidc_provider(workspace)?.display());
     println!("export {CELGO_VARIABLE}='{}'", celgo(workspace)?.display());
+    println!("export {ETCD_VARIABLE}='{}'", etcd(workspace)?.display());
     println!("export {CORPUS_VARIABLE}='{}'", corpus(workspace, Extent::Short)?.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -1,13 +1,15 @@
 //! The contract of every engine, as checks that panic where one breaks it: run [`kv`] over a new engine, and
 //! [`durable`] over one that can be reopened.
 //!
-//! Part of the crate and not of its tests, so that the same suite checks engines in other crates.
+//! Part of the crate and not of its tests, so that the same suite checks engines in other crates. Revisions count from the
+//! one that a new engine has, so it may have any; nobody else may write to it meanwhile.
 
 use crate::kv::{
-    Change, Compare, Entry, Error, Event, Expect, Kv, Op, Outcome, Past, Range, TXN_OPS_MAX, Txn, VALUE_BYTES_MAX,
-    Volume,
+    Batch, BoxFuture, Change, Changes, Compare, Damaged, Entry, Error, Event, Expect, Kv, Limits, Op, Outcome, Part,
+    Past, Range, Snapshot, Take, Txn, Volume, Watch,
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use steersman_machinery::Revision;
 
@@ -16,6 +18,7 @@ use steersman_machinery::Revision;
 /// # Panics
 /// Where the engine breaks the contract.
 pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
+    let new = async || Rebased::at_newest(new().await).await;
     revisions_count_changes(new().await).await;
     compares_guard_the_whole_transaction(new().await).await;
     unacceptable_transactions_change_nothing(new().await).await;
@@ -30,12 +33,28 @@ pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     a_closed_engine_says_so(new().await).await;
 }
 
+/// Whose changes advance an engine's revision.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Counter {
+    /// Only transactions.
+    Own,
+    /// Other things too: an opening or a closing may.
+    Shared,
+}
+
 /// Checks that everything acknowledged is present after a reopen, and that the revision does not decrease.
 ///
 /// # Panics
 /// Where the engine breaks the contract.
-pub async fn durable<F: AsyncFn() -> Arc<dyn Kv>>(reopen: F) {
+pub async fn durable<F: AsyncFn() -> Arc<dyn Kv>>(counter: Counter, reopen: F) {
     let kv = reopen().await;
+    let base = kv.revision().await.expect("revision");
+    let kv = Rebased::at(base, kv);
+    let reopen = async || Rebased::at(base, reopen().await);
+    let is_newest = |revision: Revision, last: Revision| match counter {
+        Counter::Own => revision == last,
+        Counter::Shared => last <= revision,
+    };
     put(&*kv, "a", "1").await;
     put(&*kv, "b", "1").await;
     put(&*kv, "a", "2").await;
@@ -45,8 +64,8 @@ pub async fn durable<F: AsyncFn() -> Arc<dyn Kv>>(reopen: F) {
     drop(kv);
 
     let kv = reopen().await;
-    assert_eq!(kv.read().await.expect("read"), before, "everything is there after a reopen");
-    assert_eq!(kv.revision().await.expect("revision"), last);
+    assert_eq!(kv.read().await.expect("read").entries, before.entries, "everything is there after a reopen");
+    assert!(is_newest(kv.revision().await.expect("revision"), last), "the revision does not decrease");
     let history = pull(&*kv, Revision::ZERO, 4).await;
     assert_eq!(history.last(), Some(&change("b", last.0, None)), "history is there after a reopen");
     // After compaction of the newest change, only the counter remembers its revision.
@@ -55,11 +74,12 @@ pub async fn durable<F: AsyncFn() -> Arc<dyn Kv>>(reopen: F) {
     drop(kv);
 
     let kv = reopen().await;
-    assert_eq!(kv.revision().await.expect("revision"), last, "a compacted revision is not given twice");
-    assert_eq!(kv.read().await.expect("read"), before);
+    assert!(is_newest(kv.revision().await.expect("revision"), last), "a compacted revision is not given twice");
+    assert_eq!(kv.read().await.expect("read").entries, before.entries);
     let error = kv.watch(Revision::ZERO).next().await.expect_err("history is gone");
     assert!(matches!(error, Error::Compacted { oldest, .. } if oldest == last), "{error}");
-    assert_eq!(put(&*kv, "c", "1").await, last.next());
+    let next = put(&*kv, "c", "1").await;
+    assert!(last < next && is_newest(next, last.next()), "{next} follows {last}");
     kv.close().await.expect("close");
 }
 
@@ -98,17 +118,26 @@ async fn compares_guard_the_whole_transaction(kv: Arc<dyn Kv>) {
 }
 
 async fn unacceptable_transactions_change_nothing(kv: Arc<dyn Kv>) {
+    let limits = kv.limits();
     let twice = Txn { compares: Vec::new(), ops: vec![op("a", Some("1")), op("a", None)] };
     assert!(matches!(kv.txn(twice).await, Err(Error::Duplicate { .. })));
-    let large = Op::Put { key: bytes("a"), value: vec![0; VALUE_BYTES_MAX + 1].into() };
+    let large = Op::Put { key: bytes("a"), value: vec![0; limits.value_bytes + 1].into() };
     let large = Txn { compares: Vec::new(), ops: vec![op("b", Some("1")), large] };
-    assert!(matches!(kv.txn(large).await, Err(Error::TooLarge { actual, .. }) if actual == VALUE_BYTES_MAX + 1));
-    let ops = (0..=TXN_OPS_MAX).map(|n| op(&n.to_string(), Some("1"))).collect();
+    assert!(matches!(kv.txn(large).await, Err(Error::TooLarge { actual, .. }) if actual == limits.value_bytes + 1));
+    let long = Op::Delete { key: vec![b'a'; limits.key_bytes + 1].into() };
+    let long = Txn { compares: Vec::new(), ops: vec![op("b", Some("1")), long] };
+    assert!(matches!(kv.txn(long).await, Err(Error::TooLarge { actual, .. }) if actual == limits.key_bytes + 1));
+    let ops = (0..=limits.txn_ops).map(|n| op(&n.to_string(), Some("1"))).collect();
     assert!(matches!(kv.txn(Txn { compares: Vec::new(), ops }).await, Err(Error::TooLarge { .. })));
     assert_eq!(kv.revision().await.expect("revision"), Revision::ZERO);
-    let largest = Op::Put { key: bytes("a"), value: vec![7; VALUE_BYTES_MAX].into() };
+    let largest = Op::Put { key: bytes("a"), value: vec![7; limits.value_bytes].into() };
     committed(kv.txn(Txn { compares: Vec::new(), ops: vec![largest] }).await);
-    assert_eq!(kv.read().await.expect("read").entries[0].value.len(), VALUE_BYTES_MAX);
+    assert_eq!(kv.read().await.expect("read").entries[0].value.len(), limits.value_bytes);
+    let keys = || (0..limits.txn_ops).map(|n| n.to_string());
+    let compares = keys().map(|key| compare(&key, Expect::Absent)).collect();
+    let ops = keys().map(|key| op(&key, Some("1"))).collect();
+    let last = committed(kv.txn(Txn { compares, ops }).await);
+    assert_eq!(last, Revision(2), "as many operations as the engine takes");
 }
 
 async fn a_snapshot_is_in_key_order(kv: Arc<dyn Kv>) {
@@ -121,6 +150,12 @@ async fn a_snapshot_is_in_key_order(kv: Arc<dyn Kv>) {
     assert_eq!(keys, ["a", "a-", "a/", "a0", "b"]);
     assert_eq!(kv.read().await.expect("read").revision, Revision(8));
     assert_eq!(values(&*kv).await[0], ("a".to_owned(), 7, String::new()), "an empty value is a value");
+    let loaded = Arc::new(Mutex::new(Vec::new()));
+    let taken = loaded.clone();
+    let revision = kv.load(Arc::new(move |part| taken.lock().extend(part))).await.expect("load");
+    let mut loaded = std::mem::take(&mut *loaded.lock());
+    loaded.sort_unstable_by(|a: &Entry, b: &Entry| a.key.cmp(&b.key));
+    assert_eq!((loaded, revision), (kv.read().await.expect("read").entries, Revision(8)), "a load has the same");
 }
 
 async fn a_watch_sees_every_change_once_in_order(kv: Arc<dyn Kv>) {
@@ -299,21 +334,23 @@ async fn what_is_superseded_is_weighed(kv: Arc<dyn Kv>) {
         char::from(b'!' + (random >> 57) as u8 % 90)
     };
     let large: String = (0..30_000).map(&mut letter).collect();
-    assert_eq!(kv.volume(), Volume::default());
+    let Some(new) = kv.volume() else { return };
+    assert_eq!(new, Volume::default());
+    let volume = || kv.volume().expect("the engine knows its volume");
     let first = put(&*kv, "a", &large).await;
-    let held = kv.volume();
+    let held = volume();
     assert_eq!((held.revision, held.superseded), (first, 0));
     assert!((15_000..60_000).contains(&held.live), "{held:?}");
     put(&*kv, "a", "small").await;
-    let small = kv.volume();
+    let small = volume();
     assert!(small.live < 1_000 && held.live <= small.superseded, "{small:?}");
     let last = delete(&*kv, "a").await;
-    let nothing = kv.volume();
+    let nothing = volume();
     assert!(nothing.live == 0 && small.superseded + small.live <= nothing.superseded, "{nothing:?}");
     assert_eq!(nothing.revision, last);
     // Compaction does not lower the volume: the caller subtracts the size superseded at the revision of the compaction.
     kv.compact(last).await.expect("compact");
-    assert_eq!(kv.volume(), nothing);
+    assert_eq!(volume(), nothing);
 }
 
 async fn concurrent_writers_get_distinct_revisions(kv: Arc<dyn Kv>) {
@@ -413,4 +450,168 @@ async fn pull(kv: &dyn Kv, after: Revision, n_events: usize) -> Vec<Event> {
     }
     assert_eq!(events.len(), n_events);
     events
+}
+
+// === an engine seen from a base ===
+
+/// An engine seen from a base, which counts as revision zero, so that the suite can say revisions as numbers. History from
+/// before the base does not exist for the suite.
+#[derive(Debug)]
+struct Rebased {
+    base: u64,
+    kv: Arc<dyn Kv>,
+}
+
+struct RebasedWatch {
+    base: u64,
+    watch: Box<dyn Watch>,
+}
+
+impl Rebased {
+    /// Counts from the newest revision of an engine.
+    async fn at_newest(kv: Arc<dyn Kv>) -> Arc<dyn Kv> {
+        let base = kv.revision().await.expect("revision");
+        Rebased::at(base, kv)
+    }
+
+    /// Counts from a revision.
+    fn at(base: Revision, kv: Arc<dyn Kv>) -> Arc<dyn Kv> {
+        Arc::new(Rebased { base: base.0, kv })
+    }
+}
+
+fn down(base: u64, revision: Revision) -> Revision {
+    Revision(revision.0.saturating_sub(base))
+}
+
+fn up(base: u64, revision: Revision) -> Revision {
+    Revision(base + revision.0)
+}
+
+fn entry_below(base: u64, entry: Entry) -> Entry {
+    Entry { revision: down(base, entry.revision), ..entry }
+}
+
+fn event_below(base: u64, event: Event) -> Event {
+    Event { revision: down(base, event.revision), ..event }
+}
+
+fn change_below(base: u64, change: Change) -> Change {
+    Change {
+        event: event_below(base, change.event),
+        previous: change.previous.map(|previous| entry_below(base, previous)),
+    }
+}
+
+fn error_below(base: u64, error: Error) -> Error {
+    match error {
+        Error::Compacted { requested, oldest } => {
+            Error::Compacted { requested: down(base, requested), oldest: down(base, oldest) }
+        }
+        error => error,
+    }
+}
+
+fn compare_above(base: u64, compare: Compare) -> Compare {
+    let expect = match compare.expect {
+        Expect::Absent => Expect::Absent,
+        Expect::At(revision) => Expect::At(up(base, revision)),
+    };
+    Compare { expect, ..compare }
+}
+
+impl Kv for Rebased {
+    fn limits(&self) -> Limits {
+        self.kv.limits()
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(async { Ok(down(self.base, self.kv.revision().await?)) })
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
+        Box::pin(async {
+            let Snapshot { entries, revision } = self.kv.read().await?;
+            let entries = entries.into_iter().map(|held| entry_below(self.base, held)).collect();
+            Ok(Snapshot { entries, revision: down(self.base, revision) })
+        })
+    }
+
+    fn load(&self, take: Take) -> BoxFuture<'_, Result<Revision, Error>> {
+        let base = self.base;
+        let take =
+            Arc::new(move |part: Vec<Entry>| take(part.into_iter().map(|held| entry_below(base, held)).collect()));
+        Box::pin(async { Ok(down(self.base, self.kv.load(take).await?)) })
+    }
+
+    fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
+        let request = Range { at: request.at.map(|at| up(self.base, at)), ..request };
+        Box::pin(async {
+            let part = self.kv.range(request).await.map_err(|found| error_below(self.base, found))?;
+            let entries = part.entries.into_iter().map(|held| entry_below(self.base, held)).collect();
+            Ok(Part { entries, revision: down(self.base, part.revision), ..part })
+        })
+    }
+
+    fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
+        let request = Past { after: up(self.base, request.after), through: up(self.base, request.through), ..request };
+        Box::pin(async {
+            let found = self.kv.history(request).await.map_err(|found| error_below(self.base, found))?;
+            let changes = found.changes.into_iter().map(|found| change_below(self.base, found)).collect();
+            Ok(Changes { changes, progress: down(self.base, found.progress) })
+        })
+    }
+
+    fn damaged(&self) -> Vec<Damaged> {
+        self.kv.damaged()
+    }
+
+    fn volume(&self) -> Option<Volume> {
+        self.kv.volume().map(|volume| Volume { revision: down(self.base, volume.revision), ..volume })
+    }
+
+    fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(async { Ok(down(self.base, self.kv.oldest().await?)) })
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
+        let compares = txn.compares.into_iter().map(|given| compare_above(self.base, given)).collect();
+        let running = self.kv.txn(Txn { compares, ..txn });
+        Box::pin(async {
+            Ok(match running.await? {
+                Outcome::Committed { revision } => Outcome::Committed { revision: down(self.base, revision) },
+                Outcome::Failed { revision, found } => Outcome::Failed {
+                    revision: down(self.base, revision),
+                    found: found.into_iter().map(|found| found.map(|found| down(self.base, found))).collect(),
+                },
+            })
+        })
+    }
+
+    fn watch(&self, after: Revision) -> Box<dyn Watch> {
+        Box::new(RebasedWatch { base: self.base, watch: self.kv.watch(up(self.base, after)) })
+    }
+
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {
+        self.kv.compact(up(self.base, through))
+    }
+
+    fn health(&self) -> Result<(), Error> {
+        self.kv.health()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.kv.close()
+    }
+}
+
+impl Watch for RebasedWatch {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
+        let base = self.base;
+        Box::pin(async move {
+            let batch = self.watch.next().await.map_err(|found| error_below(base, found))?;
+            let events = batch.events.into_iter().map(|found| event_below(base, found)).collect();
+            Ok(Batch { events, progress: down(base, batch.progress) })
+        })
+    }
 }

@@ -45,8 +45,8 @@ use crate::disk::survey::{Lost, Survey};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{
-    BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Remedy, Snapshot,
-    Take, Txn, Volume, Watch,
+    BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Limits, Outcome, Part, Past, Range, Remedy,
+    Snapshot, Take, Txn, Volume, Watch,
 };
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, RENEWALS_MAX, Reader, Renewals, Tail};
 use bytes::Bytes;
@@ -310,7 +310,7 @@ impl Disk {
     }
 
     fn enqueue(&self, txn: Txn) -> Result<oneshot::Receiver<Result<Outcome, Error>>, Error> {
-        txn.validate()?;
+        txn.validate(&Limits::MAX)?;
         self.health()?;
         // Encoded in the caller's task, to relieve the writer thread.
         let write = Write::new(txn);
@@ -632,8 +632,8 @@ impl Kv for Disk {
         all.collect()
     }
 
-    fn volume(&self) -> Volume {
-        *self.shared.volume.lock()
+    fn volume(&self) -> Option<Volume> {
+        Some(*self.shared.volume.lock())
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {

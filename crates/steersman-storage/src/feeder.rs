@@ -98,7 +98,7 @@ impl Feeder {
                         self.cache.apply(batch, now);
                         now
                     }
-                    // The engine wrote its file anew without the changes that come next.
+                    // The engine wrote its file anew without the changes that come next, or others have compacted it.
                     Err(kv::Error::Compacted { .. }) => match self.catch_up().await {
                         Ok(()) => {
                             is_damage_news = true;
@@ -130,10 +130,10 @@ impl Feeder {
                 repair = self.repair(damaged, now);
             }
             if let Some(retention) = &mut self.retention {
-                let volume = self.kv.volume();
-                retention.record(now, volume);
                 // Compaction removes changes from the log, so only changes that this task has applied may be compacted.
                 let applied = self.cache.applied().revision;
+                let volume = volume(&*self.kv, applied);
+                retention.record(now, volume);
                 if compaction.is_none()
                     && let Some(through) = retention.due(now, volume, applied)
                 {
@@ -155,9 +155,22 @@ impl Feeder {
         (!whole.is_empty()).then(|| Box::pin(write_again(kv, whole)) as kv::BoxFuture<'static, ()>)
     }
 
-    /// Goes on with what the engine holds now.
+    /// Goes on with what the engine holds now. Tries until the engine can be read.
     async fn catch_up(&mut self) -> Result<(), kv::Error> {
         tracing::warn!("the log is gone before all of it was read: the current state is read instead");
+        loop {
+            match self.load_anew().await {
+                // Others may compact the engine while it is read.
+                Err(error) if error.is_retryable() || matches!(error, kv::Error::Compacted { .. }) => {
+                    tracing::warn!(cause = %error, "the current state cannot be read yet");
+                    tokio::time::sleep(LOAD_AGAIN_AFTER).await;
+                }
+                loaded => return loaded,
+            }
+        }
+    }
+
+    async fn load_anew(&mut self) -> Result<(), kv::Error> {
         let entries = Arc::new(Mutex::new(Vec::new()));
         let loaded = entries.clone();
         let revision = self.kv.load(Arc::new(move |part| loaded.lock().extend(part))).await?;
@@ -169,6 +182,8 @@ impl Feeder {
     }
 }
 
+/// The pause before the current state is read again.
+const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The pause before a write that found the engine busy.
 const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -196,6 +211,7 @@ async fn write_again(kv: Arc<dyn Kv>, objects: Vec<(Bytes, Arc<Object>)>) {
 }
 
 impl Retention {
+    /// Limits by `age` and, if the engine knows its volume, by `size`.
     pub(crate) fn new(age: Duration, size: HistorySize, now: Instant, volume: Volume) -> Retention {
         let mut retention = Retention { age, compacted: 0, samples: VecDeque::new(), size };
         retention.record(now, volume);
@@ -230,6 +246,11 @@ impl Retention {
         }
         due
     }
+}
+
+/// The engine's volume. Of an engine that does not know it only the age of history counts.
+pub(crate) fn volume(kv: &dyn Kv, applied: Revision) -> Volume {
+    kv.volume().unwrap_or(Volume { live: 0, revision: applied, superseded: 0 })
 }
 
 fn compact(kv: Arc<dyn Kv>, oldest: Arc<AtomicU64>, through: Revision) -> kv::BoxFuture<'static, ()> {

@@ -4,6 +4,11 @@
 //! whatever it touches. A watch pulls committed changes in that order, after they are durable. The contract maps one to one
 //! onto etcd (compare on `mod_revision`, put, delete, watch from a revision, compact); engines in this crate are
 //! [`crate::Memory`] and [`crate::Disk`], and [`crate::conformance`] holds them to it.
+//!
+//! An engine may be shared: other processes write to it, compact it, and it may be away for a while. So a revision may be
+//! taken by changes of other keys, the first revision need not be one, history may be gone earlier than this process wants
+//! ([`Error::Compacted`]), an operation may fail without having been tried ([`Error::Unavailable`]), and it may be
+//! unknown whether a transaction was made ([`Error::Unknown`]).
 
 use bytes::Bytes;
 use std::fmt::{self, Debug};
@@ -11,11 +16,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use steersman_machinery::Revision;
 
-/// The longest key in bytes. A longer one is refused with [`Error::TooLarge`].
+/// The longest key in bytes that any engine takes.
 pub const KEY_BYTES_MAX: usize = 4 * 1024;
-/// The largest value in bytes. A larger one is refused with [`Error::TooLarge`].
+/// The largest value in bytes that any engine takes.
 pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most compares, and the most operations, in one transaction. More are refused with [`Error::TooLarge`].
+/// The most compares, and the most operations, in one transaction that any engine takes.
 pub const TXN_OPS_MAX: usize = 128;
 
 /// A future that a trait object can return.
@@ -33,6 +38,11 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 /// call of [`Kv::revision`] that begins after an acknowledgement returns at least the transaction's revision; watches
 /// return every change once, in order, and only after it is durable.
 pub trait Kv: Debug + Send + Sync + 'static {
+    /// The sizes that the engine takes.
+    fn limits(&self) -> Limits {
+        Limits::MAX
+    }
+
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>>;
 
@@ -64,13 +74,16 @@ pub trait Kv: Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The bytes held now, and the bytes superseded so far.
-    fn volume(&self) -> Volume;
+    /// The bytes held now, and the bytes superseded so far; `None` if the engine does not know.
+    fn volume(&self) -> Option<Volume>;
 
     /// The oldest revision after which history is kept.
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>>;
 
     /// Runs a transaction. It may begin with this call, before the future is first polled.
+    ///
+    /// An engine that loses the answer first tries to find out what became of the transaction, and fails with
+    /// [`Error::Unknown`] only if it cannot. It never makes a transaction twice.
     ///
     /// # Cancel safety
     /// Dropping the future does not undo what was queued: the transaction may still commit.
@@ -95,7 +108,11 @@ pub trait Kv: Debug + Send + Sync + 'static {
 pub trait Watch: Send {
     /// The next changes, whole transactions, in order, and how far they lead. Waits until there are some, or until it is known
     /// that there are none up to a later revision: an engine that holds more than our keys moves on without changes of ours. There
-    /// are none either when keys have turned out to be damaged, which [`Kv::damaged`] names.
+    /// are none either when keys have turned out to be damaged, which [`Kv::damaged`] names. While an engine cannot be
+    /// reached this waits, and then goes on without a gap.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] when the changes that come next are gone: load the current state and watch from there.
     ///
     /// # Cancel safety
     /// A dropped future has consumed nothing.
@@ -188,6 +205,17 @@ pub struct Volume {
     /// The size of the history kept is this value less its value at the revision of the last compaction; at open, all
     /// of it is kept.
     pub superseded: u64,
+}
+
+/// The sizes that an engine takes. What is larger is refused with [`Error::TooLarge`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// The longest key in bytes.
+    pub key_bytes: usize,
+    /// The most compares, and the most operations, in one transaction.
+    pub txn_ops: usize,
+    /// The largest value in bytes.
+    pub value_bytes: usize,
 }
 
 /// All keys at one revision.
@@ -316,6 +344,12 @@ pub enum Error {
         /// The key.
         key: Bytes,
     },
+    /// The engine has no room for the write. Nothing was done. Reads and deletions go on.
+    #[error("the store has no room for the write: {remedy}")]
+    Full {
+        /// What an operator must do.
+        remedy: &'static str,
+    },
     /// An earlier write failed, so the content of the disk is unknown and nothing more is written. A reopen shows
     /// whether writes that got this error happened.
     #[error("the store takes no writes after one failed: {remedy}")]
@@ -333,6 +367,13 @@ pub enum Error {
         #[source]
         source: Cause,
     },
+    /// What is stored is no longer what this process has followed: its revision went back, or it is another store. Nothing
+    /// more is read or written, since clients that know later revisions would miss changes.
+    #[error("the store was replaced while it was open ({fault}): restart to go on with what is stored now")]
+    Replaced {
+        /// The fault.
+        fault: String,
+    },
     /// A part of the transaction exceeds a limit.
     #[error("{what} of {actual} exceeds the maximum of {max}")]
     TooLarge {
@@ -343,6 +384,35 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// The engine cannot be reached, or cannot do this now. Nothing was done: try again later.
+    #[error("the store cannot be reached at present")]
+    Unavailable {
+        /// The cause.
+        #[source]
+        source: Cause,
+    },
+    /// The transaction was sent, and neither its answer nor what became of it could be found out. It may have been made, and
+    /// may still be made: read before deciding anything.
+    #[error("it is unknown whether the store took the write")]
+    Unknown {
+        /// The cause.
+        #[source]
+        source: Cause,
+    },
+}
+
+impl Error {
+    /// Whether nothing was done and the same call may succeed a little later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Busy | Error::Unavailable { .. })
+    }
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// The most that any engine takes, and what the engines of this crate take.
+    pub const MAX: Limits = Limits { key_bytes: KEY_BYTES_MAX, txn_ops: TXN_OPS_MAX, value_bytes: VALUE_BYTES_MAX };
 }
 
 impl fmt::Display for Remedy {
@@ -366,16 +436,19 @@ impl Txn {
     }
 
     /// Checks the sizes, and that no key is changed twice. Needs no state.
-    pub(crate) fn validate(&self) -> Result<(), Error> {
-        bound("a transaction's number of compares", self.compares.len(), TXN_OPS_MAX)?;
-        bound("a transaction's number of operations", self.ops.len(), TXN_OPS_MAX)?;
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] and [`Error::Duplicate`].
+    pub fn validate(&self, limits: &Limits) -> Result<(), Error> {
+        bound("a transaction's number of compares", self.compares.len(), limits.txn_ops)?;
+        bound("a transaction's number of operations", self.ops.len(), limits.txn_ops)?;
         for compare in &self.compares {
-            bound("a key's number of bytes", compare.key.len(), KEY_BYTES_MAX)?;
+            bound("a key's number of bytes", compare.key.len(), limits.key_bytes)?;
         }
         for (at, op) in self.ops.iter().enumerate() {
-            bound("a key's number of bytes", op.key().len(), KEY_BYTES_MAX)?;
+            bound("a key's number of bytes", op.key().len(), limits.key_bytes)?;
             if let Op::Put { value, .. } = op {
-                bound("a value's number of bytes", value.len(), VALUE_BYTES_MAX)?;
+                bound("a value's number of bytes", value.len(), limits.value_bytes)?;
             }
             if self.ops[..at].iter().any(|other| other.key() == op.key()) {
                 return Err(Error::Duplicate { key: op.key().clone() });
@@ -385,7 +458,7 @@ impl Txn {
     }
 
     /// The bytes that it occupies while it is queued.
-    pub(crate) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         let compares: usize = self.compares.iter().map(|compare| compare.key.len()).sum();
         let ops: usize = self.ops.iter().map(Op::weight).sum();
         compares + ops
@@ -393,10 +466,7 @@ impl Txn {
 }
 
 /// Checks all compares against the revisions at which their keys were last written. Fails with the revisions found.
-pub(crate) fn hold(
-    compares: &[Compare],
-    written_at: impl Fn(&[u8]) -> Option<Revision>,
-) -> Result<(), Vec<Option<Revision>>> {
+pub fn hold(compares: &[Compare], written_at: impl Fn(&[u8]) -> Option<Revision>) -> Result<(), Vec<Option<Revision>>> {
     let met = |compare: &Compare| match compare.expect {
         Expect::Absent => written_at(&compare.key).is_none(),
         Expect::At(revision) => written_at(&compare.key) == Some(revision),

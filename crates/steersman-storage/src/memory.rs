@@ -1,8 +1,8 @@
 //! The engine without a disk: for tests, and for `--in-memory`. Its data ends with the process.
 
 use crate::kv::{
-    BoxFuture, Change, Changes, Entry, Error, Event, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume, Watch,
-    hold,
+    BoxFuture, Change, Changes, Entry, Error, Event, Kv, Limits, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume,
+    Watch, hold,
 };
 use crate::tail::{Cursor, Tail};
 use bytes::Bytes;
@@ -43,7 +43,7 @@ impl Memory {
     }
 
     fn run(&self, txn: Txn) -> Result<Outcome, Error> {
-        txn.validate()?;
+        txn.validate(&Limits::MAX)?;
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::Closed);
@@ -178,9 +178,9 @@ impl Kv for Memory {
         Box::pin(ready(Ok(self.state.lock().compacted)))
     }
 
-    fn volume(&self) -> Volume {
+    fn volume(&self) -> Option<Volume> {
         let state = self.state.lock();
-        Volume { live: state.live, revision: state.revision, superseded: state.superseded }
+        Some(Volume { live: state.live, revision: state.revision, superseded: state.superseded })
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {

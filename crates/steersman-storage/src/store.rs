@@ -7,7 +7,7 @@ mod error;
 
 use crate::cache::{Cache, Loading};
 use crate::check::{Unreadable, unreadable_at};
-use crate::feeder::{Feeder, Retention};
+use crate::feeder::{Feeder, Retention, volume};
 use crate::interest::Interest;
 use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
@@ -30,6 +30,9 @@ pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 
 /// Objects that [`Store::list_where`] takes from the cache at a time.
 const CHUNK_OBJECTS: usize = 4_096;
+
+/// The most attempts to load all entries before they are compacted.
+const LOADS_MAX: usize = 3;
 
 /// The default age of history. Longer than the 75 s that clients count on, shorter than the 10 minutes within which a
 /// continue token must expire.
@@ -125,9 +128,7 @@ impl Store {
     /// # Errors
     /// When the engine cannot be read.
     pub async fn open(kv: Arc<dyn Kv>, options: Options) -> Result<Store, OpenError> {
-        let loading = Arc::new(Loading::default());
-        let take = loading.clone();
-        let revision = kv.load(Arc::new(move |entries| take.take(entries))).await.map_err(OpenError::Kv)?;
+        let (loading, revision) = load(&*kv).await.map_err(OpenError::Kv)?;
         for kv::Damaged { key, revision, fault } in kv.damaged() {
             tracing::error!(key = %String::from_utf8_lossy(&key), %revision, "a stored entry is damaged: {fault}");
             loading.leave_out(key, revision);
@@ -137,7 +138,7 @@ impl Store {
         // Only a runtime that is shutting down drops its blocking tasks.
         let cache = Arc::new(decoded.map_err(|_| OpenError::Kv(kv::Error::Closed))?);
         let retention = (options.compactor == Compactor::This)
-            .then(|| Retention::new(options.history, options.history_size, Instant::now(), kv.volume()));
+            .then(|| Retention::new(options.history, options.history_size, Instant::now(), volume(&*kv, revision)));
         let feeder = Feeder {
             cache: cache.clone(),
             kv: kv.clone(),
@@ -683,6 +684,19 @@ impl Store {
         match applied.wait_for(|applied| revision <= applied.revision || applied.closed).await {
             Ok(applied) if revision <= applied.revision => Ok(()),
             _ => Err(ReadError::Closed),
+        }
+    }
+}
+
+/// Loads all entries. Others may compact the engine meanwhile: then it starts over, a bounded number of times.
+async fn load(kv: &dyn Kv) -> Result<(Arc<Loading>, Revision), kv::Error> {
+    let mut n_loads = 1;
+    loop {
+        let loading = Arc::new(Loading::default());
+        let take = loading.clone();
+        match kv.load(Arc::new(move |entries| take.take(entries))).await {
+            Err(kv::Error::Compacted { .. }) if n_loads < LOADS_MAX => n_loads += 1,
+            loaded => return loaded.map(|revision| (loading, revision)),
         }
     }
 }

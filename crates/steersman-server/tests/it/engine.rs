@@ -57,7 +57,7 @@ impl Kv for Engine {
         self.memory.history(request)
     }
 
-    fn volume(&self) -> Volume {
+    fn volume(&self) -> Option<Volume> {
         self.memory.volume()
     }
 

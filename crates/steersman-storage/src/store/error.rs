@@ -14,7 +14,7 @@ pub enum OpenError {
     Kv(#[source] kv::Error),
 }
 
-/// The error of a write. Nothing was written.
+/// The error of a write. Nothing was written, except that this is unknown with [`kv::Error::Unknown`].
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The key has an object already.

@@ -10,4 +10,5 @@ mod interests;
 mod model;
 mod objects;
 mod rot;
+mod shared_engine;
 mod stress;

@@ -14,6 +14,11 @@ impl Failure {
             ReadError::TooLarge { requested, current } => Failure::version_too_large(requested, current),
             ReadError::Closed => Failure::unavailable("the server is shutting down"),
             ReadError::Unreadable { key, .. } => Failure::unreadable(&key.name, &error.to_string()),
+            // The message of the source says what to do, which that of the outer error does not.
+            ReadError::Kv(source @ (kv::Error::Unavailable { .. } | kv::Error::Replaced { .. })) => {
+                tracing::error!(error = %chain(error), "a read failed");
+                Failure::unavailable(source.to_string())
+            }
             ReadError::Kv(_) => {
                 tracing::error!(error = %chain(error), "a read failed");
                 Failure::internal(error.to_string())
@@ -31,9 +36,18 @@ impl Failure {
             WriteError::Closed => Failure::unavailable("the server is shutting down"),
             WriteError::Unreadable { .. } => Failure::unreadable(name, &error.to_string()),
             // The message of the source names the remedy, which that of the outer error does not.
-            WriteError::Kv(poisoned @ kv::Error::Poisoned { .. }) => {
+            WriteError::Kv(
+                source @ (kv::Error::Full { .. }
+                | kv::Error::Poisoned { .. }
+                | kv::Error::Replaced { .. }
+                | kv::Error::Unavailable { .. }),
+            ) => {
                 tracing::error!(error = %chain(error), "a write failed");
-                Failure::unavailable(poisoned.to_string())
+                Failure::unavailable(source.to_string())
+            }
+            WriteError::Kv(kv::Error::Unknown { .. }) => {
+                tracing::error!(error = %chain(error), "the outcome of a write is unknown");
+                Failure::outcome_unknown(name)
             }
             _ => {
                 tracing::error!(error = %chain(error), "a write failed");
@@ -44,6 +58,13 @@ impl Failure {
 }
 
 impl Failure {
+    /// 504 for a write that may have been made. Without a time after which to try again, so that no client repeats it by
+    /// itself.
+    fn outcome_unknown(name: &str) -> Failure {
+        let why = format!("it is unknown whether {name} was written: read it before trying again");
+        Failure::about(504, "Timeout", why, Details { name: name.to_owned(), ..Details::default() })
+    }
+
     /// 500 for an object whose stored form is damaged, with the remedy.
     fn unreadable(name: &str, why: &str) -> Failure {
         let why = format!("{why} (DELETE with the parameter {IGNORE_READ_ERROR}=true)");

@@ -1,0 +1,44 @@
+//! The key-value contract of `steersman-storage` over etcd: several servers, on several machines, on one store.
+//!
+//! [`Etcd`] implements [`steersman_storage::kv::Kv`]. A transaction is one etcd transaction, a watch is one etcd watch, and a
+//! read is linearizable. Layers from below: `proto` (messages), `client` (one call to one member: which one, how long, as
+//! whom, and what a failure means), `pages`, `txn`, `fence`, `linearizable` and `feed` (what an operation of the contract
+//! is in calls), `engine`.
+//!
+//! # Versions of etcd
+//! At least 3.5.28 or 3.6.9, and 3.7. Earlier ones may answer a linearizable read with old data after a pause of the member,
+//! or lose events of a watch. [`Etcd::connect`] asks every member that answers, and refuses older ones.
+//!
+//! # Why tonic with messages of our own
+//! `etcd-client`, the crate that others use, runs a protobuf compiler in its build script, which a machine that builds
+//! Steersman need not have. It also balances requests over members with tonic's balancer, which keeps sending to members that
+//! do not answer, and it neither repeats a request nor resumes a watch. The part of etcd's API that is used here is eight
+//! calls, so `proto` has their messages and tonic does the rest: HTTP/2, TLS, keep-alive.
+//!
+//! # A transaction is made at most once
+//! Each transaction also requires that a key of this process, its *fence*, was not written since. If an answer is lost, the
+//! fence is written: from then on the transaction was made earlier or never will be, so that reading shows which. See
+//! `fence` and `txn`.
+//!
+//! # Bounds
+//! At most [`WRITES_MAX`] transactions are under way. A page of a list aims at 4 MiB, a message at most at 256 MiB. A watch
+//! keeps at most one message and the rest of one revision. Deadlines are in [`Options`].
+//!
+//! The server is not known here, nor what keys and values mean.
+
+mod client;
+mod connect;
+mod engine;
+mod feed;
+mod fence;
+mod layout;
+mod linearizable;
+mod options;
+mod pages;
+mod proto;
+mod txn;
+mod version;
+
+pub use crate::connect::ConnectError;
+pub use crate::engine::{Etcd, WRITES_MAX};
+pub use crate::options::{Certificates, Login, Options};
