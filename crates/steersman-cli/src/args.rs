@@ -6,6 +6,7 @@ mod authentication;
 mod authorization;
 mod codegen;
 pub(crate) mod duration;
+mod etcd;
 mod served;
 mod services;
 mod serving;
@@ -20,6 +21,7 @@ pub(crate) use crate::args::authorization::AuthorizationOptions;
 pub(crate) use crate::args::codegen::{
     ClientsOptions, CodegenCommand, CrdOptions, DefinitionsOptions, Enums, NewOptions, TypesOptions,
 };
+pub(crate) use crate::args::etcd::EtcdOptions;
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
@@ -111,6 +113,8 @@ pub(crate) struct ServerOptions {
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
     pub(crate) in_memory: bool,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOptions,
     /// The time for which old states of objects are kept: lists at an old resourceVersion, further pages and resumed
     /// watches reach back this far. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
     #[arg(long, default_value = "5m", value_parser = duration::history, value_name = "DURATION")]

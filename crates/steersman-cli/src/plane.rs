@@ -3,6 +3,7 @@
 pub(crate) mod advertised;
 pub(crate) mod cloud;
 pub(crate) mod controllers;
+mod engine;
 pub(crate) mod nodes;
 
 use crate::Failure;
@@ -37,12 +38,15 @@ use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::webhook::Services;
 use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};
-use steersman_storage::kv::Kv;
-use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
+use steersman_storage::kv::{self, Kv};
+use steersman_storage::{HistorySize, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
+
+/// How often it is checked that etcd is still the one that was opened.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The checked options, before anything changes on disk.
 #[derive(Debug)]
@@ -58,6 +62,8 @@ pub(crate) struct Plan {
     service_ranges: Ranges,
     webhook_services: Services,
     runtime_config: RuntimeConfig,
+    /// The engine, if the objects are in etcd.
+    etcd: Option<Arc<dyn Kv>>,
     options: ServerOptions,
 }
 
@@ -69,6 +75,7 @@ pub(crate) struct Plane {
     store: Store,
     address: SocketAddr,
     in_memory: bool,
+    is_in_etcd: bool,
     output: Output,
     stop_delay: Duration,
     sockets: JoinHandle<()>,
@@ -96,6 +103,8 @@ impl Plan {
         let admission = admission::read(&options.admission, plugins)?;
         // Checked before the port, because the process that holds the directory most likely has the port too.
         DataDir::check_free(&options.data_dir)?;
+        // A server that waits for another one to end must not listen yet: clients would wait with it.
+        let etcd = engine::etcd(&options.etcd).await?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
             let way = match error.kind() {
                 std::io::ErrorKind::AddrInUse => "another program has the port: stop it, or choose another with --listen 127.0.0.1:PORT (0 takes any that is free)".to_owned(),
@@ -118,18 +127,23 @@ impl Plan {
             service_ranges,
             webhook_services,
             runtime_config,
+            etcd,
             options,
         })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are filled with tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool, nodes: &Nodes) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, options, .. } = self;
+        let Plan { listener, authentication, etcd, options, .. } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
         let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
-        let kv = open(&data_dir, options.in_memory)?;
+        let is_in_etcd = etcd.is_some();
+        let kv = match etcd {
+            Some(etcd) => etcd,
+            None => engine::open(&data_dir, options.in_memory)?,
+        };
         let address = listener.local_addr().context("the address of the socket is unknown")?;
         let addresses = addresses(address, options.advertise_address);
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
@@ -192,6 +206,7 @@ impl Plan {
             store,
             address,
             in_memory: options.in_memory,
+            is_in_etcd,
             output: options.output,
             stop_delay: options.serving.shutdown_delay_duration,
             sockets: tokio::spawn(sockets),
@@ -273,6 +288,18 @@ impl Plane {
         ready.say(self.output);
     }
 
+    /// Waits until another server has taken over the objects, or etcd was exchanged for another: then this one can do nothing more. Never
+    /// happens without etcd.
+    pub(crate) async fn replaced(&self) -> anyhow::Error {
+        while self.is_in_etcd {
+            tokio::time::sleep(HEALTH_INTERVAL).await;
+            if let Err(error @ kv::Error::Replaced { .. }) = self.store.health() {
+                return anyhow::Error::new(error);
+            }
+        }
+        std::future::pending().await
+    }
+
     /// From now on `/readyz` fails; other requests are still answered, and this returns after the delay that the
     /// options set.
     pub(crate) async fn withdraw(&self) {
@@ -312,24 +339,6 @@ where
         request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
         request
     })
-}
-
-fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
-    if in_memory {
-        return Ok(Arc::new(Memory::new()));
-    }
-    match Disk::open(&data_dir.store()) {
-        Ok(disk) => Ok(Arc::new(disk)),
-        Err(
-            error @ (disk::OpenError::Behind { .. }
-            | disk::OpenError::Damaged { .. }
-            | disk::OpenError::Format { .. }
-            | disk::OpenError::Held { .. }
-            | disk::OpenError::Incomplete { .. }
-            | disk::OpenError::Rebuild { .. }),
-        ) => Err(Failure::Refused(format!("{:#}", anyhow::Error::new(error)))),
-        Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
-    }
 }
 
 /// The address at which this machine reaches the socket.

@@ -196,12 +196,18 @@ impl Client {
         self.health()?;
         let give_up = Instant::now() + at_most;
         let (token, is_new) = self.token(member, at_most).await?;
-        match self.send(member, lane, request, token, at_most).await {
-            Err(Failure::Refused(Refusal::Token)) if self.options.login.is_some() && !is_new => {
+        let mut answer = self.send(member, lane, request, token, at_most).await;
+        if matches!(answer, Err(Failure::Refused(Refusal::Token))) && self.options.login.is_some() && !is_new {
+            self.forget_token();
+            let at_most = give_up.saturating_duration_since(Instant::now());
+            let (token, _) = self.token(member, at_most).await?;
+            answer = self.send(member, lane, request, token, at_most).await;
+        }
+        match answer {
+            // The password was right, so this is a member that has just started and does not know its own tokens yet.
+            Err(failure @ Failure::Refused(Refusal::Token)) if self.options.login.is_some() => {
                 self.forget_token();
-                let at_most = give_up.saturating_duration_since(Instant::now());
-                let (token, _) = self.token(member, at_most).await?;
-                self.send(member, lane, request, token, at_most).await
+                Err(Failure::NotDone(failure.cause()))
             }
             answer => answer,
         }
@@ -274,11 +280,16 @@ impl Client {
             }
             return Ok(());
         };
+        Err(Failure::Replaced(self.replace(fault)))
+    }
+
+    /// Ends everything, because of a fault. Returns the first one.
+    pub(crate) fn replace(&self, fault: String) -> String {
         let fault = self.replaced.get_or_init(|| {
             tracing::error!("nothing more is read or written: {fault}");
             fault
         });
-        Err(Failure::Replaced(fault.clone()))
+        fault.clone()
     }
 
     /// Begins a watch at one member.

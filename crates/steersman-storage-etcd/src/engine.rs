@@ -6,6 +6,7 @@ use crate::connect::{ConnectError, check_versions, claim};
 use crate::feed::{self, End, Feed, Follower, Previous};
 use crate::layout::Layout;
 use crate::linearizable::Newest;
+use crate::lock::{Heartbeats, Lock};
 use crate::options::Options;
 use crate::pages::Pages;
 use crate::proto::{CompactionRequest, KeyValue};
@@ -38,11 +39,14 @@ pub struct Etcd {
     client: Arc<Client>,
     /// Set once the last transaction has ended.
     end: watch::Sender<Option<End>>,
+    heartbeats: Mutex<Option<Heartbeats>>,
     history_reads: Semaphore,
     is_closed: AtomicBool,
     /// The newest revision of a transaction of this process.
     last: AtomicU64,
     layout: Layout,
+    /// Held while this process works, where only one may.
+    lock: Option<Arc<Lock>>,
     newest: Newest,
     write_bytes: AtomicU64,
     writer: Writer,
@@ -61,13 +65,19 @@ impl Etcd {
             return Err(ConnectError::NoEndpoint);
         }
         let layout = Layout::new(&options.prefix);
-        let request_bytes_max = options.request_bytes_max;
+        let (request_bytes_max, takeover) = (options.request_bytes_max, options.takeover);
         let client = Client::new(options)
             .map_err(|(endpoint, source)| ConnectError::Endpoint { endpoint, source: Arc::new(source) })?;
         let client = Arc::new(client);
         check_versions(&client, n_members).await?;
         claim(&client, &layout).await?;
-        let writer = Writer::new(&layout, request_bytes_max);
+        let lock = match takeover {
+            Some(takeover) => Some((Arc::new(Lock::acquire(&client, &layout, takeover).await?), takeover)),
+            None => None,
+        };
+        let heartbeats = lock.as_ref().map(|(lock, takeover)| lock.beat(&client, *takeover));
+        let lock = lock.map(|(lock, _)| lock);
+        let writer = Writer::new(&layout, lock.clone(), request_bytes_max);
         writer.fence.stands_at(&client, client.deadline()).await.map_err(ConnectError::Kv)?;
         let newest = Newest::new(client.clone(), layout.format_key());
         Ok(Etcd {
@@ -75,7 +85,9 @@ impl Etcd {
             end: watch::Sender::new(None),
             history_reads: Semaphore::new(HISTORY_READS_MAX),
             is_closed: AtomicBool::new(false),
+            heartbeats: Mutex::new(heartbeats),
             last: AtomicU64::new(0),
+            lock,
             layout,
             newest,
             write_bytes: AtomicU64::new(0),
@@ -191,6 +203,10 @@ impl Etcd {
         self.client.want(last);
         self.end.send_replace(Some(End { give_up: Instant::now() + CLOSE_TIMEOUT, last }));
         self.writer.fence.remove(&self.client).await;
+        self.heartbeats.lock().take();
+        if let Some(lock) = &self.lock {
+            lock.release(&self.client).await;
+        }
     }
 }
 

@@ -6,13 +6,15 @@
 //! comparison and etcd nothing else.
 //!
 //! The fence hangs on a lease that is not renewed, so that those of processes that crashed go away. When it has expired, the
-//! next transaction fails on it, and it is written anew.
+//! next transaction fails on it, and it is written anew. Where only one process may work, writing it requires the lock.
 
 use crate::client::failure::Failure;
 use crate::client::{Client, Lane, undone};
 use crate::layout::Layout;
-use crate::proto::{DeleteRangeRequest, LeaseGrantRequest, PutRequest};
+use crate::lock::{self, Lock};
+use crate::proto::{DeleteRangeRequest, LeaseGrantRequest, PutRequest, Request, RequestOp, TxnRequest};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::Revision;
 use steersman_storage::kv::Error;
@@ -28,6 +30,8 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Fence {
     key: Bytes,
+    /// What must be held to write it.
+    lock: Option<Arc<Lock>>,
     /// The revision that transactions require; `None` if the fence must be written first.
     stands_at: parking_lot::Mutex<Option<Revision>>,
     /// Held while the fence is written.
@@ -35,9 +39,9 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    pub(crate) fn new(layout: &Layout) -> Fence {
+    pub(crate) fn new(layout: &Layout, lock: Option<Arc<Lock>>) -> Fence {
         let key = layout.fence_key(&Uuid::new_v4().simple().to_string());
-        Fence { key, stands_at: parking_lot::Mutex::new(None), writing: Mutex::new(()) }
+        Fence { key, lock, stands_at: parking_lot::Mutex::new(None), writing: Mutex::new(()) }
     }
 
     pub(crate) fn key(&self) -> &Bytes {
@@ -80,9 +84,15 @@ impl Fence {
                 let at_most = client.options.write_timeout;
                 let lease = client.attempt(Lane::Requests, &lease, at_most, give_up).await?.id;
                 let put = PutRequest { key: self.key.clone(), value: Bytes::new(), lease };
-                client.attempt(Lane::Requests, &put, at_most, give_up).await
+                let write = TxnRequest {
+                    compare: self.lock.iter().map(|lock| lock.condition()).collect(),
+                    success: vec![RequestOp { request: Some(Request::Put(put)) }],
+                    failure: Vec::new(),
+                };
+                client.attempt(Lane::Requests, &write, at_most, give_up).await
             };
             match written.await {
+                Ok(done) if !done.succeeded => lock::lost(client),
                 Ok(done) => {
                     let revision = done.header.map_or(0, |header| header.revision);
                     return Ok(Revision(u64::try_from(revision).unwrap_or(0)));
@@ -99,7 +109,7 @@ impl Fence {
     /// Removes the fence, if that can be done quickly. Otherwise its lease does it.
     pub(crate) async fn remove(&self, client: &Client) {
         let give_up = Instant::now() + REMOVAL_TIMEOUT;
-        let request = DeleteRangeRequest { key: self.key.clone() };
+        let request = DeleteRangeRequest { key: self.key.clone(), range_end: Bytes::new() };
         if let Err(failure) = client.attempt(Lane::Requests, &request, REMOVAL_TIMEOUT, give_up).await {
             tracing::debug!("the fence stays until its lease ends: {}", failure.cause());
         }

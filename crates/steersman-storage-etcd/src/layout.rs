@@ -3,6 +3,8 @@
 //! ```text
 //! PREFIX/format         what is below the prefix
 //! PREFIX/fences/ID      the fence of a process
+//! PREFIX/holder         the process that works, where only one may
+//! PREFIX/heartbeat      a sign that it still does
 //! PREFIX/objects/KEY    a key of the contract, with its value as it is
 //! ```
 //!
@@ -43,6 +45,19 @@ impl Layout {
 
     pub(crate) fn format_key(&self) -> Bytes {
         format!("{}/format", self.prefix).into()
+    }
+
+    pub(crate) fn holder_key(&self) -> Bytes {
+        format!("{}/holder", self.prefix).into()
+    }
+
+    pub(crate) fn heartbeat_key(&self) -> Bytes {
+        format!("{}/heartbeat", self.prefix).into()
+    }
+
+    /// The fences of all processes.
+    pub(crate) fn fences(&self) -> Span {
+        Span::prefix(&self.fence_key(""))
     }
 
     pub(crate) fn fence_key(&self, id: &str) -> Bytes {

@@ -33,6 +33,7 @@ mod feed;
 mod fence;
 mod layout;
 mod linearizable;
+mod lock;
 mod options;
 mod pages;
 mod proto;

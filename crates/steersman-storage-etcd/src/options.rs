@@ -22,6 +22,9 @@ pub struct Options {
     pub write_timeout: Duration,
     /// How long an operation may take with all of its attempts.
     pub request_timeout: Duration,
+    /// The time after which another process takes over from one that gives no sign of life, where only one at a time may work below the
+    /// prefix; `None` where several may.
+    pub takeover: Option<Duration>,
     /// The value of etcd's flag `--max-request-bytes`. A larger transaction is refused before it is sent.
     pub request_bytes_max: usize,
 }
@@ -55,6 +58,7 @@ impl Options {
             read_timeout: Duration::from_secs(2),
             write_timeout: Duration::from_secs(8),
             request_timeout: Duration::from_secs(20),
+            takeover: None,
             request_bytes_max: 1_536 * 1_024,
         }
     }
@@ -77,6 +81,12 @@ impl Options {
     /// With other deadlines: of a read and of a write at one member, and of an operation as a whole.
     pub fn timeouts(self, read: Duration, write: Duration, request: Duration) -> Options {
         Options { read_timeout: read, write_timeout: write, request_timeout: request, ..self }
+    }
+
+    /// With one process at a time below the prefix: others wait in [`Etcd::connect`](crate::Etcd::connect), and one of them takes over
+    /// when it has ended, or has given no sign of life for this long.
+    pub fn takeover(self, takeover: Duration) -> Options {
+        Options { takeover: Some(takeover), ..self }
     }
 
     /// With another value of etcd's `--max-request-bytes`.

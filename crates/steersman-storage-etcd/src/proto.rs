@@ -69,6 +69,9 @@ pub(crate) struct Done {
 pub(crate) struct DeleteRangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub(crate) key: Bytes,
+    /// Empty for one key.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) range_end: Bytes,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

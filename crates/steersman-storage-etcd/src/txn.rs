@@ -16,6 +16,7 @@ use crate::client::{Client, Lane, undone};
 use crate::feed::history;
 use crate::fence::Fence;
 use crate::layout::{Layout, Span};
+use crate::lock::Lock;
 use crate::proto::{
     Compare, DeleteRangeRequest, EQUAL, MOD, PutRequest, RangeRequest, Request, RequestOp, Response, TxnRequest,
     TxnResponse,
@@ -60,14 +61,15 @@ enum Fate {
 }
 
 impl Writer {
-    pub(crate) fn new(layout: &Layout, request_bytes_max: usize) -> Writer {
+    /// Writes only while `lock` is held, if there is one.
+    pub(crate) fn new(layout: &Layout, lock: Option<Arc<Lock>>, request_bytes_max: usize) -> Writer {
         let limits = Limits {
             // The fence takes one.
             txn_ops: TXN_OPS_MAX - 1,
             value_bytes: request_bytes_max.saturating_sub(OVERHEAD_BYTES).min(Limits::MAX.value_bytes),
             ..Limits::MAX
         };
-        Writer { fence: Fence::new(layout), limits, searches: Semaphore::new(SEARCHES_MAX) }
+        Writer { fence: Fence::new(layout, lock), limits, searches: Semaphore::new(SEARCHES_MAX) }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -152,7 +154,9 @@ impl Writer {
         };
         let op = |op: &Op| {
             let request = match op {
-                Op::Delete { key } => Request::DeleteRange(DeleteRangeRequest { key: layout.stored(key) }),
+                Op::Delete { key } => {
+                    Request::DeleteRange(DeleteRangeRequest { key: layout.stored(key), range_end: Bytes::new() })
+                }
                 Op::Put { key, value } => {
                     Request::Put(PutRequest { key: layout.stored(key), value: value.clone(), lease: 0 })
                 }

@@ -50,6 +50,7 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
             None
         }
         error = running.failed() => Some(error),
+        error = plane.replaced() => Some(error),
     };
     let stop = async {
         plane.withdraw().await;

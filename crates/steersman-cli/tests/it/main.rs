@@ -22,6 +22,8 @@ mod crash;
 #[cfg(test)]
 mod envtest;
 #[cfg(test)]
+mod etcd;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod identity;

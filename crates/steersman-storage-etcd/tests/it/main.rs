@@ -5,6 +5,7 @@
 
 mod access;
 mod contract;
+mod lock;
 mod lost_answers;
 mod outages;
 mod sharing;

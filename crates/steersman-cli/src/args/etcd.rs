@@ -1,0 +1,88 @@
+//! The options of a server that keeps its objects in etcd. The flags are those of kube-apiserver, which has none for a password.
+
+use crate::Failure;
+use clap::Args as ClapArgs;
+use std::fs;
+use std::path::{Path, PathBuf};
+use steersman_storage_etcd::{Certificates, Login, Options};
+
+/// How etcd is reached; the objects are in the data directory if no member is named.
+#[derive(ClapArgs, Clone, Debug)]
+pub(crate) struct EtcdOptions {
+    /// Keep the objects in etcd, and not in the data directory: the URLs of its members, such as
+    /// http://127.0.0.1:2379. One server works at a time; others with the same --etcd-prefix wait, and one of them goes
+    /// on when it has ended.
+    #[arg(long, value_delimiter = ',', conflicts_with = "in_memory", value_name = "URL")]
+    pub(crate) etcd_servers: Vec<String>,
+    /// The CA certificates by which etcd is known, in PEM.
+    #[arg(long, requires = "etcd_servers", value_name = "FILE")]
+    pub(crate) etcd_cafile: Option<PathBuf>,
+    /// The certificate that the server shows to etcd, in PEM.
+    #[arg(long, requires = "etcd_servers", requires = "etcd_keyfile", value_name = "FILE")]
+    pub(crate) etcd_certfile: Option<PathBuf>,
+    /// The key of --etcd-certfile, in PEM.
+    #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
+    pub(crate) etcd_keyfile: Option<PathBuf>,
+    /// What the keys in etcd begin with. Nothing else may have keys below it.
+    #[arg(long, default_value = "/steersman", value_parser = prefix, value_name = "PREFIX")]
+    pub(crate) etcd_prefix: String,
+    /// The user of etcd, if it asks for a password.
+    #[arg(long, requires = "etcd_servers", requires = "etcd_password_file", value_name = "NAME")]
+    pub(crate) etcd_username: Option<String>,
+    /// A file with the password of --etcd-username, without a line end or with one.
+    #[arg(long, requires = "etcd_username", value_name = "FILE")]
+    pub(crate) etcd_password_file: Option<PathBuf>,
+}
+
+impl EtcdOptions {
+    /// The options of the engine; `None` if the objects are not in etcd.
+    ///
+    /// # Errors
+    /// When a file cannot be read; the message names it and its flag.
+    pub(crate) fn read(&self) -> Result<Option<Options>, Failure> {
+        if self.etcd_servers.is_empty() {
+            return Ok(None);
+        }
+        let file = |flag: &str, path: &Path| {
+            fs::read(path).map_err(|error| Failure::Refused(format!("cannot read {path:?} of {flag}: {error}")))
+        };
+        let authorities = self.etcd_cafile.as_deref().map(|path| file("--etcd-cafile", path)).transpose()?;
+        let client = match (&self.etcd_certfile, &self.etcd_keyfile) {
+            (Some(certificate), Some(key)) => {
+                Some((file("--etcd-certfile", certificate)?, file("--etcd-keyfile", key)?))
+            }
+            _ => None,
+        };
+        let certificates = Certificates { authorities: authorities.unwrap_or_default(), client };
+        let options = Options::new(self.etcd_servers.clone()).prefix(&self.etcd_prefix).certificates(certificates);
+        let (Some(user), Some(path)) = (&self.etcd_username, &self.etcd_password_file) else {
+            return Ok(Some(options));
+        };
+        let password = String::from_utf8(file("--etcd-password-file", path)?)
+            .map_err(|_| Failure::Refused(format!("the password in {path:?} of --etcd-password-file is not UTF-8")))?;
+        let password = password.trim_end_matches(['\r', '\n']).to_owned();
+        Ok(Some(options.login(Login { user: user.clone(), password })))
+    }
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    let trimmed = text.trim_end_matches('/');
+    if trimmed.starts_with('/') && trimmed.len() > 1 {
+        Ok(trimmed.to_owned())
+    } else {
+        Err("want a path such as /steersman".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_a_path_below_the_root() {
+        assert_eq!(prefix("/a/b/").as_deref(), Ok("/a/b"));
+        for wrong in ["", "/", "a", "//"] {
+            assert!(prefix(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

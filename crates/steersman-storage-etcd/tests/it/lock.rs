@@ -1,0 +1,66 @@
+//! One process at a time works below a prefix.
+
+use crate::support::cluster::Cluster;
+use crate::support::{committed, connect, create, value};
+use std::sync::Arc;
+use std::time::Duration;
+use steersman_storage::kv::{Error, Kv};
+use steersman_storage_etcd::{Etcd, Options};
+use tokio::time::timeout;
+
+const TAKEOVER: Duration = Duration::from_secs(1);
+
+fn alone(cluster: &Cluster) -> Options {
+    cluster.options().takeover(TAKEOVER)
+}
+
+#[tokio::test]
+async fn a_second_process_waits_until_the_first_has_ended() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let first = connect(alone(&cluster)).await;
+    let mut second = Box::pin(Etcd::connect(alone(&cluster)));
+    assert!(timeout(3 * TAKEOVER, &mut second).await.is_err(), "the first one gives signs of life");
+    committed(first.txn(create("a", "1")).await);
+    first.close().await.unwrap();
+    let second = timeout(TAKEOVER, second).await.expect("the first has left the lock").unwrap();
+    assert_eq!(value(&second, "a").await.as_deref(), Some(&b"1"[..]));
+    committed(second.txn(create("b", "1")).await);
+    second.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_is_gone_is_replaced() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let first = connect(alone(&cluster)).await;
+    committed(first.txn(create("a", "1")).await);
+    drop(first);
+    let second = Etcd::connect(alone(&cluster)).await.unwrap();
+    committed(second.txn(create("b", "1")).await);
+    second.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_was_paused_writes_nothing_after_another_has_taken_over() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    // The first one lives in a runtime of its own, which runs only while this test wants it.
+    let (connected, first) = std::sync::mpsc::channel();
+    let (go_on, paused) = std::sync::mpsc::channel::<()>();
+    let options = alone(&cluster);
+    let process = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let kv: Arc<Etcd> = runtime.block_on(connect(options));
+        runtime.block_on(async { committed(kv.txn(create("a", "1")).await) });
+        connected.send(()).unwrap();
+        paused.recv().unwrap();
+        runtime.block_on(async { (kv.txn(create("b", "of the first")).await, kv.health()) })
+    });
+    first.recv().unwrap();
+    let second = Etcd::connect(alone(&cluster)).await.unwrap();
+    committed(second.txn(create("c", "1")).await);
+    go_on.send(()).unwrap();
+    let (written, health) = process.join().unwrap();
+    assert!(matches!(&written, Err(Error::Replaced { fault }) if fault.contains("another server")), "{written:?}");
+    assert!(matches!(health, Err(Error::Replaced { .. })));
+    assert_eq!(value(&second, "b").await, None);
+    second.close().await.unwrap();
+}
