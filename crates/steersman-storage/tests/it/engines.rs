@@ -652,7 +652,7 @@ impl Kv for DamagedMeanwhile {
     fn damaged(&self) -> Vec<kv::Damaged> {
         self.is_watched.load(Ordering::Relaxed).then(|| self.damaged.clone()).into_iter().collect()
     }
-    fn volume(&self) -> kv::Volume {
+    fn volume(&self) -> Option<kv::Volume> {
         self.memory.volume()
     }
     fn oldest(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
