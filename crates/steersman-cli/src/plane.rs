@@ -3,7 +3,7 @@
 pub(crate) mod advertised;
 pub(crate) mod cloud;
 pub(crate) mod controllers;
-mod engine;
+pub(crate) mod engine;
 pub(crate) mod nodes;
 
 use crate::Failure;
@@ -105,13 +105,18 @@ impl Plan {
         DataDir::check_free(&options.data_dir)?;
         // A server that waits for another one to end must not listen yet: clients would wait with it.
         let etcd = engine::etcd(&options.etcd).await?;
-        let listener = TcpListener::bind(options.listen).await.map_err(|error| {
+        let listener = TcpListener::bind(options.listen).await;
+        let listener = listener.map_err(|error| {
             let way = match error.kind() {
                 std::io::ErrorKind::AddrInUse => "another program has the port: stop it, or choose another with --listen 127.0.0.1:PORT (0 takes any that is free)".to_owned(),
                 _ => format!("{error}; choose another address with --listen"),
             };
             Failure::Refused(format!("cannot listen on {}: {way}", options.listen))
-        })?;
+        });
+        let listener = match listener {
+            Ok(listener) => listener,
+            Err(failure) => return Err(engine::released(etcd, failure).await),
+        };
         // Done last, because these create files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit::Plan::new(&options.audit)?;
@@ -130,6 +135,11 @@ impl Plan {
             etcd,
             options,
         })
+    }
+
+    /// The engine, if it is open already.
+    pub(crate) fn engine(&self) -> Option<Arc<dyn Kv>> {
+        self.etcd.clone()
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are filled with tokens.
@@ -314,13 +324,15 @@ impl Plane {
         self.sockets.await.context("the socket's task failed")?;
         self.renewal.await.context("the task that renews certificates failed")?;
         self.server.stop().await;
+        // First, since another server may wait for the objects.
+        let closed = self.store.close().await.context("the store could not be closed");
         if let Some(writer) = self.access_log_writer {
             tokio::task::spawn_blocking(move || writer.close()).await.context("the access log could not be ended")?;
         }
         if let Some(writers) = self.audit_writers {
             writers.close().await?;
         }
-        self.store.close().await.context("the store could not be closed")
+        closed
     }
 }
 

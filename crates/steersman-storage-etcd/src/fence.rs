@@ -30,8 +30,9 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Fence {
     key: Bytes,
-    /// What must be held to write it.
+    /// What must be held to write it; nobody may hold it if this is `None`.
     lock: Option<Arc<Lock>>,
+    holder: Bytes,
     /// The revision that transactions require; `None` if the fence must be written first.
     stands_at: parking_lot::Mutex<Option<Revision>>,
     /// Held while the fence is written.
@@ -41,7 +42,13 @@ pub(crate) struct Fence {
 impl Fence {
     pub(crate) fn new(layout: &Layout, lock: Option<Arc<Lock>>) -> Fence {
         let key = layout.fence_key(&Uuid::new_v4().simple().to_string());
-        Fence { key, lock, stands_at: parking_lot::Mutex::new(None), writing: Mutex::new(()) }
+        Fence {
+            key,
+            lock,
+            holder: layout.holder_key(),
+            stands_at: parking_lot::Mutex::new(None),
+            writing: Mutex::new(()),
+        }
     }
 
     pub(crate) fn key(&self) -> &Bytes {
@@ -85,13 +92,18 @@ impl Fence {
                 let lease = client.attempt(Lane::Requests, &lease, at_most, give_up).await?.id;
                 let put = PutRequest { key: self.key.clone(), value: Bytes::new(), lease };
                 let write = TxnRequest {
-                    compare: self.lock.iter().map(|lock| lock.condition()).collect(),
+                    compare: vec![
+                        self.lock.as_ref().map_or_else(|| lock::at(&self.holder, 0), |lock| lock.condition()),
+                    ],
                     success: vec![RequestOp { request: Some(Request::Put(put)) }],
                     failure: Vec::new(),
                 };
                 client.attempt(Lane::Requests, &write, at_most, give_up).await
             };
             match written.await {
+                Ok(done) if !done.succeeded && self.lock.is_none() => {
+                    drop(client.replace("a server that works alone has the lock of the prefix".to_owned()));
+                }
                 Ok(done) if !done.succeeded => lock::lost(client),
                 Ok(done) => {
                     let revision = done.header.map_or(0, |header| header.revision);

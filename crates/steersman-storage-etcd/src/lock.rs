@@ -5,7 +5,7 @@
 //! transaction. A process that was only paused cannot write any more then: its transactions require its fence, and it may write
 //! that only while it is the holder. So the times decide when there is a takeover, and never whether it is safe.
 
-use crate::client::failure::Failure;
+use crate::client::failure::{Failure, Refusal};
 use crate::client::{Client, Lane, undone};
 use crate::connect::ConnectError;
 use crate::layout::{Layout, Span};
@@ -42,7 +42,9 @@ impl Lock {
     pub(crate) async fn acquire(client: &Client, layout: &Layout, takeover: Duration) -> Result<Lock, ConnectError> {
         let id: Bytes = Uuid::new_v4().simple().to_string().into();
         let (holder, heartbeat) = (layout.holder_key(), layout.heartbeat_key());
-        let mut unchanged: Option<([i64; 2], Instant)> = None;
+        let interval = takeover / HEARTBEATS;
+        // What was found, since when it has been the same, and when it was looked for last.
+        let mut unchanged: Option<([i64; 2], Instant, Instant)> = None;
         let mut is_said = false;
         loop {
             let found = async { Ok([find(client, &holder).await?, find(client, &heartbeat).await?]) };
@@ -51,7 +53,7 @@ impl Lock {
                 // A process that waits goes on waiting when etcd is away for a while.
                 Err(Failure::NotDone(_) | Failure::Unknown(_)) if is_said => {
                     unchanged = None;
-                    sleep(takeover / HEARTBEATS).await;
+                    sleep(interval).await;
                     continue;
                 }
                 Err(failure) => return Err(ConnectError::Kv(undone(&failure))),
@@ -61,11 +63,13 @@ impl Lock {
             if current.as_ref().is_some_and(|current| current.value == id) {
                 return Ok(Lock { holder, heartbeat, held_at: revisions[0] });
             }
+            let now = Instant::now();
             let since = match unchanged {
-                Some((known, since)) if known == revisions => since,
-                _ => Instant::now(),
+                // After a gap the holder must have the time to write a heartbeat: etcd was away for both, or this process was paused.
+                Some((known, since, looked)) if known == revisions && now <= looked + 2 * interval => since,
+                _ => now,
             };
-            unchanged = Some((revisions, since));
+            unchanged = Some((revisions, since, now));
             if current.is_none() || takeover <= since.elapsed() {
                 let take = TxnRequest {
                     compare: vec![at(&holder, revisions[0]), at(&heartbeat, revisions[1])],
@@ -75,8 +79,14 @@ impl Lock {
                 // Whatever becomes of it, the next read shows.
                 let written =
                     client.attempt(Lane::Requests, &take, client.options.write_timeout, client.deadline()).await;
-                if let Err(failure @ (Failure::Refused(_) | Failure::Replaced(_))) = written {
-                    return Err(ConnectError::Kv(undone(&failure)));
+                match written {
+                    Ok(_) | Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
+                    // etcd has no room, and may have written it all the same.
+                    Err(failure @ Failure::Refused(Refusal::NoSpace)) if is_said => {
+                        tracing::warn!("the lock cannot be taken: {}", failure.cause());
+                        sleep(interval).await;
+                    }
+                    Err(failure) => return Err(ConnectError::Kv(undone(&failure))),
                 }
                 continue;
             }
@@ -87,7 +97,7 @@ impl Lock {
                 );
                 is_said = true;
             }
-            sleep(takeover / HEARTBEATS).await;
+            sleep(interval).await;
         }
     }
 
@@ -105,13 +115,25 @@ impl Lock {
                 success: vec![put(&lock.heartbeat, &Bytes::new())],
                 failure: Vec::new(),
             };
+            let interval = takeover / HEARTBEATS;
+            let mut n_failures = 0;
             loop {
-                sleep(takeover / HEARTBEATS).await;
-                match client.attempt(Lane::Requests, &beat, takeover, client.deadline()).await {
+                if n_failures == 0 {
+                    sleep(interval).await;
+                }
+                match client.attempt(Lane::Requests, &beat, interval, client.deadline()).await {
                     Ok(answer) if !answer.succeeded => return lost(&client),
+                    Ok(_) => n_failures = 0,
+                    // Another member is asked at once.
+                    Err(Failure::NotDone(_) | Failure::Unknown(_)) => {
+                        n_failures += 1;
+                        client.pause_after(n_failures).await;
+                    }
                     Err(Failure::Replaced(_)) => return,
-                    // A heartbeat that fails is followed by another, as long as nobody has taken over.
-                    Ok(_) | Err(_) => {}
+                    Err(failure @ Failure::Refused(_)) => {
+                        tracing::warn!("a sign of life could not be written to etcd: {}", failure.cause());
+                        n_failures = 0;
+                    }
                 }
             }
         }))
@@ -151,7 +173,8 @@ fn revision(found: &Option<KeyValue>) -> i64 {
     found.as_ref().map_or(0, |found| found.mod_revision)
 }
 
-fn at(key: &Bytes, revision: i64) -> Compare {
+/// The condition that a key was written at a revision; 0 if it has no value.
+pub(crate) fn at(key: &Bytes, revision: i64) -> Compare {
     Compare { result: EQUAL, target: MOD, key: key.clone(), mod_revision: Some(revision) }
 }
 

@@ -7,6 +7,7 @@ use crate::plane::cloud::Choice;
 use crate::plane::controllers::{
     Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running, SERVICE_ACCOUNT_TOKEN,
 };
+use crate::plane::engine;
 use crate::plane::nodes::Nodes;
 use crate::process::signals::Signals;
 use std::sync::Arc;
@@ -25,10 +26,26 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     };
     let in_memory = options.server.in_memory;
     let nodes = Nodes::new(options.simulate_nodes);
-    let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
-    let plan = Plan::new(options.server, &controllers.plugins(), &nodes).await?;
+    let metrics_address = options.server.metrics_address;
     let mut signals = Signals::new()?;
-    let mut plane = plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?;
+    let plugins = controllers.plugins();
+    // This may wait for another server to end.
+    let plan = tokio::select! {
+        plan = Plan::new(options.server, &plugins, &nodes) => plan?,
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
+            return Ok(());
+        }
+    };
+    let engine = plan.engine();
+    let started = async {
+        let monitoring = metrics_address.map(Monitoring::bind).transpose()?;
+        Ok((monitoring, plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?))
+    };
+    let (monitoring, mut plane) = match started.await {
+        Ok(started) => started,
+        Err(failure) => return Err(engine::released(engine, failure).await),
+    };
     if controllers.has(POLICY_STATUS) {
         plane.check_policies();
     }

@@ -42,3 +42,13 @@ pub(crate) fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, F
         Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
     }
 }
+
+/// Closes the engine of a server that could not be started, so that another server does not wait for it.
+pub(crate) async fn released(engine: Option<Arc<dyn Kv>>, failure: Failure) -> Failure {
+    if let Some(engine) = engine
+        && let Err(error) = engine.close().await
+    {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the store could not be closed");
+    }
+    failure
+}

@@ -53,10 +53,12 @@ fn a_second_server_on_the_same_etcd_waits_and_takes_over_when_the_first_is_gone(
     first.kill();
     let ready: serde_json::Value = serde_json::from_str(&second.line().unwrap()).unwrap();
     let kubectl = Kubectl::new(program, Path::new(ready["kubeconfig"].as_str().unwrap()));
-    assert_eq!(kubectl.ok("get configmap kept later -o name"), "configmap/kept\nconfigmap/later\n");
+    assert_eq!(kubectl.ok("get configmap kept later -o name"), "configmap/kept\nconfigmap/later");
     assert!(!homes[1].join("data/store/store.redb").exists(), "nothing is kept in the data directory");
     second.signal("TERM");
-    assert_eq!(second.end().status.code(), Some(0));
+    let ended = second.end();
+    assert_eq!(ended.status.code(), Some(0), "{ended:#?}");
+    assert!(ended.stderr.contains("another server works on these objects: waiting until it has ended"), "{ended:#?}");
 }
 
 #[test]

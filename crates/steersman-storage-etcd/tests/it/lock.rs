@@ -1,11 +1,11 @@
 //! One process at a time works below a prefix.
 
 use crate::support::cluster::Cluster;
-use crate::support::{committed, connect, create, value};
+use crate::support::{committed, connect, create, hurried, value};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::kv::{Error, Kv};
-use steersman_storage_etcd::{Etcd, Options};
+use steersman_storage_etcd::{ConnectError, Etcd, Options};
 use tokio::time::timeout;
 
 const TAKEOVER: Duration = Duration::from_secs(1);
@@ -63,4 +63,30 @@ async fn a_process_that_was_paused_writes_nothing_after_another_has_taken_over()
     assert!(matches!(health, Err(Error::Replaced { .. })));
     assert_eq!(value(&second, "b").await, None);
     second.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outage_of_etcd_is_no_reason_to_take_over() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let first = connect(hurried(alone(&cluster))).await;
+    let mut second = Box::pin(Etcd::connect(hurried(alone(&cluster))));
+    assert!(timeout(2 * TAKEOVER, &mut second).await.is_err(), "the first one gives signs of life");
+    cluster.members[0].pause();
+    assert!(timeout(2 * TAKEOVER, &mut second).await.is_err());
+    cluster.members[0].go_on();
+    assert!(timeout(2 * TAKEOVER, &mut second).await.is_err(), "the first one gives signs of life again");
+    committed(first.txn(create("a", "1")).await);
+    first.close().await.unwrap();
+    second.await.unwrap().close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_without_the_lock_writes_nothing_beside_one_that_has_it() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let first = connect(alone(&cluster)).await;
+    let error = Etcd::connect(cluster.options()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Kv(Error::Replaced { .. })), "{error:?}");
+    committed(first.txn(create("a", "1")).await);
+    first.close().await.unwrap();
+    committed(connect(cluster.options()).await.txn(create("b", "1")).await);
 }
