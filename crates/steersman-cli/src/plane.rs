@@ -301,13 +301,15 @@ impl Plane {
     /// Waits until another server has taken over the objects, or etcd was exchanged for another: then this one can do nothing more. Never
     /// happens without etcd.
     pub(crate) async fn replaced(&self) -> anyhow::Error {
-        while self.is_in_etcd {
+        if !self.is_in_etcd {
+            return std::future::pending().await;
+        }
+        loop {
             tokio::time::sleep(HEALTH_INTERVAL).await;
             if let Err(error @ kv::Error::Replaced { .. }) = self.store.health() {
                 return anyhow::Error::new(error);
             }
         }
-        std::future::pending().await
     }
 
     /// From now on `/readyz` fails; other requests are still answered, and this returns after the delay that the
