@@ -43,8 +43,8 @@ async fn a_process_that_is_gone_is_replaced() {
 async fn a_process_that_was_paused_writes_nothing_after_another_has_taken_over() {
     let Some(cluster) = Cluster::start(1) else { return };
     // The first one lives in a runtime of its own, which runs only while this test wants it.
-    let (connected, first) = std::sync::mpsc::channel();
-    let (go_on, paused) = std::sync::mpsc::channel::<()>();
+    let (connected, first) = std::sync::mpsc::sync_channel(1);
+    let (go_on, paused) = std::sync::mpsc::sync_channel::<()>(1);
     let options = alone(&cluster);
     let process = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
