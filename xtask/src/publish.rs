@@ -41,8 +41,14 @@ pub(crate) fn check_metadata(workspace: &Workspace) -> anyhow::Result<()> {
 }
 
 /// Packs every published crate, and builds each from its package, against the packages of the others.
+///
+/// Cargo puts the packages into a registry below its target directory. It unpacks a package of a registry once, and never compares it again,
+/// so the directory must be a new one: a package of an earlier run would be used in place of the package of the same version.
 pub(crate) fn package(workspace: &Workspace) -> anyhow::Result<()> {
+    let target = tempfile::Builder::new().prefix("packages-").tempdir_in(&workspace.target);
+    let target = target.context("cannot create a directory for the packages")?;
     let mut command = workspace.cargo();
+    command.env("CARGO_TARGET_DIR", target.path());
     // Uncommitted changes are checked too.
     command.args(["package", "--quiet", "--locked", "--allow-dirty"]);
     command.args(published(workspace).flat_map(|package| ["--package", &package.name]));

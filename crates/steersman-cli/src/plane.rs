@@ -27,6 +27,7 @@ use anyhow::Context as _;
 use http::Request;
 use http::header::{HeaderValue, USER_AGENT};
 use jiff::Timestamp;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ use steersman_server::user::User;
 use steersman_server::webhook::Services;
 use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};
 use steersman_storage::kv::{self, Kv};
-use steersman_storage::{HistorySize, Store};
+use steersman_storage::{HistorySize, Memory, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -48,22 +49,18 @@ use tower::{Service, ServiceExt as _};
 /// How often it is checked that etcd is still the one that was opened.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The checked options, before anything changes on disk.
+/// The checked options, before anything is opened but the audit log.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    listener: TcpListener,
     authentication: Authentication,
     authorization: Authorization,
     admission: Plugins,
-    access_log: Option<(AccessLog, Writer)>,
     audit: Option<audit::Plan>,
     tls: TlsPolicy,
     web: Web,
     service_ranges: Ranges,
     webhook_services: Services,
     runtime_config: RuntimeConfig,
-    /// The engine, if the objects are in etcd.
-    etcd: Option<Arc<dyn Kv>>,
     options: ServerOptions,
 }
 
@@ -90,9 +87,8 @@ pub(crate) struct Plane {
 }
 
 impl Plan {
-    /// Checks the options without changing anything. `plugins` are admission plugins that are on unless the options
-    /// disable them.
-    pub(crate) async fn new(options: ServerOptions, plugins: &[&str], nodes: &Nodes) -> Result<Plan, Failure> {
+    /// Checks the options. `plugins` are admission plugins that are on unless the options disable them.
+    pub(crate) fn new(options: ServerOptions, plugins: &[&str], nodes: &Nodes) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
         nodes.check(&authorization)?;
@@ -103,48 +99,38 @@ impl Plan {
         let admission = admission::read(&options.admission, plugins)?;
         // Checked before the port, because the process that holds the directory most likely has the port too.
         DataDir::check_free(&options.data_dir)?;
-        // A server that waits for another one to end must not listen yet: clients would wait with it.
-        let etcd = engine::etcd(&options.etcd).await?;
-        let listener = TcpListener::bind(options.listen).await;
-        let listener = listener.map_err(|error| {
-            let way = match error.kind() {
-                std::io::ErrorKind::AddrInUse => "another program has the port: stop it, or choose another with --listen 127.0.0.1:PORT (0 takes any that is free)".to_owned(),
-                _ => format!("{error}; choose another address with --listen"),
-            };
-            Failure::Refused(format!("cannot listen on {}: {way}", options.listen))
-        });
-        let listener = match listener {
-            Ok(listener) => listener,
-            Err(failure) => return Err(engine::released(etcd, failure).await),
-        };
-        // Done last, because these create files.
-        let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
+        // Read last, because this creates the file of the log.
         let audit = audit::Plan::new(&options.audit)?;
         Ok(Plan {
-            listener,
             authentication,
             authorization,
             admission,
-            access_log,
             audit,
             tls,
             web,
             service_ranges,
             webhook_services,
             runtime_config,
-            etcd,
             options,
         })
     }
 
-    /// The engine, if it is open already.
-    pub(crate) fn engine(&self) -> Option<Arc<dyn Kv>> {
-        self.etcd.clone()
+    /// Opens etcd, if the options name it, and waits while another server works on the same objects. The caller closes it if the start fails.
+    pub(crate) async fn etcd(&self) -> Result<Option<Arc<dyn Kv>>, Failure> {
+        engine::etcd(&self.options.etcd).await
     }
 
-    /// Starts the control plane; `fills_token_secrets` says whether Secrets are filled with tokens.
-    pub(crate) async fn start(self, fills_token_secrets: bool, nodes: &Nodes) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, etcd, options, .. } = self;
+    /// Starts the control plane on `etcd`, or on an engine of its own; `fills_token_secrets` says whether Secrets are filled with tokens.
+    pub(crate) async fn start(
+        self,
+        etcd: Option<Arc<dyn Kv>>,
+        fills_token_secrets: bool,
+        nodes: &Nodes,
+    ) -> Result<Plane, Failure> {
+        let Plan { authentication, options, .. } = self;
+        // A server that waits for another one to end must not listen yet: clients would wait with it.
+        let listener = TcpListener::bind(options.listen).await.map_err(|error| no_listener(options.listen, &error))?;
+        let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
@@ -152,7 +138,8 @@ impl Plan {
         let is_in_etcd = etcd.is_some();
         let kv = match etcd {
             Some(etcd) => etcd,
-            None => engine::open(&data_dir, options.in_memory)?,
+            None if options.in_memory => Arc::new(Memory::new()),
+            None => engine::disk(&data_dir)?,
         };
         let address = listener.local_addr().context("the address of the socket is unknown")?;
         let addresses = addresses(address, options.advertise_address);
@@ -199,7 +186,7 @@ impl Plan {
         server.report_process(usage::read);
         let address_text = reachable(address).to_string();
         write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
-        let (access_log, access_log_writer) = self.access_log.unzip();
+        let (access_log, access_log_writer) = access_log.unzip();
         let stop = CancellationToken::new();
         let sockets = accept::serve(listener, config, clients, server.service(), access_log.clone(), stop.clone());
         let renewal = Renewal {
@@ -353,6 +340,15 @@ where
         request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
         request
     })
+}
+
+/// The failure of a server whose address cannot be listened on.
+fn no_listener(address: SocketAddr, error: &io::Error) -> Failure {
+    let way = match error.kind() {
+        io::ErrorKind::AddrInUse => "another program has the port: stop it, or choose another with --listen 127.0.0.1:PORT (0 takes any that is free)".to_owned(),
+        _ => format!("{error}; choose another address with --listen"),
+    };
+    Failure::Refused(format!("cannot listen on {address}: {way}"))
 }
 
 /// The address at which this machine reaches the socket.

@@ -31,7 +31,7 @@ pub enum ConnectError {
         /// The prefix.
         prefix: String,
     },
-    /// What is below the prefix was written by a later release.
+    /// A later release wrote the keys below the prefix.
     #[error(
         "what etcd has below {prefix:?} has the format {format:?}, and this release knows {FORMAT:?}: use a later release"
     )]
@@ -128,7 +128,7 @@ pub(crate) async fn claim(client: &Client, layout: &Layout) -> Result<(), Connec
             success: vec![RequestOp { request: Some(Request::Put(put)) }],
             failure: Vec::new(),
         };
-        // Whoever else claims it meanwhile, and whatever became of a lost answer, the next read shows.
+        // The next read shows whether another process has claimed it, and what became of a lost answer.
         match client.attempt(Lane::Requests, &claim, client.options.write_timeout, give_up).await {
             Ok(_) | Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
             Err(failure) => return Err(kv(failure)),

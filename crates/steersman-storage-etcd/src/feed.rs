@@ -33,7 +33,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// The pauses before a watch is begun again.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// What etcd says when it ends a watch because of its token.
+/// A part of the reason that etcd gives when it ends a watch because of its token.
 const TOKEN_REFUSED: &str = "auth token";
 
 /// Whether events come with the previous values of their keys.
@@ -74,7 +74,7 @@ struct Running {
     stream: Stream,
 }
 
-/// What a feed has for its owner.
+/// The next part of a feed.
 #[derive(Debug)]
 pub(crate) struct News {
     pub(crate) events: Vec<Event>,
@@ -124,7 +124,9 @@ impl Feed {
                 }
             };
             let wanted = (*self.wanted.borrow_and_update()).max(self.wanted_here);
-            running.plan(self.pieces.progress() < wanted);
+            if self.pieces.progress() < wanted {
+                running.ask_soon();
+            }
             let wake_at = running.wake_at();
             // All arms are cancel-safe: a message is taken whole or not at all, and what it brings is handed out at once.
             tokio::select! {
@@ -230,13 +232,10 @@ impl Feed {
 }
 
 impl Running {
-    /// Sets when progress is asked for.
-    fn plan(&mut self, is_behind: bool) {
-        if is_behind && !self.is_asked {
-            self.ask_at = self.ask_at.min(Instant::now() + BEHIND);
-        } else if is_behind {
-            self.ask_at = self.ask_at.min(Instant::now() + ASK_AGAIN);
-        }
+    /// Asks for progress soon: others have seen a newer revision.
+    fn ask_soon(&mut self) {
+        let pause = if self.is_asked { ASK_AGAIN } else { BEHIND };
+        self.ask_at = self.ask_at.min(Instant::now() + pause);
     }
 
     fn heard(&mut self) {
@@ -341,7 +340,7 @@ fn kv_event(event: Event) -> Option<kv::Event> {
 pub(crate) struct End {
     /// They wait no longer.
     pub(crate) give_up: Instant,
-    /// What this process got acknowledged is handed out first.
+    /// The newest revision that was acknowledged to this process: a follower returns everything up to it before it ends.
     pub(crate) last: Revision,
 }
 

@@ -30,7 +30,7 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Fence {
     key: Bytes,
-    /// What must be held to write it; nobody may hold it if this is `None`.
+    /// The lock that this process must hold to write it; `None` if no process may hold the lock.
     lock: Option<Arc<Lock>>,
     holder: Bytes,
     /// The revision that transactions require; `None` if the fence must be written first.

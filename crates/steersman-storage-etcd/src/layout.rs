@@ -1,4 +1,4 @@
-//! Which key of etcd holds which key of the contract: the only place that knows.
+//! The keys of etcd for the keys of the contract. No other module knows them.
 //!
 //! ```text
 //! PREFIX/format         what is below the prefix
@@ -13,7 +13,7 @@
 
 use bytes::Bytes;
 
-/// What `PREFIX/format` holds for this layout.
+/// The value of `PREFIX/format` for this layout.
 pub(crate) const FORMAT: &str = "steersman 1";
 
 /// The keys below a prefix.
@@ -21,7 +21,7 @@ pub(crate) const FORMAT: &str = "steersman 1";
 pub(crate) struct Layout {
     /// Without a slash at its end.
     prefix: String,
-    /// What the keys of objects begin with.
+    /// The prefix of the keys of objects.
     objects: Bytes,
 }
 

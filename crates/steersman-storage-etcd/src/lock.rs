@@ -1,14 +1,17 @@
-//! The lock of a prefix: one process at a time works on what is below it, and another takes over when it is gone.
+//! The lock of a prefix: one process at a time works on the keys below it, and another takes over when it is gone.
 //!
-//! `PREFIX/holder` has the id of the process that works. It writes `PREFIX/heartbeat` now and then. A process that waits looks at
+//! `PREFIX/holder` has the id of the process that works. The holder writes `PREFIX/heartbeat` now and then. A process that waits looks at
 //! both. If neither has changed for the time of a takeover, by a clock of its own, it writes its own id and deletes all fences, in one
 //! transaction. A process that was only paused cannot write any more then: its transactions require its fence, and it may write
 //! that only while it is the holder. So the times decide when there is a takeover, and never whether it is safe.
+
+mod silence;
 
 use crate::client::failure::{Failure, Refusal};
 use crate::client::{Client, Lane, undone};
 use crate::connect::ConnectError;
 use crate::layout::{Layout, Span};
+use crate::lock::silence::{Signs, Silence};
 use crate::proto::{
     Compare, DeleteRangeRequest, EQUAL, KeyValue, MOD, PutRequest, RangeRequest, Request, RequestOp, TxnRequest,
 };
@@ -37,67 +40,52 @@ pub(crate) struct Lock {
 #[derive(Debug)]
 pub(crate) struct Heartbeats(JoinHandle<()>);
 
+/// A process that waits for the lock.
+struct Candidate<'a> {
+    client: &'a Client,
+    layout: &'a Layout,
+    id: Bytes,
+    holder: Bytes,
+    heartbeat: Bytes,
+    /// Whether an operator was told that this process waits. From then on it goes on waiting when etcd is away for a while.
+    is_waiting: bool,
+}
+
+/// The keys of the lock in etcd.
+struct Found {
+    holder: Option<KeyValue>,
+    signs: Signs,
+}
+
 impl Lock {
     /// Waits until no other process holds the lock, and takes it.
     pub(crate) async fn acquire(client: &Client, layout: &Layout, takeover: Duration) -> Result<Lock, ConnectError> {
-        let id: Bytes = Uuid::new_v4().simple().to_string().into();
+        let id = Uuid::new_v4().simple().to_string().into();
         let (holder, heartbeat) = (layout.holder_key(), layout.heartbeat_key());
+        let mut candidate = Candidate { client, layout, id, holder, heartbeat, is_waiting: false };
         let interval = takeover / HEARTBEATS;
-        // What was found, since when it has been the same, and when it was looked for last.
-        let mut unchanged: Option<([i64; 2], Instant, Instant)> = None;
-        let mut is_said = false;
+        let mut silence = Silence::new(2 * interval);
         loop {
-            let found = async { Ok([find(client, &holder).await?, find(client, &heartbeat).await?]) };
-            let found = match found.await {
-                Ok(found) => found,
-                // A process that waits goes on waiting when etcd is away for a while.
-                Err(Failure::NotDone(_) | Failure::Unknown(_)) if is_said => {
-                    unchanged = None;
+            let Some(found) = candidate.find().await? else {
+                silence.forget();
+                sleep(interval).await;
+                continue;
+            };
+            if let Some(current) = &found.holder {
+                if current.value == candidate.id {
+                    let Candidate { holder, heartbeat, .. } = candidate;
+                    return Ok(Lock { holder, heartbeat, held_at: current.mod_revision });
+                }
+                if silence.look(found.signs, Instant::now()) < takeover {
+                    candidate.say_it_waits();
                     sleep(interval).await;
                     continue;
                 }
-                Err(failure) => return Err(ConnectError::Kv(undone(&failure))),
-            };
-            let revisions = found.each_ref().map(revision);
-            let [current, _] = &found;
-            if current.as_ref().is_some_and(|current| current.value == id) {
-                return Ok(Lock { holder, heartbeat, held_at: revisions[0] });
             }
-            let now = Instant::now();
-            let since = match unchanged {
-                // After a gap the holder must have the time to write a heartbeat: etcd was away for both, or this process was paused.
-                Some((known, since, looked)) if known == revisions && now <= looked + 2 * interval => since,
-                _ => now,
-            };
-            unchanged = Some((revisions, since, now));
-            if current.is_none() || takeover <= since.elapsed() {
-                let take = TxnRequest {
-                    compare: vec![at(&holder, revisions[0]), at(&heartbeat, revisions[1])],
-                    success: vec![put(&holder, &id), put(&heartbeat, &Bytes::new()), delete(layout.fences())],
-                    failure: Vec::new(),
-                };
-                // Whatever becomes of it, the next read shows.
-                let written =
-                    client.attempt(Lane::Requests, &take, client.options.write_timeout, client.deadline()).await;
-                match written {
-                    Ok(_) | Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
-                    // etcd has no room, and may have written it all the same.
-                    Err(failure @ Failure::Refused(Refusal::NoSpace)) if is_said => {
-                        tracing::warn!("the lock cannot be taken: {}", failure.cause());
-                        sleep(interval).await;
-                    }
-                    Err(failure) => return Err(ConnectError::Kv(undone(&failure))),
-                }
-                continue;
+            // The next look shows whether the lock was taken.
+            if !candidate.take(found.signs).await? {
+                sleep(interval).await;
             }
-            if !is_said {
-                tracing::info!(
-                    prefix = client.options.prefix,
-                    "another server works on these objects: waiting until it has ended"
-                );
-                is_said = true;
-            }
-            sleep(interval).await;
         }
     }
 
@@ -153,6 +141,54 @@ impl Lock {
     }
 }
 
+impl Candidate<'_> {
+    /// Reads the keys of the lock; `None` if etcd is away.
+    async fn find(&self) -> Result<Option<Found>, ConnectError> {
+        let found = async { Ok((find(self.client, &self.holder).await?, find(self.client, &self.heartbeat).await?)) };
+        match found.await {
+            Ok((holder, heartbeat)) => {
+                let signs = [revision(holder.as_ref()), revision(heartbeat.as_ref())];
+                Ok(Some(Found { holder, signs }))
+            }
+            Err(Failure::NotDone(_) | Failure::Unknown(_)) if self.is_waiting => Ok(None),
+            Err(failure) => Err(ConnectError::Kv(undone(&failure))),
+        }
+    }
+
+    /// Tries to take the lock, if its keys are as they were found. Returns `false` if etcd has no room for it, and may have written it all the
+    /// same.
+    async fn take(&self, [holder, heartbeat]: Signs) -> Result<bool, ConnectError> {
+        let take = TxnRequest {
+            compare: vec![at(&self.holder, holder), at(&self.heartbeat, heartbeat)],
+            success: vec![
+                put(&self.holder, &self.id),
+                put(&self.heartbeat, &Bytes::new()),
+                delete(self.layout.fences()),
+            ],
+            failure: Vec::new(),
+        };
+        let client = self.client;
+        match client.attempt(Lane::Requests, &take, client.options.write_timeout, client.deadline()).await {
+            Ok(_) | Err(Failure::NotDone(_) | Failure::Unknown(_)) => Ok(true),
+            Err(failure @ Failure::Refused(Refusal::NoSpace)) if self.is_waiting => {
+                tracing::warn!("the lock cannot be taken: {}", failure.cause());
+                Ok(false)
+            }
+            Err(failure) => Err(ConnectError::Kv(undone(&failure))),
+        }
+    }
+
+    fn say_it_waits(&mut self) {
+        if !self.is_waiting {
+            tracing::info!(
+                prefix = self.client.options.prefix,
+                "another server works on these objects: waiting until it has ended"
+            );
+            self.is_waiting = true;
+        }
+    }
+}
+
 impl Drop for Heartbeats {
     fn drop(&mut self) {
         self.0.abort();
@@ -169,8 +205,8 @@ async fn find(client: &Client, key: &Bytes) -> Result<Option<KeyValue>, Failure>
     Ok(client.read(Lane::Requests, &request, client.deadline()).await?.kvs.into_iter().next())
 }
 
-fn revision(found: &Option<KeyValue>) -> i64 {
-    found.as_ref().map_or(0, |found| found.mod_revision)
+fn revision(found: Option<&KeyValue>) -> i64 {
+    found.map_or(0, |found| found.mod_revision)
 }
 
 /// The condition that a key was written at a revision; 0 if it has no value.

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Options {
     /// The members' URLs: `http://HOST:PORT` or `https://HOST:PORT`. One is used at a time, another when it fails.
     pub endpoints: Vec<String>,
-    /// What all keys begin with. Nothing else may have keys below it.
+    /// The prefix of all keys. Nothing else may have keys below it.
     pub prefix: String,
     /// For `https` URLs.
     pub certificates: Certificates,

@@ -29,7 +29,7 @@ use steersman_storage::kv::{Error, Expect, Limits, Op, Outcome, TXN_OPS_MAX, Txn
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// What a transaction has besides its values: etcd's own fields, and each key up to three times.
+/// The bytes of a transaction besides its values: etcd's own fields, and each key up to three times.
 const OVERHEAD_BYTES: usize = 32 * 1024;
 /// Searches for what became of transactions that run at a time. Each is a watch.
 const SEARCHES_MAX: usize = 4;
@@ -47,13 +47,13 @@ pub(crate) struct Writer {
     searches: Semaphore,
 }
 
-/// What etcd answered.
+/// The answer of etcd.
 enum Answer {
     FenceMoved,
     Outcome(Outcome),
 }
 
-/// What became of a transaction whose answer was lost, once its fence has moved.
+/// The outcome of a transaction whose answer was lost, once its fence has moved.
 enum Fate {
     Made(Revision),
     NeverMade,
@@ -224,7 +224,7 @@ impl Writer {
         Ok(Fate::NeverMade)
     }
 
-    /// What the first key that a transaction changes holds, at a revision or now.
+    /// The value of the first key that a transaction changes, at a revision or now.
     async fn held(
         &self,
         client: &Arc<Client>,

@@ -1,4 +1,4 @@
-//! Which versions of etcd are good enough.
+//! The versions of etcd that can be used.
 
 /// The least patch of each minor version of etcd 3 from which linearizable reads are never old. Later minor versions are
 /// accepted, earlier ones are not.

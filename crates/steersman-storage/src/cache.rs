@@ -189,7 +189,7 @@ impl Cache {
         let mut gone: HashSet<Bytes> = self.keys().into_iter().filter(|key| !loaded.contains_key(key)).collect();
         let mut lost = HashMap::new();
         for kv::Damaged { key, revision, .. } in damaged {
-            // What is whole in memory is no loss: it is written again.
+            // An object that is whole in memory is not lost: it is written again.
             if self.held(&key).is_some_and(|object| object.revision == revision) {
                 gone.remove(&key);
             } else if loaded.get(&key) != Some(&revision) {

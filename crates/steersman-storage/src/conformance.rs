@@ -33,7 +33,7 @@ pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     a_closed_engine_says_so(new().await).await;
 }
 
-/// Whose changes advance an engine's revision.
+/// The changes that advance an engine's revision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Counter {
     /// Only transactions.

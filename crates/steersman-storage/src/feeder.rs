@@ -82,7 +82,7 @@ impl Feeder {
     async fn follow(&mut self) -> kv::Error {
         let mut compaction: Option<kv::BoxFuture<'static, ()>> = None;
         let mut repair: Option<kv::BoxFuture<'static, ()>> = None;
-        // What was found between the load and the begin of the watch did not wake this one.
+        // Damage that was found between the load and the start of the watch did not wake the watch.
         let mut is_damage_news = true;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);

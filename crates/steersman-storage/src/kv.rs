@@ -347,7 +347,7 @@ pub enum Error {
     /// The engine has no room for the write. Nothing was done. Reads and deletions go on.
     #[error("the store has no room for the write: {remedy}")]
     Full {
-        /// What an operator must do.
+        /// The remedy, for an operator.
         remedy: &'static str,
     },
     /// An earlier write failed, so the content of the disk is unknown and nothing more is written. A reopen shows
@@ -367,7 +367,7 @@ pub enum Error {
         #[source]
         source: Cause,
     },
-    /// What is stored is no longer what this process has followed: its revision went back, or it is another store. Nothing
+    /// The store is no longer the one that this process has followed: its revision went back, or it is another store. Nothing
     /// more is read or written, since clients that know later revisions would miss changes.
     #[error("the store was replaced while it was open ({fault}): restart to go on with what is stored now")]
     Replaced {

@@ -23,7 +23,7 @@ pub(crate) struct EtcdOptions {
     /// The key of --etcd-certfile, in PEM.
     #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
     pub(crate) etcd_keyfile: Option<PathBuf>,
-    /// What the keys in etcd begin with. Nothing else may have keys below it.
+    /// The prefix of the keys in etcd. Nothing else may have keys below it.
     #[arg(long, default_value = "/steersman", value_parser = prefix, value_name = "PREFIX")]
     pub(crate) etcd_prefix: String,
     /// The user of etcd, if it asks for a password.

@@ -29,32 +29,29 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let metrics_address = options.server.metrics_address;
     let mut signals = Signals::new()?;
     let plugins = controllers.plugins();
-    // This may wait for another server to end.
-    let plan = tokio::select! {
-        plan = Plan::new(options.server, &plugins, &nodes) => plan?,
+    let plan = Plan::new(options.server, &plugins, &nodes)?;
+    let etcd = tokio::select! {
+        etcd = plan.etcd() => etcd?,
         signal = signals.next() => {
             tracing::info!(signal, "stopping");
             return Ok(());
         }
     };
-    let engine = plan.engine();
     let started = async {
         let monitoring = metrics_address.map(Monitoring::bind).transpose()?;
-        Ok((monitoring, plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?))
+        let mut plane = plan.start(etcd.clone(), controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?;
+        if controllers.has(POLICY_STATUS) {
+            plane.check_policies();
+        }
+        let cloud = choice.map(|choice| choice.open(plane.data_dir.path(), in_memory)).transpose()?;
+        let settings = Arc::new(Settings::new().authority(plane.authority()?).root_ca(plane.root_ca()?));
+        plane.check_ready().await?;
+        Ok((monitoring, plane, cloud, settings))
     };
-    let (monitoring, mut plane) = match started.await {
+    let (monitoring, plane, cloud, settings) = match started.await {
         Ok(started) => started,
-        Err(failure) => return Err(engine::released(engine, failure).await),
+        Err(failure) => return Err(engine::released(etcd, failure).await),
     };
-    if controllers.has(POLICY_STATUS) {
-        plane.check_policies();
-    }
-    let cloud = match choice {
-        Some(choice) => Some(choice.open(plane.data_dir.path(), in_memory)?),
-        None => None,
-    };
-    let settings = Arc::new(Settings::new().authority(plane.authority()?).root_ca(plane.root_ca()?));
-    plane.check_ready().await?;
     let metrics_address = monitoring.as_ref().map(Monitoring::address);
     let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), &nodes, monitoring);
     let neutron = cloud.map(|cloud| cloud.name().to_owned());

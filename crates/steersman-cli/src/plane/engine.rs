@@ -6,7 +6,7 @@ use crate::data_dir::DataDir;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::kv::Kv;
-use steersman_storage::{Disk, Memory, disk};
+use steersman_storage::{Disk, disk};
 use steersman_storage_etcd::{ConnectError, Etcd};
 
 /// How long a server must be silent before another one takes over its objects in etcd.
@@ -24,11 +24,8 @@ pub(crate) async fn etcd(options: &EtcdOptions) -> Result<Option<Arc<dyn Kv>>, F
     }
 }
 
-/// Opens the engine of a server without etcd.
-pub(crate) fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
-    if in_memory {
-        return Ok(Arc::new(Memory::new()));
-    }
+/// Opens the file of a data directory.
+pub(crate) fn disk(data_dir: &DataDir) -> Result<Arc<dyn Kv>, Failure> {
     match Disk::open(&data_dir.store()) {
         Ok(disk) => Ok(Arc::new(disk)),
         Err(

@@ -1,4 +1,4 @@
-//! Which member is asked: a state machine without IO.
+//! The choice of the member that is asked: a state machine without IO.
 //!
 //! One member is preferred and asked as long as it answers. One that did not is suspected for a while, and another is
 //! preferred. A suspected member is asked only if all are.

@@ -1,4 +1,4 @@
-//! What the failure of a call means: whether etcd did something, and whether another try may help.
+//! The meaning of a failed call: whether etcd did something, and whether another try may help.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) enum Refusal {
     Token,
 }
 
-/// What an operator must do when etcd's database is full.
+/// The remedy for a full database of etcd, for an operator.
 pub(crate) const NO_SPACE_REMEDY: &str = "etcd's database has reached its quota, so compact and defragment it and disarm its alarm (etcdctl alarm disarm), or raise its flag --quota-backend-bytes";
 
 /// An answer of a member, with its address.

@@ -13,10 +13,10 @@ const PROBE_EVERY: Duration = Duration::from_secs(6);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// What one stream, and what one connection, may receive ahead of its reader.
+/// The most bytes that a stream, and that a connection, receives ahead of its reader.
 const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Lane {
     /// Lists.

@@ -3,7 +3,7 @@
 use crate::proto::{Event, WatchResponse};
 use steersman_machinery::Revision;
 
-/// What is still to be handed out.
+/// The events of a watch that are not returned yet.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     /// All events up to this revision were handed out.

@@ -1,6 +1,7 @@
 //! One process at a time works below a prefix.
 
 use crate::support::cluster::Cluster;
+use crate::support::proxy::{Loss, Proxy};
 use crate::support::{committed, connect, create, hurried, value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,12 +69,17 @@ async fn a_process_that_was_paused_writes_nothing_after_another_has_taken_over()
 #[tokio::test]
 async fn an_outage_of_etcd_is_no_reason_to_take_over() {
     let Some(cluster) = Cluster::start(1) else { return };
-    let first = connect(hurried(alone(&cluster))).await;
+    let proxy = Proxy::start(&cluster.members[0].url).await;
+    let first = connect(hurried(Options::new(vec![proxy.url.clone()]).takeover(TAKEOVER))).await;
     let mut second = Box::pin(Etcd::connect(hurried(alone(&cluster))));
     assert!(timeout(2 * TAKEOVER, &mut second).await.is_err(), "the first one gives signs of life");
+    proxy.lose(Loss::Requests);
     cluster.members[0].pause();
     assert!(timeout(2 * TAKEOVER, &mut second).await.is_err());
+    // The second one reaches etcd again before the first one does.
     cluster.members[0].go_on();
+    assert!(timeout(TAKEOVER / 2, &mut second).await.is_err(), "the first one has the time to give a sign of life");
+    proxy.lose(Loss::Nothing);
     assert!(timeout(2 * TAKEOVER, &mut second).await.is_err(), "the first one gives signs of life again");
     committed(first.txn(create("a", "1")).await);
     first.close().await.unwrap();

@@ -32,7 +32,7 @@ async fn an_etcd_that_stands_still_is_unavailable_until_it_goes_on() {
     assert!(kv.health().is_ok(), "it is not a permanent failure");
     cluster.members[0].go_on();
     let second = retry(&kv, "c").await;
-    // Whatever became of the unknown one, it is decided now.
+    // The outcome that was unknown is decided now.
     let before = value(&*kv, "a").await;
     let third = committed(kv.txn(create("d", "1")).await);
     assert_eq!(value(&*kv, "a").await, before);

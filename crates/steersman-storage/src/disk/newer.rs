@@ -19,7 +19,7 @@ use std::fmt;
 use std::io;
 use steersman_machinery::Revision;
 
-/// What is known of the newest acknowledged revision beside the store's file.
+/// The newest acknowledged revision, as far as it is known beside the store's file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Acknowledged {
     /// This one or a later one: it was written beside the file and not forced to the disk.

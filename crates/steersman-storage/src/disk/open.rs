@@ -68,7 +68,7 @@ pub enum OpenError {
         path: PathBuf,
         /// The newest revision of the commit before.
         before: Revision,
-        /// What is wrong with the changes after that.
+        /// The fault of the changes after that.
         missing: String,
     },
     /// The file is damaged and could not be rewritten, which needs room for a second file. It is as it was.
@@ -93,7 +93,7 @@ pub enum OpenError {
     },
 }
 
-/// What to do about a file that cannot be written.
+/// The advice for a file that cannot be written.
 fn way_out(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::FileTooLarge => {

@@ -1,8 +1,8 @@
 //! A block of the file goes bad while the store is open: the writer writes the file anew, and everybody goes on with that.
 //!
-//! Whoever comes by the block, the writer included, gets an error of redb, which then gives the file up. A reader asks the writer and reads
-//! again. The writer does it before whatever comes next, and decides the writes again that it could not commit. What of the file is lost
-//! is named as after an open, and history is left behind. A file that is damaged again and again waits for its turn (`pace`); keys that are
+//! A read of the block, by a reader or by the writer, is an error of redb, which then gives the file up. A reader asks the writer for a new
+//! file and reads again. The writer writes it before its next command, and decides the writes again that it could not commit. Keys that are
+//! lost are named as after an open, and history is left behind. A file that is damaged again and again waits for its turn (`pace`); keys that are
 //! damaged stay named meanwhile, and everything that is in memory is served.
 
 pub(super) mod pace;
@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 #[error("a block of the file is damaged, and there is no directory in which it could be written anew")]
 struct NoDirectory;
 
-/// What the writer needs to write the file anew.
+/// The means of the writer to write the file anew.
 pub(super) struct Renewing {
     pub(super) clock: Arc<dyn Clock>,
     /// Where the file is, if it is one of a directory.

@@ -119,7 +119,7 @@ type Heads = BTreeMap<Place, Box<[u8]>>;
 struct Since {
     /// Whether there are more than was known to be acknowledged.
     fault: Option<String>,
-    /// Those of which only the head is left.
+    /// The changes of which only the head is left.
     lost: Vec<Lost>,
     part: Part,
 }

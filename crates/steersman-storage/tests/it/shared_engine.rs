@@ -45,7 +45,7 @@ impl Watch for Followed {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
         Box::pin(async {
             let batch = self.watch.next().await;
-            // What comes next is gone.
+            // The next changes are gone.
             if std::mem::take(&mut *self.is_compacted.lock()) { Err(compacted()) } else { batch }
         })
     }

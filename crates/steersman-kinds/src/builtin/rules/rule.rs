@@ -34,7 +34,7 @@ pub struct Rule {
     pub(in crate::builtin) declared: &'static Location<'static>,
 }
 
-/// What must hold for a value. An absent number or quantity passes; an absent text counts as the empty one and an absent list as the
+/// A condition on a value. An absent number or quantity passes; an absent text counts as the empty one and an absent list as the
 /// empty one, as in a Go struct.
 #[derive(Clone, Copy)]
 pub enum Check {
@@ -87,7 +87,7 @@ pub enum Check {
     Within(i64, i64),
 }
 
-/// What a row says of the presence of its field.
+/// The condition of a row on the presence of its field.
 #[derive(Clone, Copy)]
 enum Presence {
     Any,

@@ -178,7 +178,7 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     ),
     // The modes of a mount that is read-only with those below it: constants of `k8s.io/api`.
     ("pods/pod/volume.rs", &["Disabled", "IfPossible"]),
-    // What upstream calls an absent boolean.
+    // Upstream's word for an absent boolean.
     ("workloads/batch/cron_job.rs", &["nil"]),
     // The statuses of a condition.
     ("workloads/batch/policy.rs", &["False", "True", "Unknown"]),
@@ -211,7 +211,7 @@ fn every_value_that_a_function_compares_a_field_with_is_a_value_of_a_field() {
         for definition in
             definitions.iter().filter(|one| defined.is_empty() || defined.iter().any(|name| name == one.name()))
         {
-            // Those below a definition follow from its properties.
+            // The names below a definition follow from its properties.
             let json = definition_json(Edition::WithInitializers, definition.name(), Document::V3).unwrap();
             texts.push_str(&json.to_string());
             values_below(definition.schema(), &mut seen, &mut texts);

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What becomes of bytes. A connection that lost some is closed when nothing is lost any more.
+/// The way in which the proxy loses bytes. A connection that lost some is closed when nothing is lost any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Loss {
     Answers,
