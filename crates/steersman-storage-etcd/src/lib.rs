@@ -30,7 +30,6 @@ mod client;
 mod connect;
 mod engine;
 mod feed;
-mod fence;
 mod layout;
 mod linearizable;
 mod lock;

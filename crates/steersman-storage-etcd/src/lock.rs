@@ -5,6 +5,7 @@
 //! transaction. A process that was only paused cannot write any more then: its transactions require its fence, and it may write
 //! that only while it is the holder. So the times decide when there is a takeover, and never whether it is safe.
 
+pub(crate) mod fence;
 mod silence;
 
 use crate::client::failure::{Failure, Refusal};

@@ -14,9 +14,9 @@
 use crate::client::failure::{Failure, NO_SPACE_REMEDY, Refusal};
 use crate::client::{Client, Lane, undone};
 use crate::feed::history;
-use crate::fence::Fence;
 use crate::layout::{Layout, Span};
 use crate::lock::Lock;
+use crate::lock::fence::Fence;
 use crate::proto::{
     Compare, DeleteRangeRequest, EQUAL, MOD, PutRequest, RangeRequest, Request, RequestOp, Response, TxnRequest,
     TxnResponse,
