@@ -8,9 +8,7 @@
 //! Deliberately not here: storing, deleting or rewriting the objects, and swapping the catalog. That is in
 //! `definitions`.
 
-mod approval;
 pub mod ca_bundle;
-mod condition;
 mod custom;
 mod definition;
 mod deletion;
@@ -19,7 +17,6 @@ mod names;
 mod rules;
 mod shared;
 mod status;
-mod stored;
 mod v1beta1;
 mod validate;
 
@@ -27,13 +24,14 @@ pub use crate::crd::custom::{InvalidDefinition, custom_resources, is_served};
 pub use crate::crd::deletion::{Deletion, FINALIZER, begin_deletion, set_deletion};
 pub use crate::crd::names::{NameIndex, Names};
 pub use crate::crd::status::reconcile;
-pub use crate::crd::stored::{Rewriting, set_rewriting};
+pub use crate::crd::status::stored::{Rewriting, set_rewriting};
 
 pub use crate::crd::custom::custom_resources_with;
+pub use crate::crd::status::stored::{are_current, generation};
 pub use crate::crd::status::{is_of_built_in, lacks_names, not_servable};
-pub use crate::crd::stored::{are_current, generation};
 
 use crate::catalog::{Column, Origin, Resource, ResourceId, ResourceScope, Verb, Version};
+use crate::crd::status::condition;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, Value};
 use steersman_schema::{Definitions, Schema};

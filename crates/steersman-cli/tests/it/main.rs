@@ -5,48 +5,21 @@
 //! standard error, and fails where `CI` is set.
 
 #[cfg(test)]
+mod durability;
+#[cfg(test)]
+mod running;
+#[cfg(test)]
+mod scenes;
+#[cfg(test)]
+mod security;
+#[cfg(test)]
 mod support;
 
 #[cfg(test)]
-mod authorization;
-#[cfg(test)]
 mod campaign;
-#[cfg(test)]
-mod certificates;
 #[cfg(test)]
 mod codegen;
 #[cfg(test)]
 mod controller;
 #[cfg(test)]
-mod crash;
-#[cfg(test)]
 mod envtest;
-#[cfg(test)]
-mod etcd;
-#[cfg(test)]
-mod hostile;
-#[cfg(test)]
-mod identity;
-#[cfg(test)]
-mod initializers;
-#[cfg(test)]
-mod lifecycle;
-#[cfg(test)]
-mod oidc;
-#[cfg(test)]
-mod operation;
-#[cfg(test)]
-mod recovery;
-#[cfg(test)]
-mod refusals;
-#[cfg(test)]
-mod store;
-mod streams;
-#[cfg(test)]
-mod tour;
-#[cfg(test)]
-mod usage;
-#[cfg(test)]
-mod webhooks;
-#[cfg(test)]
-mod workloads;

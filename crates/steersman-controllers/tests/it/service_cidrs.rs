@@ -52,7 +52,7 @@ async fn a_range_within_another_one_goes_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_range_is_ready_since_the_time_that_the_clock_of_the_control_plane_shows() {
-    let plane = crate::moved::plane(Loops::only(["service-cidr"])).await;
+    let plane = crate::support::moved::plane(Loops::only(["service-cidr"])).await;
     plane.apply(RANGE).await;
     let range = plane.until(&ObjectKey::cluster("more"), |range: &ServiceCIDR| ready(range).is_some()).await;
     let since = range.status.unwrap().conditions.unwrap().remove(0).last_transition_time.0.to_string();

@@ -40,7 +40,7 @@ fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
 
 /// Waits for an Event with a reason about the claim, and returns its message.
 async fn event(plane: &ControlPlane, reason: &str) -> String {
-    crate::events::until(plane, "data", reason).await.message.unwrap_or_default()
+    crate::support::events::until(plane, "data", reason).await.message.unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]

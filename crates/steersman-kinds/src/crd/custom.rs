@@ -11,10 +11,14 @@ use crate::catalog::{
 use crate::converter::Converter;
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::objects::{Compiled, Objects};
+use crate::crd::flag;
+use crate::crd::list;
 use crate::crd::names::Names;
 use crate::crd::rules::Rules;
+use crate::crd::status::condition;
+use crate::crd::text;
 use crate::crd::validate::has_subresource;
-use crate::crd::{condition, flag, list, text, versions};
+use crate::crd::versions;
 use std::sync::Arc;
 use steersman_machinery::value::at;
 use steersman_machinery::{GroupResource, GroupVersionKind, Value};

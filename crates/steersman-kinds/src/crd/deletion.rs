@@ -1,6 +1,6 @@
 //! The deletion of a definition: first its instances, then the definition itself.
 
-use crate::crd::condition::{self, Condition};
+use crate::crd::status::condition::{self, Condition};
 use crate::crd::texts;
 use jiff::Timestamp;
 use serde_json::json;

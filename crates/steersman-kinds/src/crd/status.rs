@@ -1,10 +1,14 @@
 //! The status of a definition: its accepted names, whether it is established, and further conditions.
 
-use crate::crd::approval::{self, Approval};
+pub(in crate::crd) mod approval;
+pub(in crate::crd) mod condition;
+pub(in crate::crd) mod stored;
+
 use crate::crd::ca_bundle;
-use crate::crd::condition::{self, Condition};
 use crate::crd::custom::InvalidDefinition;
 use crate::crd::names::{NameIndex, Names, Rivals};
+use crate::crd::status::approval::Approval;
+use crate::crd::status::condition::Condition;
 use crate::crd::{flag, text, versions};
 use jiff::Timestamp;
 use serde_json::json;

@@ -8,8 +8,8 @@ mod parts;
 pub(super) use crate::crd::validate::parts::has_subresource;
 
 use crate::crd::rules;
-use crate::crd::status::has_bad_bundle;
-use crate::crd::{approval, condition, flag, list, shared, text, texts, v1beta1, versions};
+use crate::crd::status::{approval, condition, has_bad_bundle};
+use crate::crd::{flag, list, shared, text, texts, v1beta1, versions};
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_cel::OBJECT_BUDGET;

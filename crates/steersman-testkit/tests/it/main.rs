@@ -1,22 +1,15 @@
 //! The testkit at its boundary: the behavior that a test may rely on.
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
-mod apply;
 mod bad_days;
 mod codegen;
-mod controller;
-mod election;
-mod events;
 mod examples;
-mod informer;
+mod library;
 mod life;
 mod line;
 mod permissions;
 mod pod_count;
-mod sharding;
-mod sources;
 mod webhook;
-mod writes;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

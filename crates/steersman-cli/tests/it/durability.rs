@@ -1,0 +1,6 @@
+//! Objects that outlive kills, damage and full disks.
+
+pub(crate) mod crash;
+pub(crate) mod etcd;
+pub(crate) mod recovery;
+pub(crate) mod store;

@@ -1,0 +1,4 @@
+//! Helpers of several tests.
+
+pub(crate) mod events;
+pub(crate) mod moved;

@@ -1,0 +1,319 @@
+//! Heavy requests: they compute beside small ones, users take turns, and they end in time.
+
+use crate::custom::definitions::{DEFINITIONS, KITES, definition};
+use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options, text, version};
+use http::Method;
+use serde_json::{Map, Value, json};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use steersman_server::Compute;
+use steersman_storage::{Memory, Store};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+/// The most heavy requests of one user that have not begun.
+const WAITING_OF_USER_MAX: usize = 128;
+
+/// A server that computes heavy requests one at a time, on a thread behind a gate.
+struct Gated {
+    world: World,
+    gate: Option<mpsc::SyncSender<()>>,
+    runtime: Option<Runtime>,
+}
+
+impl Gated {
+    async fn new() -> Gated {
+        let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+        Gated::on(store).await
+    }
+
+    async fn on(store: Store) -> Gated {
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let compute = Compute::default().on(runtime.handle().clone()).slots(NonZeroUsize::MIN);
+        let world = World::of(store.clone(), Options { compute, ..options(&store, allow_all()) }).await;
+        let (gate, opened) = mpsc::sync_channel(0);
+        runtime.spawn_blocking(move || opened.recv());
+        Gated { world, gate: Some(gate), runtime: Some(runtime) }
+    }
+
+    fn open(&mut self) {
+        self.gate = None;
+    }
+
+    /// Waits until this many heavy requests compute and wait.
+    async fn until(&self, computing: usize, waiting: usize) {
+        let line = |state: &str, n: usize| format!("steersman_heavy_requests{{state=\"{state}\"}} {n}\n");
+        let want = [line("computing", computing), line("waiting", waiting)];
+        loop {
+            let metrics = self.world.http().get("/metrics").await.body_text();
+            if want.iter().all(|line| metrics.contains(line)) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Drop for Gated {
+    fn drop(&mut self) {
+        self.open();
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+fn large(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"a": "x".repeat(100_000)}})
+}
+
+fn post(http: Http, object: Value) -> JoinHandle<Answer> {
+    tokio::spawn(async move { http.post(CONFIGS, &object).await })
+}
+
+#[tokio::test]
+async fn small_requests_are_answered_while_a_large_one_computes() {
+    let mut gated = Gated::new().await;
+    let http = gated.world.http();
+    http.post(CONFIGS, &config("small")).await.ok();
+    let heavy = post(http.clone(), large("large"));
+    gated.until(1, 0).await;
+    let small = format!("{CONFIGS}/small");
+    http.get(&small).await.ok();
+    http.get(CONFIGS).await.ok();
+    http.merge(&small, &json!({"data": {"a": "b"}})).await.ok();
+    http.delete(&small).await.ok();
+    assert!(!heavy.is_finished());
+    gated.open();
+    assert_eq!(heavy.await.unwrap().code, 201);
+}
+
+#[tokio::test]
+async fn a_small_patch_of_a_large_object_is_a_large_request_and_so_is_its_indented_form() {
+    let before = World::new().await;
+    before.http().post(CONFIGS, &large("large")).await.ok();
+    let mut gated = Gated::on(before.store).await;
+    let (http, path) = (gated.world.http(), format!("{CONFIGS}/large"));
+    let patch = tokio::spawn({
+        let (http, path) = (http.clone(), path.clone());
+        async move { http.merge(&path, &json!({"data": {"b": "c"}})).await }
+    });
+    gated.until(1, 0).await;
+    let pretty = tokio::spawn({
+        let (http, path) = (http.clone(), path.clone());
+        async move { http.get(&format!("{path}?pretty=true")).await }
+    });
+    gated.until(1, 1).await;
+    // The stored form is only copied, so this is no heavy request.
+    http.get(&path).await.ok();
+    gated.open();
+    patch.await.unwrap().ok();
+    pretty.await.unwrap().ok();
+}
+
+#[tokio::test]
+async fn users_take_turns_with_their_large_requests() {
+    let mut gated = Gated::new().await;
+    let (alice, bob) = (gated.world.http_as("alice"), gated.world.http_as("bob"));
+    let first = post(alice.clone(), large("a1"));
+    gated.until(1, 0).await;
+    let second = post(alice.clone(), large("a2"));
+    gated.until(1, 1).await;
+    let third = post(alice, large("a3"));
+    gated.until(1, 2).await;
+    let other = post(bob, large("b1"));
+    gated.until(1, 3).await;
+    gated.open();
+    let mut versions = Vec::new();
+    for request in [first, second, other, third] {
+        versions.push(version(&request.await.unwrap().ok()));
+    }
+    assert!(versions.is_sorted(), "bob's came last, and is the third: {versions:?}");
+}
+
+#[tokio::test]
+async fn a_user_with_too_many_large_requests_is_told_to_wait_for_them() {
+    let mut gated = Gated::new().await;
+    let http = gated.world.http();
+    let first = post(http.clone(), large("first"));
+    gated.until(1, 0).await;
+    let waiting: Vec<_> = (0..WAITING_OF_USER_MAX).map(|n| post(http.clone(), large(&format!("c{n}")))).collect();
+    gated.until(1, WAITING_OF_USER_MAX).await;
+    let refused = http.post(CONFIGS, &large("late")).await;
+    assert_eq!(refused.refusal(), (429, "TooManyRequests".to_owned()));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(
+        text(&refused.json(), "/message"),
+        "128 large requests of the user \"admin\" are waiting for their turn to be computed, which is the most for one user; wait for their answers, or send smaller ones"
+    );
+    assert!(
+        gated.world.http().get("/metrics").await.body_text().contains("steersman_heavy_requests_refused_total 1\n")
+    );
+    let other = post(gated.world.http_as("bob"), large("of-bob"));
+    gated.until(1, WAITING_OF_USER_MAX + 1).await;
+    gated.open();
+    for request in waiting.into_iter().chain([first, other]) {
+        assert_eq!(request.await.unwrap().code, 201);
+    }
+    http.post(CONFIGS, &large("late")).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_request_whose_turn_does_not_come_in_time_does_nothing() {
+    let mut gated = Gated::new().await;
+    let http = gated.world.http();
+    let first = post(http.clone(), large("first"));
+    gated.until(1, 0).await;
+    let late = http.post(&format!("{CONFIGS}?timeout=5s"), &large("late")).await;
+    assert_eq!(late.refusal(), (504, "Timeout".to_owned()));
+    gated.until(1, 0).await;
+    gated.open();
+    // The paused clock may have passed the first request's limit, too.
+    let _first = first.await.unwrap();
+    assert_eq!(http.get(&format!("{CONFIGS}/late")).await.code, 404);
+}
+
+#[tokio::test]
+async fn a_request_without_time_is_answered_with_504_and_does_nothing() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &config("c")).await.ok();
+    let path = format!("{CONFIGS}/c");
+    for (method, path, body) in [
+        (Method::GET, CONFIGS, ""),
+        (Method::GET, &path, ""),
+        (Method::POST, CONFIGS, r#"{"metadata": {"name": "d"}}"#),
+        (Method::DELETE, &path, ""),
+        (Method::DELETE, CONFIGS, ""),
+    ] {
+        let answer = http.send(method.clone(), &format!("{path}?timeout=1ns"), "application/json", body).await;
+        assert_eq!(answer.refusal(), (504, "Timeout".to_owned()), "{method} {path}");
+        assert_eq!(text(&answer.json(), "/message"), "Timeout: request did not complete within the allotted timeout");
+    }
+    http.get(&path).await.ok();
+    assert_eq!(http.get(&format!("{CONFIGS}/d")).await.code, 404);
+}
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// A small object of many values.
+fn dense(name: &str) -> Value {
+    let keys: Map<String, Value> = (0..3000).map(|n| (format!("k{n}"), json!(""))).collect();
+    json!({"metadata": {"name": name}, "data": keys})
+}
+
+/// A server in which requests with small bodies compute much.
+async fn costly() -> Gated {
+    let before = World::new().await;
+    let http = before.http();
+    let words = |n: usize| (0..n).map(|n| json!({"pattern": format!("^{n}$")})).collect::<Vec<_>>();
+    let rule = json!([{"rule": "self.all(a, self.all(b, a + b < 1000))"}]);
+    let properties = json!({
+        "defaulted": {"type": "array", "items": {"type": "object", "properties": {"d": {"type": "string", "default": "x".repeat(50_000)}}}},
+        "matched": {"type": "array", "items": {"type": "string", "anyOf": words(500)}},
+        "ruled": {"type": "array", "maxItems": 100, "items": {"type": "integer"}, "x-kubernetes-validations": rule},
+    });
+    http.post(DEFINITIONS, &definition(&json!({"type": "object", "properties": properties}))).await.ok();
+    http.post(CONFIGS, &dense("dense")).await.ok();
+    for n in 0..40 {
+        let labels = json!({"n": n.to_string()});
+        http.post(CONFIGS, &json!({"metadata": {"name": format!("c{n}"), "labels": labels}})).await.ok();
+    }
+    let rules: Vec<Value> = (0..300)
+        .map(|n| json!({"apiGroups": ["example.com"], "resources": [format!("r{n}")], "verbs": ["get"]}))
+        .collect();
+    let access = "/apis/rbac.authorization.k8s.io/v1";
+    http.post(&format!("{access}/clusterroles"), &json!({"metadata": {"name": "many"}, "rules": rules})).await.ok();
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "many"});
+    let bound = json!({"metadata": {"name": "many"}, "roleRef": role, "subjects": [{"kind": "User", "name": "admin"}]});
+    http.post(&format!("{access}/clusterrolebindings"), &bound).await.ok();
+    let matches = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"], "operations": ["CREATE"]}]});
+    let costly = json!([{"expression": "object.data.all(a, object.data.all(b, a != b || true))"}]);
+    let spec = json!({"matchConstraints": matches, "validations": costly});
+    let policy = json!({"metadata": {"name": "costly"}, "spec": spec});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicies"), &policy).await.ok();
+    let bound =
+        json!({"metadata": {"name": "costly"}, "spec": {"policyName": "costly", "validationActions": ["Deny"]}});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicybindings"), &bound).await.ok();
+    Gated::on(before.store).await
+}
+
+#[tokio::test]
+async fn small_requests_that_compute_much_are_large_requests() {
+    let mut gated = costly().await;
+    let http = gated.world.http();
+    let kite = |name: &str, spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Kite", "metadata": {"name": name}, "spec": spec});
+    let values: Vec<String> = (0..2000).map(|n| format!("v{n}")).collect();
+    let selector = format!("labelSelector=n%20in%20({})", values.join(","));
+    let rules: Vec<Value> = (0..40).map(|n| json!({"rule": format!("self.p.size() < {n} + 1000")})).collect();
+    let properties = json!({"p": {"type": "string", "maxLength": 10}});
+    let ruled = definition(&json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules}));
+    let ruled = ruled.to_string().replace("kite", "kayak").replace("Kite", "Kayak");
+    let keys: Map<String, Value> = (0..200).map(|n| (format!("k{n}"), json!("eA=="))).collect();
+    let review = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let (post, get, merge) = (Method::POST, Method::GET, "application/merge-patch+json");
+    let cases = [
+        ("defaults", post.clone(), KITES.to_owned(), kite("d", json!({"defaulted": vec![json!({}); 50]})).to_string()),
+        ("patterns", post.clone(), KITES.to_owned(), kite("m", json!({"matched": vec!["499"; 400]})).to_string()),
+        ("rules in CEL", post.clone(), KITES.to_owned(), kite("r", json!({"ruled": vec![1; 100]})).to_string()),
+        ("a definition", post.clone(), DEFINITIONS.to_owned(), ruled),
+        (
+            "a policy",
+            post.clone(),
+            CONFIGS.replace("configmaps", "secrets"),
+            json!({"metadata": {"name": "s"}, "data": keys}).to_string(),
+        ),
+        ("many values", post.clone(), CONFIGS.to_owned(), dense("many").to_string()),
+        ("a patch of many values", Method::PATCH, format!("{CONFIGS}/dense"), json!({"data": {"a": "b"}}).to_string()),
+        ("a list", get.clone(), format!("{CONFIGS}?{selector}"), String::new()),
+        ("a watch", get.clone(), format!("{CONFIGS}?watch=true&timeoutSeconds=1&{selector}"), String::new()),
+        ("a collection", Method::DELETE, format!("{CONFIGS}?labelSelector=n"), String::new()),
+        ("a review", post, review.to_owned(), json!({"spec": {"namespace": "default"}}).to_string()),
+    ];
+    let mut requests = Vec::new();
+    for (n, (what, method, path, body)) in cases.into_iter().enumerate() {
+        assert!(body.len() < 64 * 1024, "{what} has {} bytes", body.len());
+        let content_type = if method == Method::PATCH { merge } else { "application/json" };
+        let http = http.clone();
+        let request = tokio::spawn(async move { http.send(method, &path, content_type, body).await });
+        let line = |state: &str, n: usize| format!("steersman_heavy_requests{{state=\"{state}\"}} {n}\n");
+        let waiting = line("waiting", n);
+        loop {
+            let metrics = gated.world.http().get("/metrics").await.body_text();
+            if metrics.contains(&line("computing", 1)) && metrics.contains(&waiting) {
+                break;
+            }
+            assert!(!request.is_finished(), "{what} was computed where small requests are");
+            tokio::task::yield_now().await;
+        }
+        requests.push((what, request));
+    }
+    gated.open();
+    for (what, request) in requests {
+        let answer = request.await.unwrap();
+        assert!((200..300).contains(&answer.code), "{what}: {} {}", answer.code, answer.body_text());
+    }
+}
+
+#[tokio::test]
+async fn small_requests_of_the_usual_kind_stay_where_they_are() {
+    let gated = costly().await;
+    let http = gated.world.http();
+    let blocker = post(http.clone(), large("large"));
+    gated.until(1, 0).await;
+    let small = async {
+        let container = |n: usize| json!({"name": format!("c{n}"), "image": "i", "env": [{"name": "A", "value": "b"}], "ports": [{"containerPort": 80 + n}]});
+        let pod =
+            json!({"metadata": {"name": "p"}, "spec": {"containers": (0..10).map(container).collect::<Vec<_>>()}});
+        http.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
+        http.post("/api/v1/namespaces/default/pods", &pod).await.ok();
+        http.get(&format!("{CONFIGS}?labelSelector=n%3D7")).await.ok();
+        http.merge(&format!("{CONFIGS}/c7"), &json!({"data": {"a": "b"}})).await.ok();
+        http.delete(&format!("{CONFIGS}/c7")).await.ok();
+        http.post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}, "data": {"k": "eA=="}}))
+            .await
+            .ok();
+    };
+    tokio::time::timeout(Duration::from_secs(60), small).await.expect("none waits for its turn");
+    assert!(!blocker.is_finished());
+}

@@ -1,0 +1,4 @@
+//! Leader election.
+
+pub(crate) mod candidates;
+pub(crate) mod election;
