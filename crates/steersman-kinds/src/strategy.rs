@@ -156,18 +156,18 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         budget: &Budget,
     ) -> Vec<field::Error>;
 
-    /// Tries the rules that a definition has in CEL, when all other faults of the object are known, since some of them keep
-    /// rules from being tried. Adds the faults that the rules find, and returns warnings for the client. `None` if the effort was too
-    /// little, which [`Effort::Whole`] never is: then no fault was added.
+    /// Tries the rules that a definition has in CEL, when all other errors of the object are known, since some of them keep
+    /// rules from being tried. Adds the errors that the rules find, and returns warnings for the client. `None` if the effort was too
+    /// little, which [`Effort::Whole`] never is: then no error was added.
     fn judge(
         &self,
         version: &Version,
         new: &Value,
         old: Option<&Value>,
-        faults: &mut Vec<field::Error>,
+        errors: &mut Vec<field::Error>,
         effort: Effort,
     ) -> Option<Vec<String>> {
-        let _ = (version, new, old, faults, effort);
+        let _ = (version, new, old, errors, effort);
         Some(Vec::new())
     }
 

@@ -1,6 +1,8 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
 use crate::builtin::kind::{Kind, NewStatus, Request};
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::rule;
 use crate::catalog::{Handling, Resource, Version};
 use crate::projection::Projection;
 use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
@@ -169,10 +171,11 @@ impl Strategy for BuiltIn {
     }
 
     fn validate_create(&self, _version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let request = Request { new: value, old: &Value::Null };
-        (self.kind.validate_create)(&request, &mut faults);
-        faults
+        rule::check(self.kind.validate, &Change::creation(value), &mut errors);
+        (self.kind.validate_create)(&request, &mut errors);
+        errors
     }
 
     fn validate_update(
@@ -183,15 +186,22 @@ impl Strategy for BuiltIn {
         old: &Value,
         _budget: &Budget,
     ) -> Vec<field::Error> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let request = Request { new, old };
+        let rules = match endpoint {
+            Endpoint::Main => self.kind.validate,
+            Endpoint::Other => self.kind.other_rules.unwrap_or(self.kind.validate),
+            Endpoint::Resize => self.kind.resize_rules,
+            Endpoint::Status => self.kind.status_rules,
+        };
+        rule::check(rules, &Change::update(new, old), &mut errors);
         match endpoint {
-            Endpoint::Main => (self.kind.validate_update)(&request, &mut faults),
-            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut faults),
-            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut faults),
-            Endpoint::Status => (self.kind.validate_status)(&request, &mut faults),
+            Endpoint::Main => (self.kind.validate_update)(&request, &mut errors),
+            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut errors),
+            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut errors),
+            Endpoint::Status => (self.kind.validate_status)(&request, &mut errors),
         }
-        faults
+        errors
     }
 
     fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {

@@ -4,7 +4,8 @@
 //! differs.
 
 use crate::builtin::built_in::BuiltIn;
-use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};
+use crate::builtin::rules::rule::Rule;
+use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, Verb};
 use crate::runtime_config::{RuntimeConfig, Subject};
 use crate::strategy::{Grace, Propagation, Rules};
 use crate::user::User;
@@ -80,13 +81,21 @@ pub struct Kind {
     pub prepare_resize: fn(&mut Value, &Value),
     /// Changes an object whose deletion is requested, beyond its metadata.
     pub prepare_delete: fn(&mut Value),
+    /// The rules of new objects, and of updates through the main endpoint, in the order of upstream's errors.
+    pub validate: &'static [Rule],
     pub validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Validates an update through the main endpoint.
     pub validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
     /// The warnings for the writer of a valid object.
     pub warnings: fn(&Value) -> Vec<String>,
+    /// The rules of updates through `/status`.
+    pub status_rules: &'static [Rule],
     /// Validates an update through `/status`.
     pub validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// The rules of updates through `/resize`.
+    pub resize_rules: &'static [Rule],
+    /// The rules of updates through another stored subresource; `None`: those of the main endpoint.
+    pub other_rules: Option<&'static [Rule]>,
     /// Validates an update through `/resize`.
     pub validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Validates an update through another stored subresource; `None`: as through the main endpoint.
@@ -117,7 +126,7 @@ pub struct Version {
     /// The paths from which the cells are computed, as [`Projection::of`](crate::projection::Projection::of) reads
     /// them; empty: the whole object.
     pub cells_read: &'static [&'static str],
-    pub fields: &'static [Field],
+    pub fields: &'static [SelectableField],
     /// Sets the defaults of fields that the client left out.
     pub default: fn(&mut Value),
     /// The conversion to and from the internal form, where the version has another form.
@@ -183,7 +192,7 @@ pub struct Column {
 }
 
 /// A field that a field selector may name.
-pub struct Field {
+pub struct SelectableField {
     name: &'static str,
     path: &'static str,
     otherwise: Option<&'static str>,
@@ -224,8 +233,12 @@ impl Kind {
         set_times: |_, _, _| {},
         prepare_resize: |_, _| {},
         prepare_delete: |_| {},
+        validate: &[],
         validate_create: |_, _| {},
         validate_update: |_, _| {},
+        status_rules: &[],
+        resize_rules: &[],
+        other_rules: None,
         validate_status: |_, _| {},
         validate_resize: |_, _| {},
         validate_other: None,
@@ -335,7 +348,7 @@ impl Version {
             }),
             subresources: self.subresources.iter().map(subresource).collect(),
             columns: self.columns.iter().map(Column::to_catalog).collect(),
-            selectable_fields: self.fields.iter().map(Field::to_catalog).collect(),
+            selectable_fields: self.fields.iter().map(SelectableField::to_catalog).collect(),
         }
     }
 }
@@ -413,26 +426,26 @@ impl Column {
     }
 }
 
-// === impl Field ===
+// === impl SelectableField ===
 
-impl Field {
+impl SelectableField {
     /// A field that is selected by its own path.
-    pub const fn new(name: &'static str, path: &'static str) -> Field {
-        Field { name, path, otherwise: None, absent: "" }
+    pub const fn new(name: &'static str, path: &'static str) -> SelectableField {
+        SelectableField { name, path, otherwise: None, absent: "" }
     }
 
     /// Sets the value of an object without the field.
-    pub const fn or(self, absent: &'static str) -> Field {
-        Field { absent, ..self }
+    pub const fn or(self, absent: &'static str) -> SelectableField {
+        SelectableField { absent, ..self }
     }
 
     /// Sets the path that is read where the first one is absent or empty.
-    pub const fn or_at(self, path: &'static str) -> Field {
-        Field { otherwise: Some(path), ..self }
+    pub const fn or_at(self, path: &'static str) -> SelectableField {
+        SelectableField { otherwise: Some(path), ..self }
     }
 
-    fn to_catalog(&self) -> SelectableField {
-        SelectableField {
+    fn to_catalog(&self) -> catalog::SelectableField {
+        catalog::SelectableField {
             name: self.name.into(),
             path: path(self.path),
             otherwise: self.otherwise.map(path),

@@ -1,13 +1,15 @@
-//! Validation rules that many kinds share, in upstream's words. Each checks a place and appends its validation errors.
+//! Validation rules that many kinds share, in upstream's words. Each checks a field and appends its errors.
 
 pub mod age;
 pub mod cells;
+pub mod change;
+pub mod field;
 pub mod int_or_percent;
-pub mod place;
 pub mod resource_name;
+pub mod rule;
 pub mod selector;
 
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use ipnet::IpNet;
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -21,177 +23,191 @@ use steersman_machinery::quantity::Quantity;
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub const POSITIVE: &str = "must be greater than 0";
 pub const IMMUTABLE: &str = "field is immutable";
-const PORT: &str = "must be between 1 and 65535, inclusive";
+pub const PORT: &str = "must be between 1 and 65535, inclusive";
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// The string must be one of the given words. An absent field counts as the empty string.
-pub fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
-    if !words.contains(&place.text()) {
-        faults.push(Error::not_supported(&place.path, place.text(), words));
+pub fn one_of(field: &Field<'_>, words: &[&str], errors: &mut Vec<Error>) {
+    if !words.contains(&field.text()) {
+        errors.push(Error::not_supported(&field.path, field.text(), words));
     }
 }
 
 /// Like [`one_of`], where the field may be absent.
-pub fn one_of_if_present(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
-    if place.is_present() {
-        one_of(place, words, faults);
+pub fn one_of_if_present(field: &Field<'_>, words: &[&str], errors: &mut Vec<Error>) {
+    if field.is_present() {
+        one_of(field, words, errors);
+    }
+}
+
+/// Like [`one_of`], where the field must not be empty.
+pub fn required_one_of(field: &Field<'_>, words: &[&str], errors: &mut Vec<Error>) {
+    if field.is_empty() {
+        errors.push(field.required(""));
+    } else {
+        one_of(field, words, errors);
     }
 }
 
 /// The string must pass a check of names.
-pub fn named(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
-    faults.extend(check(place.text()).into_iter().map(|fault| place.invalid(fault)));
+pub fn named(field: &Field<'_>, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
+    errors.extend(check(field.text()).into_iter().map(|detail| field.invalid(detail)));
 }
 
 /// Like [`named`], where the field must not be empty.
-pub fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
-    if place.is_empty() {
-        faults.push(place.required(""));
+pub fn required_name(field: &Field<'_>, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
+    if field.is_empty() {
+        errors.push(field.required(""));
     } else {
-        named(place, check, faults);
+        named(field, check, errors);
     }
 }
 
 /// The field must not be empty.
-pub fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.is_empty() {
-        faults.push(place.required(""));
+pub fn required(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if field.is_empty() {
+        errors.push(field.required(""));
     }
 }
 
 /// A number must not be negative.
-pub fn not_negative(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.number().is_some_and(|number| number < 0) {
-        faults.push(place.invalid(NOT_NEGATIVE));
+pub fn not_negative(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if field.number().is_some_and(|number| number < 0) {
+        errors.push(field.invalid(NOT_NEGATIVE));
     }
 }
 
 /// A quantity must not be negative.
-pub fn not_negative_quantity(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if Quantity::parse(place.text()).is_ok_and(Quantity::is_negative) {
-        faults.push(place.invalid(NOT_NEGATIVE));
+pub fn not_negative_quantity(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if Quantity::parse(field.text()).is_ok_and(Quantity::is_negative) {
+        errors.push(field.invalid(NOT_NEGATIVE));
     }
 }
 
 /// A number must be positive.
-pub fn positive(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.number().is_some_and(|number| number <= 0) {
-        faults.push(place.invalid(POSITIVE));
+pub fn positive(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if field.number().is_some_and(|number| number <= 0) {
+        errors.push(field.invalid(POSITIVE));
     }
 }
 
 /// A number must be within bounds, both included.
-pub fn within(place: &Place<'_>, least: i64, most: i64, faults: &mut Vec<Error>) {
-    if place.number().is_some_and(|number| number < least || most < number) {
-        faults.push(place.invalid(format!("must be between {least} and {most}, inclusive")));
+pub fn within(field: &Field<'_>, least: i64, most: i64, errors: &mut Vec<Error>) {
+    if field.number().is_some_and(|number| number < least || most < number) {
+        errors.push(field.invalid(format!("must be between {least} and {most}, inclusive")));
     }
 }
 
+/// Whether a number is a port.
+pub fn is_port(number: i64) -> bool {
+    (1..=65535).contains(&number)
+}
+
 /// A number must be a port.
-pub fn port(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
-        faults.push(place.invalid(PORT));
+pub fn port(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if !field.number().is_some_and(is_port) {
+        errors.push(field.invalid(PORT));
     }
 }
 
 /// A number must be the port of a service that the server calls.
-pub fn service_port(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
-        faults.push(place.invalid(format!("port is not valid: {PORT}")));
+pub fn service_port(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if !field.number().is_some_and(|port| (1..=65535).contains(&port)) {
+        errors.push(field.invalid(format!("port is not valid: {PORT}")));
     }
 }
 
 /// A number must be a port, a string the name of a port.
-pub fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
-    match place.value {
-        Value::String(name) => faults.extend(port_name(name).into_iter().map(|fault| place.invalid(fault))),
-        _ => port(place, faults),
+pub fn port_or_name(field: &Field<'_>, errors: &mut Vec<Error>) {
+    match field.value {
+        Value::String(name) => errors.extend(port_name(name).into_iter().map(|detail| field.invalid(detail))),
+        _ => port(field, errors),
     }
 }
 
 /// The errors of a port's name.
 pub fn port_name(name: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if name.len() > 15 {
-        faults.push("must be no more than 15 characters".to_owned());
+        errors.push("must be no more than 15 characters".to_owned());
     }
     if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
-        faults.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+        errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        faults.push("must contain at least one letter (a-z)".to_owned());
+        errors.push("must contain at least one letter (a-z)".to_owned());
     }
     if name.contains("--") {
-        faults.push("must not contain consecutive hyphens".to_owned());
+        errors.push("must not contain consecutive hyphens".to_owned());
     }
     if name.starts_with('-') || name.ends_with('-') {
-        faults.push("must not begin or end with a hyphen".to_owned());
+        errors.push("must not begin or end with a hyphen".to_owned());
     }
-    faults
+    errors
 }
 
 /// A string must be an IP address, in a notation that every program reads alike.
-pub fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
-    match sloppy_ip(place.text()) {
-        None => faults.push(place.invalid(IP)),
-        Some(_) if place.text().parse::<IpAddr>().is_err() => faults.push(place.invalid("must not have leading 0s")),
+pub fn ip(field: &Field<'_>, errors: &mut Vec<Error>) {
+    match sloppy_ip(field.text()) {
+        None => errors.push(field.invalid(IP)),
+        Some(_) if field.text().parse::<IpAddr>().is_err() => errors.push(field.invalid("must not have leading 0s")),
         Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
-            faults.push(place.invalid("must not be an IPv4-mapped IPv6 address"));
+            errors.push(field.invalid("must not be an IPv4-mapped IPv6 address"));
         }
         Some(_) => {}
     }
 }
 
 /// A string that is an IP address must be one that other machines can reach.
-pub fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
-    let Some(address) = sloppy_ip(place.text()) else {
-        return faults.push(place.invalid("must be a valid IP address"));
+pub fn ordinary_ip(field: &Field<'_>, errors: &mut Vec<Error>) {
+    let Some(address) = sloppy_ip(field.text()) else {
+        return errors.push(field.invalid("must be a valid IP address"));
     };
     let (is_link_local, is_link_local_multicast) = match address {
         IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
         IpAddr::V6(address) => (address.is_unicast_link_local(), address.segments()[0] & 0xff0f == 0xff02),
     };
     if address.is_unspecified() {
-        faults.push(place.invalid(format!("may not be unspecified ({})", place.text())));
+        errors.push(field.invalid(format!("may not be unspecified ({})", field.text())));
     }
     if address.is_loopback() {
-        faults.push(place.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)"));
+        errors.push(field.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)"));
     }
     if is_link_local {
-        faults.push(place.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
+        errors.push(field.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
     }
     if is_link_local_multicast {
-        faults.push(place.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+        errors.push(field.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
     }
 }
 
 /// A string must be a CIDR, in a notation that every program reads alike and in its canonical form.
-pub fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
-    let n_before = faults.len();
-    legacy_cidr(place, faults);
-    if let Some(range) = sloppy_cidr(place.text()).filter(|range| range.to_string() != place.text())
-        && faults.len() == n_before
+pub fn cidr(field: &Field<'_>, errors: &mut Vec<Error>) {
+    let n_before = errors.len();
+    legacy_cidr(field, errors);
+    if let Some(range) = sloppy_cidr(field.text()).filter(|range| range.to_string() != field.text())
+        && errors.len() == n_before
     {
-        faults.push(place.invalid(format!("must be in canonical form (\"{range}\")")));
+        errors.push(field.invalid(format!("must be in canonical form (\"{range}\")")));
     }
 }
 
 /// Like [`cidr`], but in any form that can be parsed, as upstream allows it in fields that are older than the rule
 /// about the canonical form.
-pub fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
-    let Some(range) = sloppy_cidr(place.text()) else {
-        return faults.push(place.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
+pub fn legacy_cidr(field: &Field<'_>, errors: &mut Vec<Error>) {
+    let Some(range) = sloppy_cidr(field.text()) else {
+        return errors.push(field.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
     };
-    let has_zeros = place
+    let has_zeros = field
         .text()
         .split_once('/')
         .is_some_and(|(address, bits)| address.parse::<IpAddr>().is_err() || (bits.len() > 1 && bits.starts_with('0')));
     if has_zeros {
-        faults.push(place.invalid("must not have leading 0s in IP or prefix length"));
+        errors.push(field.invalid("must not have leading 0s in IP or prefix length"));
     } else if matches!(range, IpNet::V6(range) if range.addr().to_ipv4_mapped().is_some()) {
-        faults.push(place.invalid("must not have an IPv4-mapped IPv6 address"));
+        errors.push(field.invalid("must not have an IPv4-mapped IPv6 address"));
     } else if range != range.trunc() {
-        faults.push(place.invalid("must not have bits set beyond the prefix length"));
+        errors.push(field.invalid("must not have bits set beyond the prefix length"));
     }
 }
 
@@ -216,75 +232,75 @@ pub fn sloppy_ip(text: &str) -> Option<IpAddr> {
 }
 
 /// A list or a map must not have more items than this. Returns whether it has not.
-pub fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> bool {
-    let items = place.value.as_array().map(Vec::len).or(place.value.as_object().map(|fields| fields.len()));
+pub fn at_most(field: &Field<'_>, items_max: usize, errors: &mut Vec<Error>) -> bool {
+    let items = field.value.as_array().map(Vec::len).or(field.value.as_object().map(|fields| fields.len()));
     let n_items = items.unwrap_or(0);
     if n_items > items_max {
-        faults.push(Error::too_many(&place.path, n_items, items_max));
+        errors.push(Error::too_many(&field.path, n_items, items_max));
     }
     n_items <= items_max
 }
 
 /// A string must be a domain and a path, such as `acme.io/foo`.
-pub fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.is_empty() {
-        return faults.push(place.required(""));
+pub fn domain_prefixed_path(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if field.is_empty() {
+        return errors.push(field.required(""));
     }
-    let parts = place.text().split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty());
+    let parts = field.text().split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty());
     let Some((host, path)) = parts else {
-        return faults.push(place.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"));
+        return errors.push(field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"));
     };
-    faults.extend(name::dns1123_subdomain(host).into_iter().map(|fault| Error::invalid(&place.path, host, fault)));
+    errors.extend(name::dns1123_subdomain(host).into_iter().map(|detail| Error::invalid(&field.path, host, detail)));
     let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
     if !path.bytes().all(is_path) {
         let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-        faults.push(Error::invalid(&place.path, path, why));
+        errors.push(Error::invalid(&field.path, path, why));
     }
 }
 
 /// The keys and values of a map must be valid labels.
-pub fn labels(place: &Place<'_>, faults: &mut Vec<Error>) {
-    for (key, value) in place.entries() {
-        faults.extend(name::qualified(key).into_iter().map(|fault| Error::invalid(&place.path, key, fault)));
+pub fn labels(field: &Field<'_>, errors: &mut Vec<Error>) {
+    for (key, value) in field.entries() {
+        errors.extend(name::qualified(key).into_iter().map(|detail| Error::invalid(&field.path, key, detail)));
         let value = value.text();
-        faults.extend(name::label_value(value).into_iter().map(|fault| Error::invalid(&place.path, value, fault)));
+        errors.extend(name::label_value(value).into_iter().map(|detail| Error::invalid(&field.path, value, detail)));
     }
 }
 
 /// The keys of a map must be valid annotation keys.
-pub fn annotations(place: &Place<'_>, faults: &mut Vec<Error>) {
-    for (key, _) in place.entries() {
+pub fn annotations(field: &Field<'_>, errors: &mut Vec<Error>) {
+    for (key, _) in field.entries() {
         let lower = key.to_lowercase();
-        faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&place.path, key, fault)));
+        errors.extend(name::qualified(&lower).into_iter().map(|detail| Error::invalid(&field.path, key, detail)));
     }
 }
 
 /// The rules of a list of conditions, as most kinds have them in their status.
-pub fn conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn conditions(conditions: &Field<'_>, errors: &mut Vec<Error>) {
     const REASON_LENGTH_MAX: usize = 1024;
     const MESSAGE_LENGTH_MAX: usize = 32 * 1024;
     let mut types = BTreeSet::new();
     for condition in conditions.items() {
         let (kind, reason, message) = (condition.field("type"), condition.field("reason"), condition.field("message"));
         if !types.insert(kind.text()) {
-            faults.push(kind.duplicate());
+            errors.push(kind.duplicate());
         }
         let wrong = name::qualified(kind.text()).into_iter();
-        faults.extend(wrong.map(|fault| Error::invalid(&kind.path, kind.text(), fault)));
-        one_of(&condition.field("status"), &["False", "True", "Unknown"], faults);
+        errors.extend(wrong.map(|detail| Error::invalid(&kind.path, kind.text(), detail)));
+        one_of(&condition.field("status"), &["False", "True", "Unknown"], errors);
         let generation = condition.field("observedGeneration");
         if generation.number().is_some_and(|number| number < 0) {
-            faults.push(generation.invalid("must be greater than or equal to zero"));
+            errors.push(generation.invalid("must be greater than or equal to zero"));
         }
-        required(&condition.field("lastTransitionTime"), faults);
-        required(&reason, faults);
+        required(&condition.field("lastTransitionTime"), errors);
+        required(&reason, errors);
         if !reason.is_empty() && !is_reason(reason.text()) {
             let why = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
-            faults.push(reason.invalid(why));
+            errors.push(reason.invalid(why));
         }
         for (text, most) in [(&reason, REASON_LENGTH_MAX), (&message, MESSAGE_LENGTH_MAX)] {
             if text.text().len() > most {
-                faults.push(Error::too_long(&text.path, most));
+                errors.push(Error::too_long(&text.path, most));
             }
         }
     }
@@ -298,25 +314,25 @@ fn is_reason(text: &str) -> bool {
 }
 
 /// The value must not change.
-pub fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
     if new.value != old.value {
-        faults.push(new.invalid(IMMUTABLE));
+        errors.push(new.invalid(IMMUTABLE));
     }
 }
 
 /// A path must not contain `..`.
-pub fn no_backsteps(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.text().split('/').any(|part| part == "..") {
-        faults.push(place.invalid("must not contain '..'"));
+pub fn no_backsteps(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if field.text().split('/').any(|part| part == "..") {
+        errors.push(field.invalid("must not contain '..'"));
     }
 }
 
 /// A path must be relative, and not contain `..`.
-pub fn local_path(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.text().starts_with('/') {
-        faults.push(place.invalid("must be a relative path"));
+pub fn local_path(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if field.text().starts_with('/') {
+        errors.push(field.invalid("must be a relative path"));
     }
-    no_backsteps(place, faults);
+    no_backsteps(field, errors);
 }
 
 /// The errors of an environment variable's name, which may hold anything printable but `=`.
@@ -361,11 +377,11 @@ mod tests {
 
     #[test]
     fn a_path_must_not_step_back() {
-        for (path, faults_expected) in [("a/b", 0), ("a/../b", 1), ("/a", 1), ("a..b", 0), ("/../a", 2)] {
+        for (path, errors_expected) in [("a/b", 0), ("a/../b", 1), ("/a", 1), ("a..b", 0), ("/../a", 2)] {
             let value = json!(path);
-            let mut faults = Vec::new();
-            local_path(&Place::root(&value), &mut faults);
-            assert_eq!(faults.len(), faults_expected, "{path}");
+            let mut errors = Vec::new();
+            local_path(&Field::root(&value), &mut errors);
+            assert_eq!(errors.len(), errors_expected, "{path}");
         }
     }
 

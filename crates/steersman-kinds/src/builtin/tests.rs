@@ -40,20 +40,20 @@ impl Subject {
     fn create(&self, body: Value) -> (Value, Vec<field::Error>) {
         let mut value = self.strategy().internal(self.version(), self.read(body));
         self.strategy().prepare_create(self.version(), &mut value);
-        let faults = self.strategy().validate_create(self.version(), &value, &Budget::unlimited());
-        (value, faults)
+        let errors = self.strategy().validate_create(self.version(), &value, &Budget::unlimited());
+        (value, errors)
     }
 
     #[track_caller]
     fn created(&self, body: Value) -> Value {
-        let (value, faults) = self.create(body);
-        assert_eq!(faults, []);
+        let (value, errors) = self.create(body);
+        assert_eq!(errors, []);
         value
     }
 
     #[track_caller]
     fn refused(&self, body: Value, want: &[&str]) {
-        assert_faults(self.create(body).1, want);
+        assert_errors(self.create(body).1, want);
     }
 
     /// The object after a change, and the validation errors.
@@ -62,15 +62,15 @@ impl Subject {
         change(&mut body);
         let mut new = self.strategy().internal(self.version(), self.read(body));
         self.strategy().prepare_update(self.version(), endpoint, &mut new, old);
-        let faults = self.strategy().validate_update(self.version(), endpoint, &new, old, &Budget::unlimited());
-        (new, faults)
+        let errors = self.strategy().validate_update(self.version(), endpoint, &new, old, &Budget::unlimited());
+        (new, errors)
     }
 }
 
 /// Upstream returns errors in any order.
 #[track_caller]
-fn assert_faults(faults: Vec<field::Error>, want: &[&str]) {
-    let mut texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+fn assert_errors(errors: Vec<field::Error>, want: &[&str]) {
+    let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     texts.sort();
     texts.dedup();
     assert_eq!(texts, want);

@@ -18,9 +18,9 @@ impl Strategy for Definition {
     fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {
         let decoded = decode::built_in(&version.schema, body, budget)?;
         if is_v1beta1(version) {
-            let faults = v1beta1::faults(&decoded.value);
-            if !faults.is_empty() {
-                return Err(DecodeError::Invalid(faults));
+            let errors = v1beta1::errors(&decoded.value);
+            if !errors.is_empty() {
+                return Err(DecodeError::Invalid(errors));
             }
         }
         Ok(decoded)

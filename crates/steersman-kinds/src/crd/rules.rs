@@ -2,7 +2,7 @@
 //!
 //! [`Rules`] are those of one version, compiled from its schema when an object is first written in it, so that
 //! definitions whose objects are never written cost nothing, and those without rules next to nothing. [`Rules::judge`]
-//! evaluates them on an object, [`faults`] validates them in a definition. Texts, order and budgets are
+//! evaluates them on an object, [`errors`] validates them in a definition. Texts, order and budgets are
 //! kube-apiserver's.
 //!
 //! Rules are evaluated at their positions in the schema without copying: the values of `self` and `oldSelf` borrow the
@@ -12,7 +12,7 @@ mod compile;
 mod definition;
 mod evaluate;
 
-pub(super) use crate::crd::rules::definition::{Place, faults, judge_default};
+pub(super) use crate::crd::rules::definition::{Place, errors, judge_default};
 
 use crate::crd::rules::compile::Node;
 use crate::crd::rules::evaluate::Pass;
@@ -41,24 +41,24 @@ impl Rules {
         self.compiled.get().is_some() || !has_rules(&self.schema)
     }
 
-    /// Tries the rules on an object whose other faults are known, and adds the faults that they find. Returns what a client
-    /// is warned of: rules that do not hold for values that the update does not change. `None`, and no fault, if the effort was too little.
+    /// Tries the rules on an object whose other errors are known, and adds the errors that they find. Returns what a client
+    /// is warned of: rules that do not hold for values that the update does not change. `None`, and no error, if the effort was too little.
     pub(super) fn judge(
         &self,
         object: &Value,
         old: Option<&Value>,
-        faults: &mut Vec<Error>,
+        errors: &mut Vec<Error>,
         effort: Effort,
     ) -> Option<Vec<String>> {
         let Some(root) = self.compiled.get_or_init(|| compiled(&self.schema)) else { return Some(Vec::new()) };
-        if faults.iter().any(is_blocking) {
+        if errors.iter().any(is_blocking) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
                           to complete validation";
-            faults.push(Error::invalid(&Path::new("<nil>"), Value::Null, detail));
+            errors.push(Error::invalid(&Path::new("<nil>"), Value::Null, detail));
             return Some(Vec::new());
         }
         if effort == Effort::Whole {
-            let mut pass = Pass::new(None, OBJECT_BUDGET, faults);
+            let mut pass = Pass::new(None, OBJECT_BUDGET, errors);
             pass.object(root, object, old);
             return Some(pass.into_warnings());
         }
@@ -67,7 +67,7 @@ impl Rules {
         pass.object(root, object, old);
         pass.budget()?;
         let warnings = pass.into_warnings();
-        faults.append(&mut found);
+        errors.append(&mut found);
         Some(warnings)
     }
 }
@@ -91,8 +91,8 @@ fn has_rules(schema: &Schema) -> bool {
 
 /// Whether an error prevents rules from being evaluated: the object does not have the shape for which they were
 /// written.
-fn is_blocking(fault: &Error) -> bool {
-    matches!(fault.kind, Kind::NotSupported | Kind::Required | Kind::TooLong | Kind::TooMany | Kind::TypeInvalid)
+fn is_blocking(error: &Error) -> bool {
+    matches!(error.kind, Kind::NotSupported | Kind::Required | Kind::TooLong | Kind::TooMany | Kind::TypeInvalid)
 }
 
 #[cfg(test)]

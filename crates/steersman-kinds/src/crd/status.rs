@@ -128,14 +128,14 @@ fn non_structural(definition: &Value) -> Option<Condition> {
         return None;
     }
     let spec = field::Path::new("spec");
-    let mut faults = vec![field::Error::invalid(&spec.child("preserveUnknownFields"), true, "must be false")];
+    let mut errors = vec![field::Error::invalid(&spec.child("preserveUnknownFields"), true, "must be false")];
     for (index, version) in versions(definition).iter().enumerate() {
         let path = spec.child("versions").index(index).child("schema").child("openAPIV3Schema");
         if let Some(schema) = steersman_machinery::value::at(version, &["schema", "openAPIV3Schema"]) {
-            faults.extend(structural::check(schema, &path));
+            errors.extend(structural::check(schema, &path));
         }
     }
-    Some(Condition::new("NonStructuralSchema", true, "Violations", field::join(&faults)))
+    Some(Condition::new("NonStructuralSchema", true, "Violations", field::join(&errors)))
 }
 
 fn approval_condition(definition: &Value) -> Option<Condition> {

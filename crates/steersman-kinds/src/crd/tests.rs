@@ -26,13 +26,13 @@ fn create(definition: &Value) -> Result<Value, Vec<String>> {
     let resource = crd::resource();
     let version = version(&resource, definition["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap());
     let strategy = &resource.strategy;
-    let print = |faults: Vec<field::Error>| faults.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let print = |errors: Vec<field::Error>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
     let decoded =
         strategy.decode(version, Body::Tree(definition.clone()), &Budget::unlimited()).map_err(
             |error| match error {
                 DecodeError::Budget(error) => vec![error.to_string()],
                 DecodeError::Malformed(text) => vec![text],
-                DecodeError::Invalid(faults) => print(faults),
+                DecodeError::Invalid(errors) => print(errors),
             },
         )?;
     assert_eq!(decoded.faults, []);
@@ -40,9 +40,9 @@ fn create(definition: &Value) -> Result<Value, Vec<String>> {
     strategy.default(version, &mut value, &Budget::unlimited()).unwrap();
     let mut value = strategy.internal(version, value);
     strategy.prepare_create(version, &mut value);
-    let mut faults = print(strategy.validate_create(version, &value, &Budget::unlimited()));
-    faults.sort();
-    if faults.is_empty() { Ok(value) } else { Err(faults) }
+    let mut errors = print(strategy.validate_create(version, &value, &Budget::unlimited()));
+    errors.sort();
+    if errors.is_empty() { Ok(value) } else { Err(errors) }
 }
 
 /// The definition after it is established.
@@ -269,22 +269,22 @@ fn what_is_stored_and_reached_cannot_change() {
             new["spec"][key] = value.clone();
         }
         resource.strategy.prepare_update(v1, Endpoint::Main, &mut new, &old);
-        let faults = resource.strategy.validate_update(v1, Endpoint::Main, &new, &old, &Budget::unlimited());
-        (new, faults.iter().map(ToString::to_string).collect::<Vec<_>>())
+        let errors = resource.strategy.validate_update(v1, Endpoint::Main, &new, &old, &Budget::unlimited());
+        (new, errors.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     assert_eq!(change(json!({"scope": "Cluster"})).1, [r#"spec.scope: Invalid value: "Cluster": field is immutable"#]);
     let other =
         json!({"name": "v2", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
-    let (new, faults) = change(json!({"versions": [other]}));
+    let (new, errors) = change(json!({"versions": [other]}));
     assert_eq!(
-        faults,
+        errors,
         [
             r#"status.storedVersions[0]: Invalid value: "v1": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 from status.storedVersions"#
         ]
     );
     assert_eq!((&new["status"]["storedVersions"], &new["metadata"]["generation"]), (&json!(["v1", "v2"]), &json!(2)));
-    let (same, faults) = change(json!({}));
-    assert!(faults.is_empty() && same["metadata"]["generation"] == 1);
+    let (same, errors) = change(json!({}));
+    assert!(errors.is_empty() && same["metadata"]["generation"] == 1);
 }
 
 #[test]
@@ -462,16 +462,16 @@ fn a_definition_goes_when_its_objects_are_gone() {
 fn put(resource: &Arc<Resource>, through: &str, object: Value) -> Result<(Value, Vec<String>), Vec<String>> {
     let version = version(resource, through);
     let decoded = resource.strategy.decode(version, Body::Tree(object), &Budget::unlimited()).unwrap();
-    let unknown = decoded.faults.iter().map(|fault| fault.path().to_owned()).collect();
+    let unknown = decoded.faults.iter().map(|error| error.path().to_owned()).collect();
     let mut value = decoded.value;
     resource.strategy.default(version, &mut value, &Budget::unlimited()).unwrap();
     let mut value = resource.strategy.internal(version, value);
     resource.strategy.prepare_create(version, &mut value);
-    let faults = resource.strategy.validate_create(version, &value, &Budget::unlimited());
-    if !faults.is_empty() {
-        let mut faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        faults.sort();
-        return Err(faults);
+    let errors = resource.strategy.validate_create(version, &value, &Budget::unlimited());
+    if !errors.is_empty() {
+        let mut errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        errors.sort();
+        return Err(errors);
     }
     Ok((resource.strategy.store(resource, version, value).unwrap(), unknown))
 }
@@ -493,9 +493,9 @@ fn an_object_is_pruned_and_defaulted() {
 #[test]
 fn all_faults_come_at_once_with_those_of_scale() {
     let resource = crd::custom_resources(&establish(&shirts())).unwrap();
-    let faults = put(&resource, "v1", shirt(json!({"color": "green", "size": "XXL", "count": "three"}))).unwrap_err();
+    let errors = put(&resource, "v1", shirt(json!({"color": "green", "size": "XXL", "count": "three"}))).unwrap_err();
     assert_eq!(
-        faults,
+        errors,
         [
             ".spec.count: Invalid value: 0: .spec.count accessor error: three is of the type string, expected int64",
             r#"spec.color: Unsupported value: "green": supported values: "blue", "red""#,

@@ -108,25 +108,25 @@ pub(super) fn default(value: &mut Value) {
 }
 
 /// The errors that the internal form cannot show: keys that are both at the top and in a version.
-pub(super) fn faults(value: &Value) -> Vec<field::Error> {
+pub(super) fn errors(value: &Value) -> Vec<field::Error> {
     let spec = field::Path::new("spec");
     let versions = list(value, &["spec", "versions"]);
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (key, top) in shared::KEYS {
         let is_twice = value.get("spec").is_some_and(|spec| shared::said(spec, top).is_some())
             && versions.iter().any(|version| shared::said(version, key).is_some());
         if is_twice {
             let noun = if key == "schema" { "schemas" } else { key };
             let detail = format!("top-level and per-version {noun} are mutually exclusive");
-            faults.push(field::Error::forbidden(&spec.child(top), detail));
+            errors.push(field::Error::forbidden(&spec.child(top), detail));
         }
     }
     let (name, first) = (text(value, &["spec", "version"]), versions.first().map(|version| text(version, &["name"])));
     if !name.is_empty() && first.is_some_and(|first| first != name) {
         let detail = "must match the first version in spec.versions";
-        faults.push(field::Error::invalid(&spec.child("version"), name, detail));
+        errors.push(field::Error::invalid(&spec.child("version"), name, detail));
     }
-    faults
+    errors
 }
 
 /// Converts a defaulted definition to the internal form.

@@ -32,7 +32,7 @@ struct Demands<'d> {
     old_versions: &'d [Value],
 }
 
-/// The faults of a new definition that was written in this version. It ends early when the budget is exceeded, which [`Budget::check`]
+/// The errors of a new definition that was written in this version. It ends early when the budget is exceeded, which [`Budget::check`]
 /// tells.
 pub(super) fn create(definition: &Value, version: &str, budget: &Budget) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
@@ -45,22 +45,22 @@ pub(super) fn create(definition: &Value, version: &str, budget: &Budget) -> Vec<
     };
     let plural_group =
         format!("{}.{}", text(definition, &["spec", "names", "plural"]), text(definition, &["spec", "group"]));
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if text(definition, &["metadata", "name"]) != plural_group {
         let path = field::Path::new("metadata.name");
         let name = text(definition, &["metadata", "name"]);
-        faults.push(field::Error::invalid(&path, name, r#"must be spec.names.plural+"."+spec.group"#));
+        errors.push(field::Error::invalid(&path, name, r#"must be spec.names.plural+"."+spec.group"#));
     }
-    faults.extend(spec(definition, &demands, budget));
-    faults.extend(status(definition));
-    faults.extend(stored_versions(definition));
+    errors.extend(spec(definition, &demands, budget));
+    errors.extend(status(definition));
+    errors.extend(stored_versions(definition));
     if demands.approval {
-        faults.extend(approval::fault(definition, None));
+        errors.extend(approval::fault(definition, None));
     }
-    faults
+    errors
 }
 
-/// The faults of a change that was written in this version. What was wrong before may stay wrong.
+/// The errors of a change that was written in this version. What was wrong before may stay wrong.
 pub(super) fn update(new: &Value, old: &Value, version: &str, budget: &Budget) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
@@ -73,11 +73,11 @@ pub(super) fn update(new: &Value, old: &Value, version: &str, budget: &Budget) -
         pruning: is_current && !flag(old, &["spec", "preserveUnknownFields"]),
         old_versions: versions(old),
     };
-    let mut faults = spec(new, &demands, budget);
+    let mut errors = spec(new, &demands, budget);
     let mut immutable = |path: &[&str]| {
         if at(new, path) != at(old, path) {
             let value = at(new, path).cloned().unwrap_or_default();
-            faults.push(field::Error::invalid(&field::Path::new(path.join(".")), value, "field is immutable"));
+            errors.push(field::Error::invalid(&field::Path::new(path.join(".")), value, "field is immutable"));
         }
     };
     if condition::is_true(old, "Established") {
@@ -89,14 +89,14 @@ pub(super) fn update(new: &Value, old: &Value, version: &str, budget: &Budget) -
     // Before a definition is established, its CA bundle may not have been written yet.
     let may_have_bad_bundle = !condition::is_true(old, "Established") || has_bad_bundle(old);
     if !may_have_bad_bundle {
-        faults.extend(conversion::bundle_fault(new));
+        errors.extend(conversion::bundle_error(new));
     }
-    faults.extend(status(new));
-    faults.extend(stored_versions(new));
+    errors.extend(status(new));
+    errors.extend(stored_versions(new));
     if demands.approval {
-        faults.extend(approval::fault(new, Some(old)));
+        errors.extend(approval::fault(new, Some(old)));
     }
-    faults
+    errors
 }
 
 /// The errors of a status.
@@ -107,43 +107,43 @@ pub(super) fn status(definition: &Value) -> Vec<field::Error> {
 
 fn spec(definition: &Value, demands: &Demands<'_>, budget: &Budget) -> Vec<field::Error> {
     let (path, spec) = (field::Path::new("spec"), definition.get("spec").unwrap_or(&Value::Null));
-    let mut faults = Vec::new();
-    faults.extend(group(text(spec, &["group"]), &path.child("group")));
+    let mut errors = Vec::new();
+    errors.extend(group(text(spec, &["group"]), &path.child("group")));
     match text(spec, &["scope"]) {
-        "" => faults.push(field::Error::required(&path.child("scope"), "")),
+        "" => errors.push(field::Error::required(&path.child("scope"), "")),
         "Cluster" | "Namespaced" => {}
-        other => faults.push(field::Error::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
+        other => errors.push(field::Error::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
     }
     let preserves = flag(spec, &["preserveUnknownFields"]);
     if preserves && demands.pruning {
         let detail =
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-        faults.push(field::Error::invalid(&path.child("preserveUnknownFields"), true, detail));
+        errors.push(field::Error::invalid(&path.child("preserveUnknownFields"), true, detail));
     }
-    faults.extend(version_list(spec, &path.child("versions")));
-    faults.extend(schemas(spec, demands, preserves, budget));
+    errors.extend(version_list(spec, &path.child("versions")));
+    errors.extend(schemas(spec, demands, preserves, budget));
     for (_, place, subresources) in shared::places(list(spec, &["versions"]), "subresources") {
-        faults.extend(parts::subresources(subresources, &place));
+        errors.extend(parts::subresources(subresources, &place));
     }
     for (_, place, columns) in shared::places(list(spec, &["versions"]), "additionalPrinterColumns") {
         for (index, column) in columns.as_array().into_iter().flatten().enumerate() {
-            faults.extend(parts::column(column, &place.index(index)));
+            errors.extend(parts::column(column, &place.index(index)));
         }
     }
     for (index, place, fields) in shared::places(list(spec, &["versions"]), "selectableFields") {
-        faults.extend(parts::selectable_fields(fields, schema(&list(spec, &["versions"])[index]), &place));
+        errors.extend(parts::selectable_fields(fields, schema(&list(spec, &["versions"])[index]), &place));
     }
     let names_path = path.child("names");
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(spec, &["names", key]).is_empty() {
-            faults.push(field::Error::required(&names_path.child(key), ""));
+            errors.push(field::Error::required(&names_path.child(key), ""));
         }
     }
-    faults.extend(parts::names(spec.get("names").unwrap_or(&Value::Null), &names_path));
+    errors.extend(parts::names(spec.get("names").unwrap_or(&Value::Null), &names_path));
     if let Some(conversion) = spec.get("conversion").filter(|conversion| !conversion.is_null()) {
-        faults.extend(conversion::faults(conversion, preserves, &path.child("conversion")));
+        errors.extend(conversion::errors(conversion, preserves, &path.child("conversion")));
     }
-    faults
+    errors
 }
 
 fn group(group: &str, path: &field::Path) -> Option<field::Error> {
@@ -161,16 +161,16 @@ fn group(group: &str, path: &field::Path) -> Option<field::Error> {
 /// The errors of the list of versions, and of each version.
 fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
     let versions = list(spec, &["versions"]);
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, version) in versions.iter().enumerate() {
         let (place, name) = (path.index(index), text(version, &["name"]));
         seen.insert(name);
         let wrong = name::dns1035_label(name);
         if !wrong.is_empty() {
-            faults.push(field::Error::invalid(&place.child("name"), name, wrong.join(",")));
+            errors.push(field::Error::invalid(&place.child("name"), name, wrong.join(",")));
         }
-        faults.extend(parts::deprecation(version, &place.child("deprecationWarning")));
+        errors.extend(parts::deprecation(version, &place.child("deprecationWarning")));
     }
     let whole = |detail: &str| {
         let mut error = field::Error::invalid(path, Value::Null, format!("{}: {detail}", dump(versions)));
@@ -179,31 +179,31 @@ fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
         error
     };
     if seen.len() != versions.len() {
-        faults.push(whole("must contain unique version names"));
+        errors.push(whole("must contain unique version names"));
     }
     if versions.iter().filter(|version| flag(version, &["storage"])).count() != 1 {
-        faults.push(whole("must have exactly one version marked as storage version"));
+        errors.push(whole("must have exactly one version marked as storage version"));
     }
-    faults
+    errors
 }
 
-/// The faults of the schemas, and of versions without one.
+/// The errors of the schemas, and of versions without one.
 fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool, budget: &Budget) -> Vec<field::Error> {
     let (path, versions) = (field::Path::new("spec"), list(spec, &["versions"]));
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (index, version) in versions.iter().enumerate().filter(|(_, version)| schema(version).is_none()) {
         let place = path.child("versions").index(index).child("schema").child("openAPIV3Schema");
         if demands.schemas {
-            faults.push(field::Error::required(&place, ""));
+            errors.push(field::Error::required(&place, ""));
         } else if !preserves && flag(version, &["served"]) {
-            faults.push(field::Error::required(&place, "because otherwise all fields are pruned"));
+            errors.push(field::Error::required(&place, "because otherwise all fields are pruned"));
         }
     }
     let all = || versions.iter().filter_map(schema);
     let has_defaults = all().any(|schema| holds(schema, &|schema| schema.contains_key("default")));
     if has_defaults && preserves {
         let detail = "must be false in order to use defaults in the schema";
-        faults.push(field::Error::invalid(&path.child("preserveUnknownFields"), true, detail));
+        errors.push(field::Error::invalid(&path.child("preserveUnknownFields"), true, detail));
     }
     let extensions = |schema: &serde_json::Map<String, Value>| {
         schema.keys().any(|key| key.starts_with("x-kubernetes-") && key != "x-kubernetes-map-type")
@@ -219,20 +219,20 @@ fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool, budget: &Budget
             false => has_status(&versions[index]),
         };
         if is_watched {
-            faults.extend(structural::check_root_with_status(written, &place));
+            errors.extend(structural::check_root_with_status(written, &place));
         }
         if is_structural {
             let name = text(&versions[index], &["name"]);
             let old = demands.old_versions.iter().find(|version| text(version, &["name"]) == name);
             let is_unchanged = old.and_then(schema) == Some(written);
-            faults.extend(schema_faults(written, &place, is_unchanged, budget));
+            errors.extend(schema_errors(written, &place, is_unchanged, budget));
         }
     }
-    faults
+    errors
 }
 
-/// The faults of one schema that has to be structural, and of its rules.
-fn schema_faults(written: &Value, path: &field::Path, is_unchanged: bool, budget: &Budget) -> Vec<field::Error> {
+/// The errors of one schema that has to be structural, and of its rules.
+fn schema_errors(written: &Value, path: &field::Path, is_unchanged: bool, budget: &Budget) -> Vec<field::Error> {
     let mut cost = Some(OBJECT_BUDGET);
     let mut judge = |schema: &Schema, default: &Value, path: &field::Path, is_resource: bool| {
         rules::judge_default(schema, default, path, is_resource, &mut cost, budget)
@@ -242,13 +242,13 @@ fn schema_faults(written: &Value, path: &field::Path, is_unchanged: bool, budget
     let rules = match has_rules && found.structure.is_empty() {
         true => {
             let place = rules::Place { path, keywords: &found.keywords, is_unchanged, budget };
-            rules::faults(&Schema::from_json(written), &place)
+            rules::errors(&Schema::from_json(written), &place)
         }
         false => Vec::new(),
     };
-    let mut faults = found.into_errors();
-    faults.extend(rules);
-    faults
+    let mut errors = found.into_errors();
+    errors.extend(rules);
+    errors
 }
 
 fn stored_versions(definition: &Value) -> Vec<field::Error> {
@@ -257,20 +257,20 @@ fn stored_versions(definition: &Value) -> Vec<field::Error> {
     if stored.is_empty() {
         return vec![field::Error::invalid(&path, Value::Null, "must have at least one stored version")];
     }
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let names: Vec<&str> = versions(definition).iter().map(|version| text(version, &["name"])).collect();
     for (version, name) in versions(definition).iter().zip(&names) {
         if flag(version, &["storage"]) && !stored.contains(name) {
-            faults.push(field::Error::invalid(&path, json!(stored), format!("must have the storage version {name}")));
+            errors.push(field::Error::invalid(&path, json!(stored), format!("must have the storage version {name}")));
         }
     }
     for (index, name) in stored.iter().enumerate().filter(|(_, name)| !names.contains(name)) {
         let detail = format!(
             "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
         );
-        faults.push(field::Error::invalid(&path.index(index), *name, detail));
+        errors.push(field::Error::invalid(&path.index(index), *name, detail));
     }
-    faults
+    errors
 }
 
 fn schema(version: &Value) -> Option<&Value> {

@@ -1,10 +1,13 @@
 //! CertificateSigningRequest: a user requests a certificate, another approves, and a signer issues it. The admission
 //! plugins decide who may approve and sign (`crate::admission::certificates`); signers are control loops.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
+use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::catalog::{Handling, Verb};
 use crate::strategy;
 use crate::user::User;
@@ -24,7 +27,6 @@ use x509_parser::prelude::FromDer as _;
 pub const GROUP: &str = "certificates.k8s.io";
 pub const PLURAL: &str = "certificatesigningrequests";
 
-const EXPIRATION_SECONDS_MIN: i64 = 600;
 const DOMAIN_LENGTH_MAX: usize = 253;
 const SIGNER_LENGTH_MAX: usize = 571;
 /// The signer of requests that name none, in versions before v1.
@@ -84,7 +86,7 @@ pub const KIND: Kind = Kind {
             Column::text("Condition", "Whether it is approved, and issued."),
         ],
         cells,
-        fields: &[Field::new("spec.signerName", ".spec.signerName")],
+        fields: &[SelectableField::new("spec.signerName", ".spec.signerName")],
         ..Version::V1
     }],
     name_faults: |_| Vec::new(),
@@ -103,12 +105,9 @@ pub const KIND: Kind = Kind {
     rules: strategy::Rules { validates_generate_name_on_update: false, ..RULES },
     status_leaves: &[&["spec"]],
     other_leaves: &[&["spec"], &["status", "certificate"]],
-    validate_create: |request, faults| {
-        validate(&Place::root(request.new), Rules::of(&Value::Null, request.new), faults);
-    },
-    validate_update: |request, faults| validate_update(request, Endpoint::Main, faults),
-    validate_status: |request, faults| validate_update(request, Endpoint::Status, faults),
-    validate_other: Some(|request, faults| validate_update(request, Endpoint::Approval, faults)),
+    validate: &[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(main_update)).on_update()],
+    status_rules: &[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(status_update))],
+    other_rules: Some(&[Rule::new("", Check::Rules(REQUEST)), Rule::new("", Check::Change(approval_update))]),
     ..Kind::CLUSTER
 };
 
@@ -131,17 +130,18 @@ enum Endpoint {
     Status,
 }
 
-/// Violations that are accepted because the stored object already has them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rules {
-    has_both_decisions: bool,
-    has_duplicate_types: bool,
-    has_duplicate_usages: bool,
-    has_empty_type: bool,
-    has_legacy_signer: bool,
-    has_unknown_usages: bool,
-    is_certificate_unchanged: bool,
-}
+/// The rules of a request, whatever the endpoint. What the stored object has already may stay.
+const REQUEST: &[Rule] = &[
+    Rule::new("", Check::By(request)),
+    Rule::new("spec.usages", Check::Change(usages)),
+    Rule::new("spec.signerName", Check::Change(signer)),
+    Rule::new(
+        "spec.expirationSeconds",
+        Check::AtLeast(600, "may not specify a duration less than 600 seconds (10 minutes)"),
+    ),
+    Rule::new("status.conditions", Check::Change(validate_conditions)),
+    Rule::new("status.certificate", Check::Change(certificate)),
+];
 
 // === reading ===
 
@@ -166,7 +166,7 @@ pub fn with_request<T>(
 }
 
 /// The error of a text that is not a list of certificates; an empty text is valid.
-fn certificate_fault(text: &str) -> Option<String> {
+fn certificate_error(text: &str) -> Option<String> {
     let pem = match STANDARD.decode(text) {
         Ok(pem) if pem.is_empty() => return None,
         Ok(pem) => pem,
@@ -243,152 +243,139 @@ fn set_times(new: &mut Value, old: &Value, now: &str) {
 
 // === validating ===
 
-impl Rules {
-    fn of(old: &Value, new: &Value) -> Rules {
-        if old.is_null() {
-            return Rules::default();
-        }
-        let has_duplicates = |texts: Vec<&Value>| {
-            let all = texts.len();
-            texts.into_iter().map(Value::to_string).collect::<BTreeSet<_>>().len() < all
-        };
-        let usages = at(old, &["spec", "usages"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let certificate = |object| at(object, &["status", "certificate"]).cloned();
-        let has = |kind| !conditions_of(old, kind).is_empty();
-        Rules {
-            has_both_decisions: has(APPROVED) && has(DENIED),
-            has_duplicate_types: has_duplicates(conditions(old).map(|condition| &condition["type"]).collect()),
-            has_duplicate_usages: has_duplicates(usages.iter().collect()),
-            has_empty_type: has(""),
-            has_legacy_signer: at(old, &["spec", "signerName"]).is_some_and(|signer| signer == LEGACY_SIGNER),
-            has_unknown_usages: usages.iter().any(|usage| !USAGES.contains(&usage.as_str().unwrap_or_default())),
-            is_certificate_unchanged: certificate(old) == certificate(new),
-        }
-    }
-}
-
-fn validate(object: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
-    let spec = object.field("spec");
-    let request = spec.field("request");
+fn request(object: &Field<'_>, errors: &mut Vec<Error>) {
     if let Err(error) = with_request(object.value, |_| ()) {
-        faults.push(request.invalid(error.to_string()));
-    }
-    validate_usages(&spec.field("usages"), rules, faults);
-    let signer = spec.field("signerName");
-    if signer.text() == LEGACY_SIGNER && !rules.has_legacy_signer {
-        faults.push(signer.invalid("the legacy signerName is not allowed via this API version"));
-    } else {
-        validate_signer(&signer, faults);
-    }
-    let seconds = spec.field("expirationSeconds");
-    if seconds.number().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
-        faults.push(seconds.invalid("may not specify a duration less than 600 seconds (10 minutes)"));
-    }
-    validate_conditions(&object.at(&["status", "conditions"]), rules, faults);
-    let certificate = object.at(&["status", "certificate"]);
-    if !rules.is_certificate_unchanged
-        && let Some(fault) = certificate_fault(certificate.text())
-    {
-        faults.push(Error::invalid(&certificate.path, "<certificate data>", fault));
+        errors.push(object.at(&["spec", "request"]).invalid(error.to_string()));
     }
 }
 
-fn validate_usages(usages: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
-    if usages.is_empty() {
-        faults.push(usages.required(""));
-    }
+fn has_duplicates<'v>(mut texts: impl Iterator<Item = &'v str>) -> bool {
     let mut seen = BTreeSet::new();
-    for usage in usages.items() {
-        if !rules.has_unknown_usages && !USAGES.contains(&usage.text()) {
-            faults.push(usage.not_supported(&USAGES));
+    !texts.all(|text| seen.insert(text))
+}
+
+fn usages(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let is_unknown = |usage: &Field<'_>| !USAGES.contains(&usage.text());
+    let had_unknown = old.items().any(|usage| is_unknown(&usage));
+    let had_duplicates = has_duplicates(old.items().map(|usage| usage.text()));
+    rules::required(new, errors);
+    let mut seen = BTreeSet::new();
+    for usage in new.items() {
+        if !had_unknown && is_unknown(&usage) {
+            errors.push(usage.not_supported(&USAGES));
         }
-        if !seen.insert(usage.text()) && !rules.has_duplicate_usages {
-            faults.push(usage.duplicate());
+        if !seen.insert(usage.text()) && !had_duplicates {
+            errors.push(usage.duplicate());
         }
+    }
+}
+
+fn signer(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    if new.text() == LEGACY_SIGNER && old.text() != LEGACY_SIGNER {
+        errors.push(new.invalid("the legacy signerName is not allowed via this API version"));
+    } else {
+        validate_signer(new, errors);
+    }
+}
+
+fn certificate(change: &Change<'_>, errors: &mut Vec<Error>) {
+    if change.is_changed()
+        && let Some(detail) = certificate_error(change.new.text())
+    {
+        errors.push(Error::invalid(&change.new.path, "<certificate data>", detail));
     }
 }
 
 /// The string must be a domain and a path below it.
-pub fn validate_signer(signer: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_signer(signer: &Field<'_>, errors: &mut Vec<Error>) {
     if signer.is_empty() {
-        return faults.push(signer.required(""));
+        return errors.push(signer.required(""));
     }
     let Some((domain, path)) = signer.text().split_once('/').filter(|(_, path)| !path.contains('/')) else {
         let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        return faults.push(signer.invalid(why));
+        return errors.push(signer.invalid(why));
     };
     if domain.len() > DOMAIN_LENGTH_MAX {
-        faults.push(Error::too_long(&signer.path, DOMAIN_LENGTH_MAX));
+        errors.push(Error::too_long(&signer.path, DOMAIN_LENGTH_MAX));
     }
-    validate_labels(signer, domain, name::dns1123_label, faults);
+    validate_labels(signer, domain, name::dns1123_label, errors);
     if !domain.contains('.') {
         let why = "should be a domain with at least two segments separated by dots";
-        faults.push(Error::invalid(&signer.path, domain, why));
+        errors.push(Error::invalid(&signer.path, domain, why));
     }
-    validate_labels(signer, path, name::dns1123_subdomain, faults);
+    validate_labels(signer, path, name::dns1123_subdomain, errors);
     if signer.text().len() > SIGNER_LENGTH_MAX {
-        faults.push(Error::too_long(&signer.path, SIGNER_LENGTH_MAX));
+        errors.push(Error::too_long(&signer.path, SIGNER_LENGTH_MAX));
     }
 }
 
 /// Validates a part of a signer's name, and reports its first invalid label.
-fn validate_labels(signer: &Place<'_>, part: &str, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+fn validate_labels(signer: &Field<'_>, part: &str, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
     let wrong = part.split('.').map(|label| (label, check(label))).find(|(_, found)| !found.is_empty());
-    for fault in wrong.iter().flat_map(|(_, found)| found) {
+    for detail in wrong.iter().flat_map(|(_, found)| found) {
         let label = wrong.as_ref().map_or("", |(label, _)| label);
-        faults.push(Error::invalid(&signer.path, part, format!("validating label {label:?}: {fault}")));
+        errors.push(Error::invalid(&signer.path, part, format!("validating label {label:?}: {detail}")));
     }
 }
 
-fn validate_conditions(conditions: &Place<'_>, rules: Rules, faults: &mut Vec<Error>) {
+fn validate_conditions(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    let types_before = || old.items().map(|condition| condition.field("type").text());
+    let had = |kind: &str| types_before().any(|before| before == kind);
+    let had_duplicates = has_duplicates(types_before());
     let mut seen = BTreeSet::new();
-    for condition in conditions.items() {
+    for condition in new.items() {
         let (kind, status) = (condition.field("type"), condition.field("status"));
-        if kind.is_empty() && !rules.has_empty_type {
-            faults.push(kind.required(""));
+        if kind.is_empty() && !had("") {
+            errors.push(kind.required(""));
         }
         let allowed: &[&str] = match kind.text() {
             APPROVED | DENIED | FAILED => &["True"],
             _ => &["False", "True", "Unknown"],
         };
-        if status.is_empty() {
-            faults.push(status.required(""));
-        } else if !allowed.contains(&status.text()) {
-            faults.push(status.not_supported(allowed));
-        }
+        rules::required_one_of(&status, allowed, errors);
         let opposite = if kind.text() == APPROVED { DENIED } else { APPROVED };
-        if matches!(kind.text(), APPROVED | DENIED) && seen.contains(opposite) && !rules.has_both_decisions {
+        let had_both = had(APPROVED) && had(DENIED);
+        if matches!(kind.text(), APPROVED | DENIED) && seen.contains(opposite) && !had_both {
             let why = "Approved and Denied conditions are mutually exclusive";
-            faults.push(Error::invalid(&conditions.path, kind.text(), why));
+            errors.push(Error::invalid(&new.path, kind.text(), why));
         }
-        if !seen.insert(kind.text()) && !rules.has_duplicate_types {
-            faults.push(kind.duplicate());
+        if !seen.insert(kind.text()) && !had_duplicates {
+            errors.push(kind.duplicate());
         }
     }
 }
 
-fn validate_update(request: &Request<'_>, endpoint: Endpoint, faults: &mut Vec<Error>) {
-    let object = Place::root(request.new);
-    validate(&object, Rules::of(request.old, request.new), faults);
-    let conditions = object.at(&["status", "conditions"]);
+fn main_update(change: &Change<'_>, errors: &mut Vec<Error>) {
+    validate_update(change, Endpoint::Main, errors);
+}
+
+fn status_update(change: &Change<'_>, errors: &mut Vec<Error>) {
+    validate_update(change, Endpoint::Status, errors);
+}
+
+fn approval_update(change: &Change<'_>, errors: &mut Vec<Error>) {
+    validate_update(change, Endpoint::Approval, errors);
+}
+
+fn validate_update(change: &Change<'_>, endpoint: Endpoint, errors: &mut Vec<Error>) {
+    let conditions = change.new.at(&["status", "conditions"]);
     for kind in [APPROVED, DENIED, FAILED] {
-        let (before, after) = (conditions_of(request.old, kind), conditions_of(request.new, kind));
+        let (before, after) = (conditions_of(change.old.value, kind), conditions_of(change.new.value, kind));
         let is_decision = kind != FAILED && endpoint != Endpoint::Approval;
         if after.len() < before.len() {
-            faults.push(conditions.forbidden(format!("updates may not remove a condition of type {kind:?}")));
+            errors.push(conditions.forbidden(format!("updates may not remove a condition of type {kind:?}")));
         } else if is_decision && after.len() > before.len() {
-            faults.push(conditions.forbidden(format!("updates may not add a condition of type {kind:?}")));
+            errors.push(conditions.forbidden(format!("updates may not add a condition of type {kind:?}")));
         } else if is_decision && after != before {
-            faults.push(conditions.forbidden(format!("updates may not modify a condition of type {kind:?}")));
+            errors.push(conditions.forbidden(format!("updates may not modify a condition of type {kind:?}")));
         }
     }
-    let certificate = object.at(&["status", "certificate"]);
-    let before = Place::root(request.old).at(&["status", "certificate"]);
+    let Change { new: certificate, old: before } = change.at(&["status", "certificate"]);
     if certificate.text() != before.text() {
         if endpoint != Endpoint::Status {
-            faults.push(certificate.forbidden("updates may not set certificate content"));
+            errors.push(certificate.forbidden("updates may not set certificate content"));
         } else if !before.is_empty() {
-            faults.push(certificate.forbidden("updates may not modify existing certificate content"));
+            errors.push(certificate.forbidden("updates may not modify existing certificate content"));
         }
     }
 }
@@ -406,8 +393,8 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     if has(FAILED) {
         condition.push_str(",Failed");
     }
-    let spec = Place::root(object).field("spec");
-    if !Place::root(object).at(&["status", "certificate"]).is_empty() {
+    let spec = Field::root(object).field("spec");
+    if !Field::root(object).at(&["status", "certificate"]).is_empty() {
         condition.push_str(",Issued");
     }
     let signer = spec.field("signerName").text();

@@ -1,10 +1,12 @@
 //! Roles, ClusterRoles and their bindings: stored and validated here. Evaluating them is the authorizer's job.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -20,8 +22,7 @@ pub const ROLE: Kind = Kind {
     plural: "roles",
     singular: "role",
     versions: &[Version { definition: "io.k8s.api.rbac.v1.Role", ..ROLE_VERSION }],
-    validate_create: |request, faults| rules_of(&Place::root(request.new), Reach::Namespace, faults),
-    validate_update: |request, faults| rules_of(&Place::root(request.new), Reach::Namespace, faults),
+    validate: &[Rule::new("rules[]", Check::By(|rule, errors| policy_rule(rule, Reach::Namespace, errors)))],
     ..NAMESPACED
 };
 
@@ -30,8 +31,10 @@ pub const CLUSTER_ROLE: Kind = Kind {
     plural: "clusterroles",
     singular: "clusterrole",
     versions: &[Version { definition: "io.k8s.api.rbac.v1.ClusterRole", ..ROLE_VERSION }],
-    validate_create: cluster_role,
-    validate_update: cluster_role,
+    validate: &[
+        Rule::new("rules[]", Check::By(|rule, errors| policy_rule(rule, Reach::Cluster, errors))),
+        Rule::new("aggregationRule", Check::Rules(AGGREGATION)).if_present(),
+    ],
     ..CLUSTER
 };
 
@@ -40,8 +43,13 @@ pub const ROLE_BINDING: Kind = Kind {
     plural: "rolebindings",
     singular: "rolebinding",
     versions: &[Version { definition: "io.k8s.api.rbac.v1.RoleBinding", ..BINDING_VERSION }],
-    validate_create: |request, faults| binding(&Place::root(request.new), Reach::Namespace, faults),
-    validate_update: |request, faults| binding_update(request, Reach::Namespace, faults),
+    validate: &[
+        Rule::new("roleRef.apiGroup", Check::OneOf(&[GROUP])),
+        Rule::new("roleRef.kind", Check::OneOf(&["Role", "ClusterRole"])),
+        Rule::new("roleRef.name", Check::Format(name::path_segment)).and_required(""),
+        Rule::new("subjects[]", Check::By(|subject, errors| binding_subject(subject, Reach::Namespace, errors))),
+        Rule::new("roleRef", Check::Change(role_ref)).on_update(),
+    ],
     ..NAMESPACED
 };
 
@@ -50,8 +58,13 @@ pub const CLUSTER_ROLE_BINDING: Kind = Kind {
     plural: "clusterrolebindings",
     singular: "clusterrolebinding",
     versions: &[Version { definition: "io.k8s.api.rbac.v1.ClusterRoleBinding", ..BINDING_VERSION }],
-    validate_create: |request, faults| binding(&Place::root(request.new), Reach::Cluster, faults),
-    validate_update: |request, faults| binding_update(request, Reach::Cluster, faults),
+    validate: &[
+        Rule::new("roleRef.apiGroup", Check::OneOf(&[GROUP])),
+        Rule::new("roleRef.kind", Check::OneOf(&["ClusterRole"])),
+        Rule::new("roleRef.name", Check::Format(name::path_segment)).and_required(""),
+        Rule::new("subjects[]", Check::By(|subject, errors| binding_subject(subject, Reach::Cluster, errors))),
+        Rule::new("roleRef", Check::Change(role_ref)).on_update(),
+    ],
     ..CLUSTER
 };
 
@@ -122,88 +135,67 @@ fn default_binding(binding: &mut Value) {
     }
 }
 
-fn cluster_role(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let role = Place::root(request.new);
-    rules_of(&role, Reach::Cluster, faults);
-    let aggregation = role.field("aggregationRule");
-    if aggregation.is_absent() {
+const AGGREGATION: &[Rule] = &[
+    Rule::required("clusterRoleSelectors", "at least one clusterRoleSelector required if aggregationRule is non-nil"),
+    Rule::new("clusterRoleSelectors[]", Check::By(role_selector)),
+];
+
+fn role_selector(selector: &Field<'_>, errors: &mut Vec<Error>) {
+    selector::validate(selector, errors);
+    if !selector::is_valid(selector) {
+        errors.push(selector.invalid("invalid label selector."));
+    }
+}
+
+fn policy_rule(rule: &Field<'_>, reach: Reach, errors: &mut Vec<Error>) {
+    let [verbs, urls] = ["verbs", "nonResourceURLs"].map(|list| rule.field(list));
+    let [groups, resources, names] = ["apiGroups", "resources", "resourceNames"].map(|list| rule.field(list));
+    if verbs.is_empty() {
+        errors.push(verbs.required("verbs must contain at least one value"));
+    }
+    if !urls.is_empty() {
+        if reach == Reach::Namespace {
+            errors.push(urls.invalid("namespaced rules cannot apply to non-resource URLs"));
+        }
+        if [groups, resources, names].iter().any(|list| !list.is_empty()) {
+            errors.push(urls.invalid("rules cannot apply to both regular resources and non-resource URLs"));
+        }
         return;
     }
-    let selectors = aggregation.field("clusterRoleSelectors");
-    if selectors.is_empty() {
-        faults.push(selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil"));
+    if groups.is_empty() {
+        errors.push(groups.required("resource rules must supply at least one api group"));
     }
-    for one in selectors.items() {
-        selector::validate(&one, faults);
-        if !selector::is_valid(&one) {
-            faults.push(one.invalid("invalid label selector."));
-        }
+    if resources.is_empty() {
+        errors.push(resources.required("resource rules must supply at least one resource"));
     }
 }
 
-fn rules_of(role: &Place<'_>, reach: Reach, faults: &mut Vec<Error>) {
-    for rule in role.field("rules").items() {
-        let (verbs, urls) = (rule.field("verbs"), rule.field("nonResourceURLs"));
-        let (groups, resources) = (rule.field("apiGroups"), rule.field("resources"));
-        if verbs.is_empty() {
-            faults.push(verbs.required("verbs must contain at least one value"));
-        }
-        if !urls.is_empty() {
-            if reach == Reach::Namespace {
-                faults.push(urls.invalid("namespaced rules cannot apply to non-resource URLs"));
+fn binding_subject(subject: &Field<'_>, reach: Reach, errors: &mut Vec<Error>) {
+    let (kind, group) = (subject.field("kind"), subject.field("apiGroup"));
+    rules::required(&subject.field("name"), errors);
+    match kind.text() {
+        "ServiceAccount" => {
+            if !subject.field("name").is_empty() {
+                rules::named(&subject.field("name"), name::dns1123_subdomain, errors);
             }
-            if !groups.is_empty() || !resources.is_empty() || !rule.field("resourceNames").is_empty() {
-                faults.push(urls.invalid("rules cannot apply to both regular resources and non-resource URLs"));
+            if !group.is_empty() {
+                errors.push(group.not_supported(&[""]));
             }
-            continue;
+            if reach == Reach::Cluster {
+                rules::required(&subject.field("namespace"), errors);
+            }
         }
-        if groups.is_empty() {
-            faults.push(groups.required("resource rules must supply at least one api group"));
-        }
-        if resources.is_empty() {
-            faults.push(resources.required("resource rules must supply at least one resource"));
-        }
+        "Group" | "User" => rules::one_of(&group, &[GROUP], errors),
+        _ => rules::one_of(&kind, &["ServiceAccount", "User", "Group"], errors),
     }
 }
 
-fn binding(binding: &Place<'_>, reach: Reach, faults: &mut Vec<Error>) {
-    let role = binding.field("roleRef");
-    rules::one_of(&role.field("apiGroup"), &[GROUP], faults);
-    match reach {
-        Reach::Cluster => rules::one_of(&role.field("kind"), &["ClusterRole"], faults),
-        Reach::Namespace => rules::one_of(&role.field("kind"), &["Role", "ClusterRole"], faults),
-    }
-    rules::required_name(&role.field("name"), name::path_segment, faults);
-    for subject in binding.field("subjects").items() {
-        let (kind, group) = (subject.field("kind"), subject.field("apiGroup"));
-        rules::required(&subject.field("name"), faults);
-        match kind.text() {
-            "ServiceAccount" => {
-                if !subject.field("name").is_empty() {
-                    rules::named(&subject.field("name"), name::dns1123_subdomain, faults);
-                }
-                if !group.is_empty() {
-                    faults.push(group.not_supported(&[""]));
-                }
-                if reach == Reach::Cluster {
-                    rules::required(&subject.field("namespace"), faults);
-                }
-            }
-            "Group" | "User" => rules::one_of(&group, &[GROUP], faults),
-            _ => rules::one_of(&kind, &["ServiceAccount", "User", "Group"], faults),
-        }
-    }
-}
-
-fn binding_update(request: &Request<'_>, reach: Reach, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new), Place::root(request.old));
-    binding(&new, reach, faults);
-    let role = new.field("roleRef");
-    if role.value != old.field("roleRef").value {
-        let text = |field: &str| role.field(field).text();
+fn role_ref(change: &Change<'_>, errors: &mut Vec<Error>) {
+    if change.is_changed() {
+        let text = |field: &str| change.new.field(field).text();
         // The value as upstream prints it.
         let value = json!({"APIGroup": text("apiGroup"), "Kind": text("kind"), "Name": text("name")});
-        faults.push(Error::invalid(&role.path, value, "cannot change roleRef"));
+        errors.push(Error::invalid(&change.new.path, value, "cannot change roleRef"));
     }
 }
 

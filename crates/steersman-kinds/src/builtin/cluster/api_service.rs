@@ -1,11 +1,12 @@
 //! APIService: the server that answers for a version of a group. `crate::upkeep::api_services` creates the APIServices
 //! of this server's own groups, and updates the status of the others.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
@@ -14,9 +15,6 @@ use steersman_machinery::value::{at, set_at};
 use steersman_machinery::{Value, name};
 
 pub const GROUP: &str = "apiregistration.k8s.io";
-
-const GROUP_PRIORITY_MAX: i64 = 20_000;
-const VERSION_PRIORITY_MAX: i64 = 1_000;
 
 pub const KIND: Kind = Kind {
     group: GROUP,
@@ -51,13 +49,19 @@ pub const KIND: Kind = Kind {
     rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
     name_faults: name::path_segment,
     prepare_create,
-    validate_create: validate,
-    validate_update: validate,
-    validate_status: |request, faults| {
-        for condition in Place::root(request.new).at(&["status", "conditions"]).items() {
-            rules::one_of(&condition.field("status"), &["True", "False", "Unknown"], faults);
-        }
-    },
+    validate: &[
+        Rule::new("", Check::By(object_name)),
+        Rule::new("spec", Check::By(core_group)),
+        Rule::new("spec.group", Check::Format(name::dns1123_subdomain)).unless_empty(),
+        Rule::new("spec.version", Check::Format(name::dns1035_label)),
+        Rule::new("spec.groupPriorityMinimum", Check::Between(1, 20_000, "must be positive and less than 20000"))
+            .or_zero(),
+        Rule::new("spec.versionPriority", Check::Between(1, 1_000, "must be positive and less than 1000")).or_zero(),
+        Rule::new("spec", Check::By(local)),
+        Rule::new("spec.service", Check::Rules(SERVICE)).if_present(),
+        Rule::new("spec", Check::By(unverified)),
+    ],
+    status_rules: &[Rule::new("status.conditions[].status", Check::OneOf(&["True", "False", "Unknown"]))],
     ..Kind::CLUSTER
 };
 
@@ -74,63 +78,56 @@ fn prepare_create(service: &mut Value) {
     set_at(service, &["status", "conditions"], json!([condition]));
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let service = Place::root(request.new);
+/// The server that answers for the version, unless this one does.
+const SERVICE: &[Rule] =
+    &[Rule::required("namespace", ""), Rule::required("name", ""), Rule::new("port", Check::By(rules::service_port))];
+
+fn object_name(service: &Field<'_>, errors: &mut Vec<Error>) {
     let (object_name, spec) = (service.at(&["metadata", "name"]), service.field("spec"));
-    let (group, version) = (spec.field("group"), spec.field("version"));
-    let wanted = format!("{}.{}", version.text(), group.text());
+    let wanted = format!("{}.{}", spec.field("version").text(), spec.field("group").text());
     if object_name.text() != wanted {
-        faults.push(object_name.invalid(format!("must be `spec.version+\".\"+spec.group`: {wanted:?}")));
+        errors.push(object_name.invalid(format!("must be `spec.version+\".\"+spec.group`: {wanted:?}")));
     }
-    if group.is_empty() && version.text() != "v1" {
-        faults.push(group.required("only v1 may have an empty group and it better be legacy kube"));
-    }
-    if !group.is_empty() {
-        rules::named(&group, name::dns1123_subdomain, faults);
-    }
-    let wrong = name::dns1035_label(version.text()).into_iter();
-    faults.extend(wrong.map(|fault| Error::invalid(&version.path, version.text(), fault)));
-    for (field, most) in [("groupPriorityMinimum", GROUP_PRIORITY_MAX), ("versionPriority", VERSION_PRIORITY_MAX)] {
-        let priority = spec.field(field);
-        let number = priority.number().unwrap_or(0);
-        if number <= 0 || most < number {
-            faults.push(Error::invalid(&priority.path, number, format!("must be positive and less than {most}")));
-        }
-    }
-    connection(&spec, faults);
 }
 
-/// Validates how another server is reached and verified.
-fn connection(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let (reference, bundle) = (spec.field("service"), spec.field("caBundle"));
-    let unchecked = spec.field("insecureSkipTLSVerify");
-    if reference.is_absent() {
-        if !bundle.is_empty() {
-            let bytes = bundle.text().trim_end_matches('=').len() * 3 / 4;
-            let why = "local APIServices may not have a caBundle";
-            faults.push(Error::invalid(&bundle.path, format!("{bytes} bytes"), why));
-        }
-        if unchecked.flag() {
-            faults.push(unchecked.invalid("local APIServices may not have insecureSkipTLSVerify"));
-        }
+fn core_group(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let group = spec.field("group");
+    if group.is_empty() && spec.field("version").text() != "v1" {
+        errors.push(group.required("only v1 may have an empty group and it better be legacy kube"));
+    }
+}
+
+/// Versions that this server answers for need no verification.
+fn local(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let (bundle, unchecked) = (spec.field("caBundle"), spec.field("insecureSkipTLSVerify"));
+    if spec.field("service").is_present() {
         return;
     }
-    rules::required(&reference.field("namespace"), faults);
-    rules::required(&reference.field("name"), faults);
-    rules::service_port(&reference.field("port"), faults);
-    if unchecked.flag() && !bundle.is_empty() {
-        faults.push(unchecked.invalid("may not be true if caBundle is present"));
+    if !bundle.is_empty() {
+        let bytes = bundle.text().trim_end_matches('=').len() * 3 / 4;
+        let why = "local APIServices may not have a caBundle";
+        errors.push(Error::invalid(&bundle.path, format!("{bytes} bytes"), why));
+    }
+    if unchecked.flag() {
+        errors.push(unchecked.invalid("local APIServices may not have insecureSkipTLSVerify"));
+    }
+}
+
+fn unverified(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let unchecked = spec.field("insecureSkipTLSVerify");
+    if spec.field("service").is_present() && unchecked.flag() && !spec.field("caBundle").is_empty() {
+        errors.push(unchecked.invalid("may not be true if caBundle is present"));
     }
 }
 
 fn cells(service: &Value, now: Timestamp) -> Vec<Value> {
-    let service_place = Place::root(service);
-    let reference = service_place.at(&["spec", "service"]);
+    let object = Field::root(service);
+    let reference = object.at(&["spec", "service"]);
     let server = match reference.is_present() {
         true => format!("{}/{}", reference.field("namespace").text(), reference.field("name").text()),
         false => "Local".to_owned(),
     };
-    let conditions = service_place.at(&["status", "conditions"]);
+    let conditions = object.at(&["status", "conditions"]);
     let available = conditions.items().find(|condition| condition.field("type").text() == "Available");
     let available = available.map(|condition| (condition.field("status").text(), condition.field("reason").text()));
     let available = match available {

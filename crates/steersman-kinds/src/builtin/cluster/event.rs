@@ -1,7 +1,7 @@
 //! Event: a report about an object. Two groups have the same objects with different field names; the core form is
 //! stored.
 
-use crate::builtin::kind::{Column, Conversion, Field, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Conversion, Kind, RULES, SelectableField, Version};
 use crate::strategy::Rules;
 
 mod cells;
@@ -15,22 +15,21 @@ pub const CORE: Kind = Kind {
         columns: COLUMNS,
         cells: cells::of_core,
         fields: &[
-            Field::new("involvedObject.kind", ".involvedObject.kind"),
-            Field::new("involvedObject.namespace", ".involvedObject.namespace"),
-            Field::new("involvedObject.name", ".involvedObject.name"),
-            Field::new("involvedObject.uid", ".involvedObject.uid"),
-            Field::new("involvedObject.apiVersion", ".involvedObject.apiVersion"),
-            Field::new("involvedObject.resourceVersion", ".involvedObject.resourceVersion"),
-            Field::new("involvedObject.fieldPath", ".involvedObject.fieldPath"),
-            Field::new("reason", ".reason"),
-            Field::new("reportingComponent", ".reportingComponent"),
-            Field::new("source", ".source.component").or_at(".reportingComponent"),
-            Field::new("type", ".type"),
+            SelectableField::new("involvedObject.kind", ".involvedObject.kind"),
+            SelectableField::new("involvedObject.namespace", ".involvedObject.namespace"),
+            SelectableField::new("involvedObject.name", ".involvedObject.name"),
+            SelectableField::new("involvedObject.uid", ".involvedObject.uid"),
+            SelectableField::new("involvedObject.apiVersion", ".involvedObject.apiVersion"),
+            SelectableField::new("involvedObject.resourceVersion", ".involvedObject.resourceVersion"),
+            SelectableField::new("involvedObject.fieldPath", ".involvedObject.fieldPath"),
+            SelectableField::new("reason", ".reason"),
+            SelectableField::new("reportingComponent", ".reportingComponent"),
+            SelectableField::new("source", ".source.component").or_at(".reportingComponent"),
+            SelectableField::new("type", ".type"),
         ],
         ..Version::V1
     }],
-    validate_create: validate::core,
-    validate_update: validate::core,
+    validate: validate::CORE,
     ..EVENT
 };
 
@@ -42,16 +41,16 @@ pub const EVENTS: Kind = Kind {
         columns: COLUMNS,
         cells: cells::of_events,
         fields: &[
-            Field::new("regarding.kind", ".regarding.kind"),
-            Field::new("regarding.namespace", ".regarding.namespace"),
-            Field::new("regarding.name", ".regarding.name"),
-            Field::new("regarding.uid", ".regarding.uid"),
-            Field::new("regarding.apiVersion", ".regarding.apiVersion"),
-            Field::new("regarding.resourceVersion", ".regarding.resourceVersion"),
-            Field::new("regarding.fieldPath", ".regarding.fieldPath"),
-            Field::new("reason", ".reason"),
-            Field::new("reportingController", ".reportingController"),
-            Field::new("type", ".type"),
+            SelectableField::new("regarding.kind", ".regarding.kind"),
+            SelectableField::new("regarding.namespace", ".regarding.namespace"),
+            SelectableField::new("regarding.name", ".regarding.name"),
+            SelectableField::new("regarding.uid", ".regarding.uid"),
+            SelectableField::new("regarding.apiVersion", ".regarding.apiVersion"),
+            SelectableField::new("regarding.resourceVersion", ".regarding.resourceVersion"),
+            SelectableField::new("regarding.fieldPath", ".regarding.fieldPath"),
+            SelectableField::new("reason", ".reason"),
+            SelectableField::new("reportingController", ".reportingController"),
+            SelectableField::new("type", ".type"),
         ],
         conversion: Some(&Conversion {
             to_internal: convert::to_core,
@@ -62,8 +61,7 @@ pub const EVENTS: Kind = Kind {
     }],
     internal: DEFINITION,
     stored_in_group: Some(""),
-    validate_create: validate::create,
-    validate_update: validate::update,
+    validate: validate::EVENTS,
     ..EVENT
 };
 

@@ -1,9 +1,6 @@
 //! The kinds of API priority and fairness: flow schemas and priority levels.
 
-use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
-use std::collections::BTreeSet;
-use steersman_machinery::field::Error;
+use crate::builtin::rules::rule::{Check, Rule};
 
 pub mod bootstrap;
 pub mod level;
@@ -20,14 +17,6 @@ const STATUS_LEAVES: &[&[&str]] = &[
     &["metadata", "ownerReferences"],
 ];
 
-/// The conditions of the status must have unique types.
-fn conditions(object: &Place<'_>, faults: &mut Vec<Error>) {
-    let mut types = BTreeSet::new();
-    for condition in object.at(&["status", "conditions"]).items() {
-        let kind = condition.field("type");
-        if !types.insert(kind.text()) {
-            faults.push(Error::duplicate(&kind.path, kind.text().into()));
-        }
-        rules::required(&kind, faults);
-    }
-}
+/// The rules of the conditions of the status.
+const CONDITIONS: Rule =
+    Rule::new("status.conditions[]", Check::Rules(&[Rule::new("type", Check::Unique), Rule::required("type", "")]));

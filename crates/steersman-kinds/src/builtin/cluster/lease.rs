@@ -1,9 +1,9 @@
 //! Lease: a lock with a holder and a duration, for leader election and heartbeats.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
-use crate::builtin::rules;
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
@@ -30,8 +30,12 @@ pub const KIND: Kind = Kind {
     },
     prepare_create: |lease| drop_coordination(lease, &Value::Null),
     prepare_update: drop_coordination,
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[
+        Rule::new("spec.leaseDurationSeconds", Check::Positive),
+        Rule::new("spec.leaseTransitions", Check::NotNegative),
+        Rule::new("spec.strategy", Check::OneOf(&["OldestEmulationVersion"])).if_present(),
+        Rule::new("spec", Check::By(preferred_holder)),
+    ],
     ..Kind::NAMESPACED
 };
 
@@ -44,14 +48,10 @@ fn drop_coordination(lease: &mut Value, old: &Value) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    rules::positive(&spec.field("leaseDurationSeconds"), faults);
-    rules::not_negative(&spec.field("leaseTransitions"), faults);
-    let (strategy, preferred) = (spec.field("strategy"), spec.field("preferredHolder"));
-    rules::one_of_if_present(&strategy, &["OldestEmulationVersion"], faults);
-    if preferred.is_present() && strategy.is_empty() {
-        faults.push(preferred.forbidden("may only be specified when `strategy` is defined"));
+fn preferred_holder(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let preferred = spec.field("preferredHolder");
+    if preferred.is_present() && spec.field("strategy").is_empty() {
+        errors.push(preferred.forbidden("may only be specified when `strategy` is defined"));
     }
 }
 

@@ -2,9 +2,11 @@
 //! removes.
 
 use crate::builtin::built_in::carry;
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
+use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use jiff::Timestamp;
@@ -37,7 +39,7 @@ pub const KIND: Kind = Kind {
         }],
         columns: &[Column::NAME, Column::text("Status", "Whether it is in use or on its way out."), Column::AGE],
         cells,
-        fields: &[Field::new("status.phase", ".status.phase")],
+        fields: &[SelectableField::new("status.phase", ".status.phase")],
         default: label,
         ..Version::V1
     }],
@@ -50,9 +52,8 @@ pub const KIND: Kind = Kind {
     prepare_delete: |object| {
         set_at(object, &["status", "phase"], json!("Terminating"));
     },
-    validate_create: validate_finalizers,
-    validate_update: validate_finalizers,
-    validate_status,
+    validate: &[Rule::new("spec.finalizers[]", Check::By(finalizer))],
+    status_rules: &[Rule::new("", Check::By(phase))],
     ..Kind::CLUSTER
 };
 
@@ -79,25 +80,22 @@ fn prepare_create(object: &mut Value) {
     }
 }
 
-fn validate_finalizers(request: &Request<'_>, faults: &mut Vec<Error>) {
-    for finalizer in Place::root(request.new).at(&["spec", "finalizers"]).items() {
-        let text = finalizer.text();
-        faults.extend(name::qualified(text).into_iter().map(|fault| finalizer.invalid(fault)));
-        if !text.contains('/') && text != FINALIZER && name::qualified(text).is_empty() {
-            faults.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
-        }
+fn finalizer(finalizer: &Field<'_>, errors: &mut Vec<Error>) {
+    let text = finalizer.text();
+    rules::named(finalizer, name::qualified, errors);
+    if !text.contains('/') && text != FINALIZER && name::qualified(text).is_empty() {
+        errors.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
     }
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let object = Place::root(request.new);
+fn phase(object: &Field<'_>, errors: &mut Vec<Error>) {
     let phase = object.at(&["status", "phase"]);
     let is_deleting = object.at(&["metadata", "deletionTimestamp"]).is_present();
     if is_deleting && phase.text() != "Terminating" {
-        faults.push(phase.invalid("may only be 'Terminating' if `deletionTimestamp` is not empty"));
+        errors.push(phase.invalid("may only be 'Terminating' if `deletionTimestamp` is not empty"));
     }
     if !is_deleting && phase.text() != "Active" {
-        faults.push(phase.invalid("may only be 'Active' if `deletionTimestamp` is empty"));
+        errors.push(phase.invalid("may only be 'Active' if `deletionTimestamp` is empty"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Node: a machine that runs pods, as its kubelet reports it.
 
-use crate::builtin::kind::{Column, Field, Kind, NewStatus, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, NewStatus, SelectableField, Subresource, Version};
 use crate::builtin::rules::cells::{self, NONE};
 use jiff::Timestamp;
 use serde_json::json;
@@ -48,14 +48,13 @@ pub const KIND: Kind = Kind {
                 _ => {}
             }
         },
-        fields: &[Field::new("spec.unschedulable", ".spec.unschedulable").or("false")],
+        fields: &[SelectableField::new("spec.unschedulable", ".spec.unschedulable").or("false")],
         ..Version::V1
     }],
     // A kubelet creates its node together with the status.
     new_status: NewStatus::Given,
-    validate_create: validate::creation,
-    validate_update: validate::update,
-    validate_status: validate::status,
+    validate: validate::NODE,
+    status_rules: validate::STATUS,
     ..Kind::CLUSTER
 };
 

@@ -1,10 +1,10 @@
 //! PriorityClass: a named priority of pods. The admission plugin `Priority` applies it to pods.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
@@ -53,26 +53,29 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["value"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
+    validate: &[
+        Rule::new("", Check::By(validate)).on_create(),
+        Rule::new("preemptionPolicy", Check::OneOf(&["Never", "PreemptLowerPriority"])).on_create(),
+        Rule::new("value", Check::Unchanged("may not be changed in an update.")),
+        Rule::new("preemptionPolicy", Check::Immutable),
+    ],
     ..Kind::CLUSTER
 };
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
     let (name, value) = (class.at(&["metadata", "name"]), class.field("value"));
     if name.text().starts_with("system-") {
         if let Err(error) = known_system_class(class) {
             let why = "priority class names with 'system-' prefix are reserved for system use only. error: ";
-            faults.push(name.forbidden(format!("{why}{error}")));
+            errors.push(name.forbidden(format!("{why}{error}")));
         }
     } else if value.number().is_some_and(|value| value > VALUE_MAX) {
-        faults.push(value.forbidden(format!("maximum allowed value of a user defined priority is {VALUE_MAX}")));
+        errors.push(value.forbidden(format!("maximum allowed value of a user defined priority is {VALUE_MAX}")));
     }
-    rules::one_of(&class.field("preemptionPolicy"), &["Never", "PreemptLowerPriority"], faults);
 }
 
 /// Checks that the class is a system class, with the right value.
-fn known_system_class(class: &Place<'_>) -> Result<(), String> {
+fn known_system_class(class: &Field<'_>) -> Result<(), String> {
     let name = class.at(&["metadata", "name"]).text();
     let Some((_, value, _)) = SYSTEM_CLASSES.iter().find(|(known, ..)| *known == name) else {
         return Err(format!("{name} is not a known system priority class"));
@@ -84,14 +87,6 @@ fn known_system_class(class: &Place<'_>) -> Result<(), String> {
         return Err(format!("globalDefault of {name} PriorityClass must be false"));
     }
     Ok(())
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    if class.field("value").value != old.field("value").value {
-        faults.push(class.field("value").forbidden("may not be changed in an update."));
-    }
-    rules::immutable(&class.field("preemptionPolicy"), &old.field("preemptionPolicy"), faults);
 }
 
 fn cells(class: &Value, now: Timestamp) -> Vec<Value> {

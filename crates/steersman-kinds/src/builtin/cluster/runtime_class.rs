@@ -1,10 +1,11 @@
 //! RuntimeClass: the runtime of the containers of pods that name the class. Admission adds its settings to pods.
 
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::{resources, scheduling};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -32,34 +33,29 @@ pub const KIND: Kind = Kind {
         requires_qualified_finalizers: false,
         ..RULES
     },
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update,
+    validate: &[
+        Rule::new("handler", Check::Format(name::dns1123_label)).and_required(""),
+        Rule::new("overhead.podFixed", Check::By(overhead)).if_present(),
+        Rule::new("scheduling.nodeSelector", Check::By(rules::labels)),
+        Rule::new("scheduling.tolerations", Check::By(tolerations)),
+        Rule::new("handler", Check::Immutable),
+    ],
     ..Kind::CLUSTER
 };
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required_name(&class.field("handler"), name::dns1123_label, faults);
-    let overhead = class.at(&["overhead", "podFixed"]);
-    if overhead.is_present() {
-        // Validated like the limits of a container, including the path.
-        let limits = json!({ "limits": overhead.value });
-        resources::validate(&Place { path: Path::new("overhead"), value: &limits }, faults);
-    }
-    let placement = class.field("scheduling");
-    rules::labels(&placement.field("nodeSelector"), faults);
-    let tolerations = placement.field("tolerations");
-    scheduling::tolerations(&tolerations, faults);
+/// The overhead is validated like the limits of a container, including the path.
+fn overhead(overhead: &Field<'_>, errors: &mut Vec<Error>) {
+    let limits = json!({ "limits": overhead.value });
+    resources::validate(&Field { path: Path::new("overhead"), value: &limits }, errors);
+}
+
+fn tolerations(tolerations: &Field<'_>, errors: &mut Vec<Error>) {
+    scheduling::tolerations(tolerations, errors);
     let mut seen = BTreeSet::new();
     for toleration in tolerations.items() {
         let key = ["key", "operator", "value", "effect"].map(|field| toleration.field(field).text());
         if !seen.insert(key) {
-            faults.push(toleration.duplicate());
+            errors.push(toleration.duplicate());
         }
     }
-}
-
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&class, faults);
-    rules::immutable(&class.field("handler"), &old.field("handler"), faults);
 }

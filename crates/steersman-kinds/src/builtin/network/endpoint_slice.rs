@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -41,11 +41,11 @@ pub const KIND: Kind = Kind {
     generation: &[&["addressType"], &["endpoints"], &["metadata", "labels"], &["ports"]],
     rules: Rules { updates_unconditionally: true, ..RULES },
     validate_create: validate,
-    validate_update: |request, faults| {
-        let (slice, old) = (Place::root(request.new), Place::root(request.old));
+    validate_update: |request, errors| {
+        let (slice, old) = (Field::root(request.new), Field::root(request.old));
         match slice.field("addressType").value == old.field("addressType").value {
-            true => validate(request, faults),
-            false => rules::immutable(&slice.field("addressType"), &old.field("addressType"), faults),
+            true => validate(request, errors),
+            false => rules::immutable(&slice.field("addressType"), &old.field("addressType"), errors),
         }
     },
     warnings: |slice| {
@@ -63,105 +63,105 @@ fn default(slice: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let slice = Place::root(request.new);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let slice = Field::root(request.new);
     let family = slice.field("addressType");
     match family.is_empty() {
-        true => faults.push(family.required("")),
-        false => rules::one_of(&family, &["FQDN", "IPv4", "IPv6"], faults),
+        true => errors.push(family.required("")),
+        false => rules::one_of(&family, &["FQDN", "IPv4", "IPv6"], errors),
     }
-    ports(&slice.field("ports"), faults);
+    ports(&slice.field("ports"), errors);
     let endpoints = slice.field("endpoints");
-    if rules::at_most(&endpoints, ENDPOINTS_MAX, faults) {
-        endpoints.items().for_each(|one| endpoint(&one, family.text(), faults));
+    if rules::at_most(&endpoints, ENDPOINTS_MAX, errors) {
+        endpoints.items().for_each(|one| endpoint(&one, family.text(), errors));
     }
 }
 
-fn ports(ports: &Place<'_>, faults: &mut Vec<Error>) {
-    if !rules::at_most(ports, PORTS_MAX, faults) {
+fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
+    if !rules::at_most(ports, PORTS_MAX, errors) {
         return;
     }
     let mut names = BTreeSet::new();
     for port in ports.items() {
         let name = port.field("name");
         if !name.is_empty() {
-            rules::named(&name, name::dns1123_label, faults);
+            rules::named(&name, name::dns1123_label, errors);
         }
         if !names.insert(name.text()) {
-            faults.push(name.duplicate());
+            errors.push(name.duplicate());
         }
-        rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
+        rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
         if port.field("appProtocol").is_present() {
-            rules::named(&port.field("appProtocol"), name::qualified, faults);
+            rules::named(&port.field("appProtocol"), name::qualified, errors);
         }
     }
 }
 
-fn endpoint(endpoint: &Place<'_>, family: &str, faults: &mut Vec<Error>) {
+fn endpoint(endpoint: &Field<'_>, family: &str, errors: &mut Vec<Error>) {
     let addresses = endpoint.field("addresses");
     if addresses.is_empty() {
-        faults.push(addresses.required("must contain at least 1 address"));
+        errors.push(addresses.required("must contain at least 1 address"));
     } else {
-        rules::at_most(&addresses, ADDRESSES_MAX, faults);
+        rules::at_most(&addresses, ADDRESSES_MAX, errors);
     }
     for one in addresses.items() {
         match family {
-            "FQDN" => domain(&one, faults),
-            "IPv4" | "IPv6" => address(&one, &addresses, family, faults),
+            "FQDN" => domain(&one, errors),
+            "IPv4" | "IPv6" => address(&one, &addresses, family, errors),
             _ => {}
         }
     }
     if endpoint.field("nodeName").is_present() {
-        rules::named(&endpoint.field("nodeName"), name::dns1123_subdomain, faults);
+        rules::named(&endpoint.field("nodeName"), name::dns1123_subdomain, errors);
     }
     let topology = endpoint.field("deprecatedTopology");
-    rules::at_most(&topology, TOPOLOGY_MAX, faults);
-    rules::labels(&topology, faults);
+    rules::at_most(&topology, TOPOLOGY_MAX, errors);
+    rules::labels(&topology, errors);
     if topology.key("topology.kubernetes.io/zone").is_present() {
-        let zone = Place { path: topology.path.key("topology.kubernetes.io/zone"), ..topology };
-        faults.push(zone.forbidden("use `zone` field instead"));
+        let zone = Field { path: topology.path.key("topology.kubernetes.io/zone"), ..topology };
+        errors.push(zone.forbidden("use `zone` field instead"));
     }
     if endpoint.field("hostname").is_present() {
-        rules::named(&endpoint.field("hostname"), name::dns1123_label, faults);
+        rules::named(&endpoint.field("hostname"), name::dns1123_label, errors);
     }
-    hints(&endpoint.at(&["hints", "forZones"]), name::label_value, faults);
-    hints(&endpoint.at(&["hints", "forNodes"]), name::dns1123_subdomain, faults);
+    hints(&endpoint.at(&["hints", "forZones"]), name::label_value, errors);
+    hints(&endpoint.at(&["hints", "forNodes"]), name::dns1123_subdomain, errors);
 }
 
-fn address(address: &Place<'_>, addresses: &Place<'_>, family: &str, faults: &mut Vec<Error>) {
-    let n_before = faults.len();
-    rules::ip(address, faults);
-    if n_before < faults.len() {
+fn address(address: &Field<'_>, addresses: &Field<'_>, family: &str, errors: &mut Vec<Error>) {
+    let n_before = errors.len();
+    rules::ip(address, errors);
+    if n_before < errors.len() {
         return;
     }
     if rules::sloppy_ip(address.text()).is_some_and(|ip| ip.is_ipv4() != (family == "IPv4")) {
-        faults.push(Error::invalid(&addresses.path, address.text(), format!("must be an {family} address")));
+        errors.push(Error::invalid(&addresses.path, address.text(), format!("must be an {family} address")));
     }
-    rules::ordinary_ip(address, faults);
+    rules::ordinary_ip(address, errors);
 }
 
-fn domain(domain: &Place<'_>, faults: &mut Vec<Error>) {
+fn domain(domain: &Field<'_>, errors: &mut Vec<Error>) {
     let text = domain.text().strip_suffix('.').unwrap_or(domain.text());
     if text.is_empty() {
-        return faults.push(domain.required(""));
+        return errors.push(domain.required(""));
     }
     let wrong = name::dns1123_subdomain(text);
     if !wrong.is_empty() {
-        faults.push(Error::invalid(&domain.path, text, wrong.join(",")));
+        errors.push(Error::invalid(&domain.path, text, wrong.join(",")));
     } else if !text.contains('.') {
         let why = "should be a domain with at least two segments separated by dots";
-        faults.push(Error::invalid(&domain.path, text, why));
+        errors.push(Error::invalid(&domain.path, text, why));
     }
 }
 
-fn hints(hints: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
-    rules::at_most(hints, HINTS_MAX, faults);
+fn hints(hints: &Field<'_>, check: fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
+    rules::at_most(hints, HINTS_MAX, errors);
     let mut names = BTreeSet::new();
     for hint in hints.items() {
         let name = hint.field("name");
         match names.insert(name.text()) {
-            true => rules::named(&name, check, faults),
-            false => faults.push(name.duplicate()),
+            true => rules::named(&name, check, errors),
+            false => errors.push(name.duplicate()),
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
@@ -28,12 +28,12 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { creates_on_update: true, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new).field("subsets"), faults),
-    validate_update: |request, faults| {
-        let (subsets, old) = (Place::root(request.new).field("subsets"), Place::root(request.old).field("subsets"));
+    validate_create: |request, errors| validate(&Field::root(request.new).field("subsets"), errors),
+    validate_update: |request, errors| {
+        let (subsets, old) = (Field::root(request.new).field("subsets"), Field::root(request.old).field("subsets"));
         // An unchanged list that was stored under older rules is accepted.
         if subsets.value != old.value {
-            validate(&subsets, faults);
+            validate(&subsets, errors);
         }
     },
     ..Kind::NAMESPACED
@@ -47,20 +47,20 @@ fn default(endpoints: &mut Value) {
     }
 }
 
-fn validate(subsets: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(subsets: &Field<'_>, errors: &mut Vec<Error>) {
     for subset in subsets.items() {
         let (ready, unready) = (subset.field("addresses"), subset.field("notReadyAddresses"));
         if ready.is_empty() && unready.is_empty() {
-            faults.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
+            errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
         }
         for address in ready.items().chain(unready.items()) {
-            rules::ip(&address.field("ip"), faults);
-            rules::ordinary_ip(&address.field("ip"), faults);
+            rules::ip(&address.field("ip"), errors);
+            rules::ordinary_ip(&address.field("ip"), errors);
             if !address.field("hostname").is_empty() {
-                rules::named(&address.field("hostname"), name::dns1123_label, faults);
+                rules::named(&address.field("hostname"), name::dns1123_label, errors);
             }
             if address.field("nodeName").is_present() {
-                rules::named(&address.field("nodeName"), name::dns1123_subdomain, faults);
+                rules::named(&address.field("nodeName"), name::dns1123_subdomain, errors);
             }
         }
         let ports = subset.field("ports");
@@ -68,12 +68,12 @@ fn validate(subsets: &Place<'_>, faults: &mut Vec<Error>) {
         for port in ports.items() {
             let name = port.field("name");
             if is_one_of_many || !name.is_empty() {
-                rules::required_name(&name, name::dns1123_label, faults);
+                rules::required_name(&name, name::dns1123_label, errors);
             }
-            rules::port(&port.field("port"), faults);
-            rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
+            rules::port(&port.field("port"), errors);
+            rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
             if port.field("appProtocol").is_present() {
-                rules::named(&port.field("appProtocol"), name::qualified, faults);
+                rules::named(&port.field("appProtocol"), name::qualified, errors);
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use jiff::Timestamp;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
@@ -45,98 +45,98 @@ pub const KIND: Kind = Kind {
 /// The annotation that named the class of an ingress before the field existed.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    let (rules_place, default) = (spec.field("rules"), spec.field("defaultBackend"));
-    if rules_place.is_empty() && default.is_absent() {
-        faults.push(spec.invalid("either `defaultBackend` or `rules` must be specified"));
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let spec = Field::root(request.new).field("spec");
+    let (hosts, default) = (spec.field("rules"), spec.field("defaultBackend"));
+    if hosts.is_empty() && default.is_absent() {
+        errors.push(spec.invalid("either `defaultBackend` or `rules` must be specified"));
     }
     if default.is_present() {
-        backend(&default, faults);
+        backend(&default, errors);
     }
-    for rule in rules_place.items() {
-        host(&rule.field("host"), faults);
+    for rule in hosts.items() {
+        host(&rule.field("host"), errors);
         let http = rule.field("http");
         let paths = http.field("paths");
         if http.is_present() && paths.is_empty() {
-            faults.push(paths.required(""));
+            errors.push(paths.required(""));
         }
-        paths.items().for_each(|one| path(&one, faults));
+        paths.items().for_each(|one| path(&one, errors));
     }
-    for host_place in spec.field("tls").items().flat_map(|tls| tls.field("hosts").items()) {
-        host(&host_place, faults);
+    for name in spec.field("tls").items().flat_map(|tls| tls.field("hosts").items()) {
+        host(&name, errors);
     }
     let class = spec.field("ingressClassName");
     if class.is_present() {
-        rules::named(&class, name::dns1123_subdomain, faults);
+        rules::named(&class, name::dns1123_subdomain, errors);
     }
 }
 
 /// A host name, whose first label may be a star.
-fn host(host: &Place<'_>, faults: &mut Vec<Error>) {
+fn host(host: &Field<'_>, errors: &mut Vec<Error>) {
     if host.is_empty() {
         return;
     }
     if host.text().parse::<IpAddr>().is_ok() {
-        faults.push(host.invalid("must be a DNS name, not an IP address"));
+        errors.push(host.invalid("must be a DNS name, not an IP address"));
         return;
     }
     let text = host.text().strip_prefix("*.").unwrap_or(host.text());
-    faults.extend(name::dns1123_subdomain(text).into_iter().map(|fault| host.invalid(fault)));
+    errors.extend(name::dns1123_subdomain(text).into_iter().map(|detail| host.invalid(detail)));
 }
 
-fn path(path: &Place<'_>, faults: &mut Vec<Error>) {
+fn path(path: &Field<'_>, errors: &mut Vec<Error>) {
     let (kind, text) = (path.field("pathType"), path.field("path"));
     match kind.text() {
-        "" => faults.push(kind.required("pathType must be specified")),
+        "" => errors.push(kind.required("pathType must be specified")),
         "Exact" | "Prefix" => {
             if !text.text().starts_with('/') {
-                faults.push(Error::invalid(&text.path, text.text(), "must be an absolute path"));
+                errors.push(Error::invalid(&text.path, text.text(), "must be an absolute path"));
             }
             for sequence in ["//", "/./", "/../", "%2f", "%2F"].iter().filter(|one| text.text().contains(**one)) {
-                faults.push(text.invalid(format!("must not contain '{sequence}'")));
+                errors.push(text.invalid(format!("must not contain '{sequence}'")));
             }
             for end in ["/..", "/."].iter().filter(|end| text.text().ends_with(**end)) {
-                faults.push(text.invalid(format!("cannot end with '{end}'")));
+                errors.push(text.invalid(format!("cannot end with '{end}'")));
             }
         }
         "ImplementationSpecific" => {
             if !text.is_empty() && !text.text().starts_with('/') {
-                faults.push(text.invalid("must be an absolute path"));
+                errors.push(text.invalid("must be an absolute path"));
             }
         }
-        _ => faults.push(kind.not_supported(&["Exact", "ImplementationSpecific", "Prefix"])),
+        _ => errors.push(kind.not_supported(&["Exact", "ImplementationSpecific", "Prefix"])),
     }
-    backend(&path.field("backend"), faults);
+    backend(&path.field("backend"), errors);
 }
 
-fn backend(backend: &Place<'_>, faults: &mut Vec<Error>) {
+fn backend(backend: &Field<'_>, errors: &mut Vec<Error>) {
     let (service, resource) = (backend.field("service"), backend.field("resource"));
     match (service.is_present(), resource.is_present()) {
         (true, true) => {
             let why = "cannot set both resource and service backends";
-            faults.push(Error::invalid(&backend.path, "", why));
+            errors.push(Error::invalid(&backend.path, "", why));
         }
         (false, true) => {
-            rules::required(&resource.field("kind"), faults);
-            rules::required(&resource.field("name"), faults);
+            rules::required(&resource.field("kind"), errors);
+            rules::required(&resource.field("name"), errors);
         }
         (true, false) => {
-            rules::required_name(&service.field("name"), name::dns1035_label, faults);
+            rules::required_name(&service.field("name"), name::dns1035_label, errors);
             let port = service.field("port");
             let (port_name, number) = (port.field("name"), port.field("number"));
             let has_number = number.number().is_some_and(|number| number != 0);
             if !port_name.is_empty() && has_number {
-                faults.push(Error::invalid(&backend.path, "", "cannot set both port name & port number"));
+                errors.push(Error::invalid(&backend.path, "", "cannot set both port name & port number"));
             } else if !port_name.is_empty() {
-                rules::named(&port_name, rules::port_name, faults);
+                rules::named(&port_name, rules::port_name, errors);
             } else if has_number {
-                rules::port(&number, faults);
+                rules::port(&number, errors);
             } else {
-                faults.push(backend.required("port name or number is required"));
+                errors.push(backend.required("port name or number is required"));
             }
         }
-        (false, false) => faults.push(backend.required("resource or service backend is required")),
+        (false, false) => errors.push(backend.required("resource or service backend is required")),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
@@ -35,16 +35,16 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::CLUSTER
 };
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = class.field("spec");
     let controller = spec.field("controller");
     if controller.text().len() > CONTROLLER_LENGTH_MAX {
-        faults.push(Error::too_long(&controller.path, CONTROLLER_LENGTH_MAX));
+        errors.push(Error::too_long(&controller.path, CONTROLLER_LENGTH_MAX));
     }
     let is_path = controller
         .text()
@@ -52,7 +52,7 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
         .is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && !path.is_empty());
     if !is_path {
         let why = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-        faults.push(Error::invalid(&controller.path, controller.text(), why));
+        errors.push(Error::invalid(&controller.path, controller.text(), why));
     }
     let parameters = spec.field("parameters");
     if parameters.is_absent() {
@@ -60,29 +60,29 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
     }
     let group = parameters.field("apiGroup");
     if group.is_present() {
-        rules::named(&group, name::dns1123_subdomain, faults);
+        rules::named(&group, name::dns1123_subdomain, errors);
     }
     for field in ["kind", "name"] {
-        rules::required_name(&parameters.field(field), name::path_segment, faults);
+        rules::required_name(&parameters.field(field), name::path_segment, errors);
     }
     let (scope, namespace) = (parameters.field("scope"), parameters.field("namespace"));
-    rules::one_of(&scope, &["Cluster", "Namespace"], faults);
+    rules::one_of(&scope, &["Cluster", "Namespace"], errors);
     match scope.text() {
         "Namespace" if namespace.is_empty() => {
-            faults.push(namespace.required("`parameters.scope` is set to 'Namespace'"));
+            errors.push(namespace.required("`parameters.scope` is set to 'Namespace'"));
         }
-        "Namespace" => rules::named(&namespace, name::dns1123_label, faults),
+        "Namespace" => rules::named(&namespace, name::dns1123_label, errors),
         "Cluster" if namespace.is_present() => {
-            faults.push(namespace.forbidden("`parameters.scope` is set to 'Cluster'"));
+            errors.push(namespace.forbidden("`parameters.scope` is set to 'Cluster'"));
         }
         _ => {}
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    rules::immutable(&class.at(&["spec", "controller"]), &old.at(&["spec", "controller"]), faults);
-    validate(&class, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (class, old) = (Field::root(request.new), Field::root(request.old));
+    rules::immutable(&class.at(&["spec", "controller"]), &old.at(&["spec", "controller"]), errors);
+    validate(&class, errors);
 }
 
 fn cells(class: &Value, now: Timestamp) -> Vec<Value> {

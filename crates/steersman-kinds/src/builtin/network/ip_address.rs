@@ -4,7 +4,7 @@
 use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use jiff::Timestamp;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
@@ -31,10 +31,10 @@ pub const KIND: Kind = Kind {
     }],
     name_faults,
     validate_create: validate,
-    validate_update: |request, faults| {
-        validate(request, faults);
-        let parent = |object| Place::root(object).at(&["spec", "parentRef"]);
-        rules::immutable(&parent(request.new), &parent(request.old), faults);
+    validate_update: |request, errors| {
+        validate(request, errors);
+        let parent = |object| Field::root(object).at(&["spec", "parentRef"]);
+        rules::immutable(&parent(request.new), &parent(request.old), errors);
     },
     ..Kind::CLUSTER
 };
@@ -42,28 +42,28 @@ pub const KIND: Kind = Kind {
 /// The name must be the address in its canonical form.
 fn name_faults(text: &str) -> Vec<String> {
     let value = Value::from(text);
-    let mut faults = Vec::new();
-    rules::ip(&Place::root(&value), &mut faults);
-    if let (true, Ok(address)) = (faults.is_empty(), text.parse::<IpAddr>())
+    let mut errors = Vec::new();
+    rules::ip(&Field::root(&value), &mut errors);
+    if let (true, Ok(address)) = (errors.is_empty(), text.parse::<IpAddr>())
         && address.to_string() != text
     {
         return vec![format!("must be in canonical form (\"{address}\")")];
     }
-    faults.into_iter().map(|fault| fault.detail).collect()
+    errors.into_iter().map(|error| error.detail).collect()
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let parent = Place::root(request.new).at(&["spec", "parentRef"]);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let parent = Field::root(request.new).at(&["spec", "parentRef"]);
     if parent.is_absent() {
-        return faults.push(parent.required(""));
+        return errors.push(parent.required(""));
     }
     let group = parent.field("group");
     if !group.is_empty() {
-        rules::named(&group, name::dns1123_subdomain, faults);
+        rules::named(&group, name::dns1123_subdomain, errors);
     }
-    rules::required_name(&parent.field("resource"), name::path_segment, faults);
-    rules::required_name(&parent.field("name"), name::path_segment, faults);
-    rules::named(&parent.field("namespace"), name::path_segment, faults);
+    rules::required_name(&parent.field("resource"), name::path_segment, errors);
+    rules::required_name(&parent.field("name"), name::path_segment, errors);
+    rules::named(&parent.field("namespace"), name::path_segment, errors);
 }
 
 fn cells_of(address: &Value, _now: Timestamp) -> [Value; 2] {

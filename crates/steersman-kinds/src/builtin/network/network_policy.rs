@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use ipnet::IpNet;
@@ -46,72 +46,72 @@ fn default(policy: &mut Value) {
     unless_set(spec, "policyTypes", if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    selector::validate(&spec.field("podSelector"), faults);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let spec = Field::root(request.new).field("spec");
+    selector::validate(&spec.field("podSelector"), errors);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for rule in spec.field(direction).items() {
-            rule.field("ports").items().for_each(|place| port(&place, faults));
-            rule.field(peers).items().for_each(|place| peer(&place, faults));
+            rule.field("ports").items().for_each(|field| port(&field, errors));
+            rule.field(peers).items().for_each(|field| peer(&field, errors));
         }
     }
     let types = spec.field("policyTypes");
     if types.items().count() > 2 {
-        faults.push(types.invalid("may not specify more than two policyTypes"));
+        errors.push(types.invalid("may not specify more than two policyTypes"));
         return;
     }
-    types.items().for_each(|kind| rules::one_of(&kind, &["Egress", "Ingress"], faults));
+    types.items().for_each(|kind| rules::one_of(&kind, &["Egress", "Ingress"], errors));
 }
 
-fn port(port: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::one_of_if_present(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
+fn port(port: &Field<'_>, errors: &mut Vec<Error>) {
+    rules::one_of_if_present(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
     let (first, last) = (port.field("port"), port.field("endPort"));
     if first.is_present() {
-        rules::port_or_name(&first, faults);
+        rules::port_or_name(&first, errors);
     }
     if last.is_absent() {
         return;
     }
     match (first.number(), last.number()) {
         (Some(first), Some(end)) if end < first => {
-            faults.push(last.invalid("must be greater than or equal to `port`"));
+            errors.push(last.invalid("must be greater than or equal to `port`"));
         }
-        (Some(_), _) => rules::port(&last, faults),
+        (Some(_), _) => rules::port(&last, errors),
         (None, _) if first.is_present() => {
-            faults.push(last.invalid("may not be specified when `port` is non-numeric"));
+            errors.push(last.invalid("may not be specified when `port` is non-numeric"));
         }
-        (None, _) => faults.push(last.invalid("may not be specified when `port` is not specified")),
+        (None, _) => errors.push(last.invalid("may not be specified when `port` is not specified")),
     }
 }
 
-fn peer(peer: &Place<'_>, faults: &mut Vec<Error>) {
+fn peer(peer: &Field<'_>, errors: &mut Vec<Error>) {
     let (pods, namespaces, block) = (peer.field("podSelector"), peer.field("namespaceSelector"), peer.field("ipBlock"));
-    selector::validate(&pods, faults);
-    selector::validate(&namespaces, faults);
+    selector::validate(&pods, errors);
+    selector::validate(&namespaces, errors);
     let selects = pods.is_present() || namespaces.is_present();
     if !selects && block.is_absent() {
-        faults.push(peer.required("must specify a peer"));
+        errors.push(peer.required("must specify a peer"));
     }
     if block.is_absent() {
         return;
     }
     if selects {
-        faults.push(peer.forbidden("may not specify both ipBlock and another peer"));
+        errors.push(peer.forbidden("may not specify both ipBlock and another peer"));
     }
     let cidr = block.field("cidr");
     if cidr.is_empty() {
-        faults.push(cidr.required(""));
+        errors.push(cidr.required(""));
         return;
     }
     let Ok(range) = cidr.text().parse::<IpNet>() else {
-        faults.push(cidr.invalid(NO_CIDR));
+        errors.push(cidr.invalid(NO_CIDR));
         return;
     };
     for except in block.field("except").items() {
         match except.text().parse::<IpNet>() {
-            Err(_) => faults.push(except.invalid(NO_CIDR)),
+            Err(_) => errors.push(except.invalid(NO_CIDR)),
             Ok(part) if !range.contains(&part) || part.prefix_len() <= range.prefix_len() => {
-                faults.push(except.invalid(format!("must be a strict subset of `cidr`: {}", cidr.text())));
+                errors.push(except.invalid(format!("must be a strict subset of `cidr`: {}", cidr.text())));
             }
             Ok(_) => {}
         }

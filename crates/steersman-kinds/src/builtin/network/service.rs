@@ -1,7 +1,7 @@
 //! Service: one address for many pods. The registry of the server allocates addresses and node ports, between the preparation of an
 //! object and its being stored.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::strategy::Rules;
 use serde_json::json;
@@ -32,7 +32,10 @@ pub const KIND: Kind = Kind {
             Column::text("Selector", "Which pods it leads to.").wide(),
         ],
         cells: cells::of_service,
-        fields: &[Field::new("spec.clusterIP", ".spec.clusterIP"), Field::new("spec.type", ".spec.type")],
+        fields: &[
+            SelectableField::new("spec.clusterIP", ".spec.clusterIP"),
+            SelectableField::new("spec.type", ".spec.type"),
+        ],
         default,
         ..Version::V1
     }],
@@ -40,7 +43,7 @@ pub const KIND: Kind = Kind {
     name_faults: name::dns1123_label,
     prepare_create: |service| update::join_addresses(service, &Value::Null),
     prepare_update: update::prepare,
-    validate_create: |request, faults| validate::service(request, faults),
+    validate_create: |request, errors| validate::service(request, errors),
     validate_update: validate::update,
     validate_status: validate::status,
     warnings: |service| {

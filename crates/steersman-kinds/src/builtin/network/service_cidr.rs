@@ -4,7 +4,7 @@
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -30,42 +30,42 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.networking.v1beta1.ServiceCIDR",
         deprecation: "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+",
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new).at(&["spec", "cidrs"]), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new).at(&["spec", "cidrs"]), errors),
     validate_update,
     ..Kind::CLUSTER
 };
 
-fn validate(ranges: &Place<'_>, faults: &mut Vec<Error>) {
-    let all: Vec<Place<'_>> = ranges.items().collect();
+fn validate(ranges: &Field<'_>, errors: &mut Vec<Error>) {
+    let all: Vec<Field<'_>> = ranges.items().collect();
     match all.as_slice() {
-        [] => faults.push(ranges.required("at least one CIDR required")),
+        [] => errors.push(ranges.required("at least one CIDR required")),
         [_] => {}
         [first, second] => {
-            let is_v4 = |place: &Place<'_>| place.text().parse::<IpNet>().map(|range| matches!(range, IpNet::V4(_)));
+            let is_v4 = |field: &Field<'_>| field.text().parse::<IpNet>().map(|range| matches!(range, IpNet::V4(_)));
             if matches!((is_v4(first), is_v4(second)), (Ok(first), Ok(second)) if first == second) {
                 let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
-                faults.push(ranges.invalid(why));
+                errors.push(ranges.invalid(why));
             }
         }
-        _ => faults.push(ranges.invalid("may only hold up to 2 values")),
+        _ => errors.push(ranges.invalid("may only hold up to 2 values")),
     }
-    all.iter().for_each(|range| rules::cidr(range, faults));
+    all.iter().for_each(|range| rules::cidr(range, errors));
 }
 
 /// Existing ranges must not change; one of the other family may be added.
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let ranges = |object| Place::root(object).at(&["spec", "cidrs"]);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let ranges = |object| Field::root(object).at(&["spec", "cidrs"]);
     let (new, old) = (ranges(request.new), ranges(request.old));
     let changed = || new.items().zip(old.items()).filter(|(new, old)| new.value != old.value);
     match (old.items().count(), new.items().count()) {
         (1, 2) => {
-            faults.extend(changed().map(|(new, _)| new.invalid(rules::IMMUTABLE)));
-            validate(&new, faults);
+            errors.extend(changed().map(|(new, _)| new.invalid(rules::IMMUTABLE)));
+            validate(&new, errors);
         }
         (before, after) if before == after => {
-            faults.extend(changed().map(|(new, _)| new.invalid(rules::IMMUTABLE)));
+            errors.extend(changed().map(|(new, _)| new.invalid(rules::IMMUTABLE)));
         }
-        _ => faults.push(new.invalid(rules::IMMUTABLE)),
+        _ => errors.push(new.invalid(rules::IMMUTABLE)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use jiff::Timestamp;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Value, name};
@@ -22,53 +22,53 @@ pub const KIND: Kind = Kind {
         cells_read: &["data[]", "binaryData[]", "metadata.name", "metadata.creationTimestamp"],
         ..Version::V1
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::NAMESPACED
 };
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     let (data, binary) = (object.field("data"), object.field("binaryData"));
     let mut bytes = 0;
     for (key, value) in data.entries() {
-        faults.extend(key_faults(key).into_iter().map(|fault| Error::invalid(&value.path, key, fault)));
+        errors.extend(key_errors(key).into_iter().map(|detail| Error::invalid(&value.path, key, detail)));
         if binary.value.get(key).is_some() {
-            faults.push(Error::invalid(&value.path, key, "duplicate of key present in binaryData"));
+            errors.push(Error::invalid(&value.path, key, "duplicate of key present in binaryData"));
         }
         bytes += value.text().len();
     }
     for (key, value) in binary.entries() {
-        faults.extend(key_faults(key).into_iter().map(|fault| Error::invalid(&value.path, key, fault)));
+        errors.extend(key_errors(key).into_iter().map(|detail| Error::invalid(&value.path, key, detail)));
         bytes += decoded_len(value.text());
     }
     if bytes > BYTES_MAX {
         // Upstream's path of the whole object, which people search for.
-        faults.push(Error::too_long(&Path::new("[]"), BYTES_MAX));
+        errors.push(Error::too_long(&Path::new("[]"), BYTES_MAX));
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let object = Place::root(request.new);
-    frozen(&object, request.old, &["data", "binaryData"], faults);
-    validate(&object, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let object = Field::root(request.new);
+    frozen(&object, request.old, &["data", "binaryData"], errors);
+    validate(&object, errors);
 }
 
 /// An immutable object must stay so, and the named fields must not change.
-pub fn frozen(object: &Place<'_>, old: &Value, fields: &[&str], faults: &mut Vec<Error>) {
+pub fn frozen(object: &Field<'_>, old: &Value, fields: &[&str], errors: &mut Vec<Error>) {
     const WHY: &str = "field is immutable when `immutable` is set";
     if old.get("immutable") != Some(&Value::Bool(true)) {
         return;
     }
     let mark = object.field("immutable");
     if !mark.flag() {
-        faults.push(mark.forbidden(WHY));
+        errors.push(mark.forbidden(WHY));
     }
     let changed = fields.iter().filter(|field| object.value.get(**field) != old.get(**field));
-    faults.extend(changed.map(|field| object.field(field).forbidden(WHY)));
+    errors.extend(changed.map(|field| object.field(field).forbidden(WHY)));
 }
 
 /// The errors of a key of data.
-pub fn key_faults(key: &str) -> Vec<String> {
+pub fn key_errors(key: &str) -> Vec<String> {
     name::config_key(key)
 }
 

@@ -10,7 +10,7 @@ mod capacity;
 mod request;
 
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::storage::csi::driver_name;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
@@ -27,27 +27,27 @@ const IDENTIFIER_LENGTH_MAX: usize = 32;
 
 /// A list must not be too long, and each item is validated. The items of a list that is too long are not.
 fn each<'a>(
-    list: &Place<'a>,
+    list: &Field<'a>,
     most: usize,
-    faults: &mut Vec<Error>,
-    mut check: impl FnMut(&Place<'a>, &mut Vec<Error>),
+    errors: &mut Vec<Error>,
+    mut check: impl FnMut(&Field<'a>, &mut Vec<Error>),
 ) {
     let count = list.items().count();
     if count > most {
-        return faults.push(Error::too_many(&list.path, count, most));
+        return errors.push(Error::too_many(&list.path, count, most));
     }
-    list.items().for_each(|item| check(&item, faults));
+    list.items().for_each(|item| check(&item, errors));
 }
 
 /// Like [`each`], where no two items may have the same key.
 fn each_once<'a>(
-    list: &Place<'a>,
+    list: &Field<'a>,
     most: usize,
-    key: fn(&Place<'a>) -> Value,
-    faults: &mut Vec<Error>,
-    check: impl FnMut(&Place<'a>, &mut Vec<Error>),
+    key: fn(&Field<'a>) -> Value,
+    errors: &mut Vec<Error>,
+    check: impl FnMut(&Field<'a>, &mut Vec<Error>),
 ) {
-    each(list, most, faults, check);
+    each(list, most, errors, check);
     if list.items().count() > most {
         return;
     }
@@ -55,88 +55,88 @@ fn each_once<'a>(
     for item in list.items() {
         let key = key(&item);
         if !seen.insert(key.to_string()) {
-            faults.push(Error::duplicate(&item.path, key));
+            errors.push(Error::duplicate(&item.path, key));
         }
     }
 }
 
 /// The key of items that have unique names.
-fn name_of(item: &Place<'_>) -> Value {
+fn name_of(item: &Field<'_>) -> Value {
     item.field("name").text().into()
 }
 
 /// The key of items that are unique strings.
-fn itself(item: &Place<'_>) -> Value {
+fn itself(item: &Field<'_>) -> Value {
     item.value.clone()
 }
 
 /// The string must be a DNS label. The error prints an absent field as empty.
-fn label(place: &Place<'_>, faults: &mut Vec<Error>) {
-    let wrong = name::dns1123_label(place.text()).into_iter();
-    faults.extend(wrong.map(|fault| Error::invalid(&place.path, place.text(), fault)));
+fn label(field: &Field<'_>, errors: &mut Vec<Error>) {
+    let wrong = name::dns1123_label(field.text()).into_iter();
+    errors.extend(wrong.map(|detail| Error::invalid(&field.path, field.text(), detail)));
 }
 
 /// The rules of a list of device selectors.
-fn selectors(list: &Place<'_>, faults: &mut Vec<Error>) {
-    each(list, SELECTORS_MAX, faults, |selector, faults| {
+fn selectors(list: &Field<'_>, errors: &mut Vec<Error>) {
+    each(list, SELECTORS_MAX, errors, |selector, errors| {
         let cel = selector.field("cel");
         let expression = cel.field("expression");
         if cel.is_absent() {
-            faults.push(cel.required(""));
+            errors.push(cel.required(""));
         } else if expression.text().len() > EXPRESSION_BYTES_MAX {
-            faults.push(Error::too_long(&expression.path, EXPRESSION_BYTES_MAX));
+            errors.push(Error::too_long(&expression.path, EXPRESSION_BYTES_MAX));
         }
     });
 }
 
 /// The rules of one configuration of a driver.
-fn configuration(config: &Place<'_>, faults: &mut Vec<Error>) {
+fn configuration(config: &Field<'_>, errors: &mut Vec<Error>) {
     let opaque = config.field("opaque");
     if opaque.is_absent() {
-        return faults.push(opaque.required(""));
+        return errors.push(opaque.required(""));
     }
-    driver_name(&opaque.field("driver"), faults);
-    json_object(&opaque.field("parameters"), faults);
+    driver_name(&opaque.field("driver"), errors);
+    json_object(&opaque.field("parameters"), errors);
 }
 
 /// The value must be an object, and not too large.
-fn json_object(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.is_absent() {
-        faults.push(place.required(""));
-    } else if place.value.to_string().len() > PARAMETERS_BYTES_MAX {
-        faults.push(Error::too_long(&place.path, PARAMETERS_BYTES_MAX));
-    } else if !place.value.is_object() {
-        faults.push(Error::invalid(&place.path, "<value omitted>", "must be a valid JSON object"));
+fn json_object(field: &Field<'_>, errors: &mut Vec<Error>) {
+    if field.is_absent() {
+        errors.push(field.required(""));
+    } else if field.value.to_string().len() > PARAMETERS_BYTES_MAX {
+        errors.push(Error::too_long(&field.path, PARAMETERS_BYTES_MAX));
+    } else if !field.value.is_object() {
+        errors.push(Error::invalid(&field.path, "<value omitted>", "must be a valid JSON object"));
     }
 }
 
 /// The string must be the name of a pool, which may have several parts.
-fn pool_name(pool: &Place<'_>, faults: &mut Vec<Error>) {
+fn pool_name(pool: &Field<'_>, errors: &mut Vec<Error>) {
     if pool.is_empty() {
-        return rules::required(pool, faults);
+        return rules::required(pool, errors);
     }
     if pool.text().len() > POOL_LENGTH_MAX {
-        faults.push(Error::too_long(&pool.path, POOL_LENGTH_MAX));
+        errors.push(Error::too_long(&pool.path, POOL_LENGTH_MAX));
     }
     for part in pool.text().split('/') {
         let wrong = name::dns1123_subdomain(part).into_iter();
-        faults.extend(wrong.map(|fault| Error::invalid(&pool.path, part, fault)));
+        errors.extend(wrong.map(|detail| Error::invalid(&pool.path, part, detail)));
     }
 }
 
 /// The errors of the name of an attribute or a capacity: an identifier, with or without the domain of a driver.
-fn qualified(text: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+fn qualified(text: &str, field: &Field<'_>, errors: &mut Vec<Error>) {
     match text.split('/').collect::<Vec<&str>>().as_slice() {
-        [identifier] => c_identifier(identifier, place, faults),
+        [identifier] => c_identifier(identifier, field, errors),
         [domain, identifier] => {
             let value = Value::from(*domain);
             match domain.is_empty() {
-                true => faults.push(Error::invalid(&place.path, "", "the domain must not be empty")),
-                false => driver_name(&Place { path: place.path.clone(), value: &value }, faults),
+                true => errors.push(Error::invalid(&field.path, "", "the domain must not be empty")),
+                false => driver_name(&Field { path: field.path.clone(), value: &value }, errors),
             }
             match identifier.is_empty() {
-                true => faults.push(Error::invalid(&place.path, "", "the name must not be empty")),
-                false => c_identifier(identifier, place, faults),
+                true => errors.push(Error::invalid(&field.path, "", "the name must not be empty")),
+                false => c_identifier(identifier, field, errors),
             }
         }
         // Upstream accepts these.
@@ -145,41 +145,41 @@ fn qualified(text: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 /// The string must be a name with a domain.
-fn fully_qualified(place: &Place<'_>, faults: &mut Vec<Error>) {
-    qualified(place.text(), place, faults);
-    if !place.text().contains('/') {
-        faults.push(place.invalid("a fully qualified name must be a domain and a name separated by a slash"));
+fn fully_qualified(field: &Field<'_>, errors: &mut Vec<Error>) {
+    qualified(field.text(), field, errors);
+    if !field.text().contains('/') {
+        errors.push(field.invalid("a fully qualified name must be a domain and a name separated by a slash"));
     }
 }
 
-fn c_identifier(text: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+fn c_identifier(text: &str, field: &Field<'_>, errors: &mut Vec<Error>) {
     if text.len() > IDENTIFIER_LENGTH_MAX {
-        faults.push(Error::too_long(&place.path, IDENTIFIER_LENGTH_MAX));
+        errors.push(Error::too_long(&field.path, IDENTIFIER_LENGTH_MAX));
     }
     let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if text.is_empty() || !is_word || text.starts_with(|first: char| first.is_ascii_digit()) {
         let why = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
-        faults.push(Error::invalid(&place.path, text, why));
+        errors.push(Error::invalid(&field.path, text, why));
     }
 }
 
 /// The rules of the conditions that a pod waits for before it is bound, in a device or in an allocation result.
-fn binding_conditions(place: &Place<'_>, faults: &mut Vec<Error>) {
+fn binding_conditions(field: &Field<'_>, errors: &mut Vec<Error>) {
     const CONDITIONS_MAX: usize = 4;
-    let (conditions, failures) = (place.field("bindingConditions"), place.field("bindingFailureConditions"));
+    let (conditions, failures) = (field.field("bindingConditions"), field.field("bindingFailureConditions"));
     for list in [&conditions, &failures] {
-        each_once(list, CONDITIONS_MAX, itself, faults, |item, faults| rules::named(item, name::qualified, faults));
+        each_once(list, CONDITIONS_MAX, itself, errors, |item, errors| rules::named(item, name::qualified, errors));
     }
     let known: BTreeSet<&str> = conditions.items().map(|one| one.text()).collect();
     for failure in failures.items().filter(|failure| known.contains(failure.text())) {
-        faults.push(failure.invalid("bindingFailureConditions must not overlap with bindingConditions"));
+        errors.push(failure.invalid("bindingFailureConditions must not overlap with bindingConditions"));
     }
     match (conditions.is_empty(), failures.is_empty()) {
         (true, false) => {
-            faults.push(conditions.invalid("bindingConditions are required to use bindingFailureConditions"));
+            errors.push(conditions.invalid("bindingConditions are required to use bindingFailureConditions"));
         }
         (false, true) => {
-            faults.push(failures.invalid("bindingFailureConditions are required to use bindingConditions"));
+            errors.push(failures.invalid("bindingFailureConditions are required to use bindingConditions"));
         }
         _ => {}
     }

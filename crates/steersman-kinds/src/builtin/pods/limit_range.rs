@@ -3,7 +3,7 @@
 
 use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
@@ -30,8 +30,8 @@ pub const KIND: Kind = Kind {
             set_at(range, &["metadata", "name"], uid);
         }
     },
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
+    validate_update: |request, errors| validate(&Field::root(request.new), errors),
     ..Kind::NAMESPACED
 };
 
@@ -57,60 +57,60 @@ fn fill(limit: &mut Value, filled: &str, source: &str) {
     }
 }
 
-fn validate(range: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(range: &Field<'_>, errors: &mut Vec<Error>) {
     let mut types = BTreeSet::new();
     for limit in range.at(&["spec", "limits"]).items() {
         let kind = limit.field("type");
-        type_name(&kind, faults);
+        type_name(&kind, errors);
         if !types.insert(kind.text()) {
-            faults.push(kind.duplicate());
+            errors.push(kind.duplicate());
         }
         let is_of_pods = kind.text() == "Pod";
         for field in ["default", "defaultRequest", "max", "maxLimitRequestRatio", "min"] {
             let amounts = limit.field(field);
             if is_of_pods && field.starts_with("default") {
                 if !amounts.is_empty() {
-                    faults.push(amounts.forbidden("may not be specified when `type` is 'Pod'"));
+                    errors.push(amounts.forbidden("may not be specified when `type` is 'Pod'"));
                 }
                 continue;
             }
             for (resource, amount) in amounts.entries() {
                 match kind.text() {
-                    "Container" | "Pod" => resource_name::of_container(resource, &amount, faults),
-                    _ => resource_name::of_anything(resource, &amount, faults),
+                    "Container" | "Pod" => resource_name::of_container(resource, &amount, errors),
+                    _ => resource_name::of_anything(resource, &amount, errors),
                 }
             }
         }
         let has_storage = |field: &str| limit.field(field).key("storage").is_present();
         if kind.text() == "PersistentVolumeClaim" && !has_storage("min") && !has_storage("max") {
             let why = "either minimum or maximum storage value is required, but neither was provided";
-            faults.push(limit.field("limits").required(why));
+            errors.push(limit.field("limits").required(why));
         }
-        contradictions(&limit, faults);
+        contradictions(&limit, errors);
     }
 }
 
-fn type_name(kind: &Place<'_>, faults: &mut Vec<Error>) {
+fn type_name(kind: &Field<'_>, errors: &mut Vec<Error>) {
     let wrong = name::qualified(kind.text());
     let is_own = kind.text().contains('/');
     if wrong.is_empty() && !is_own && !matches!(kind.text(), "Container" | "PersistentVolumeClaim" | "Pod") {
-        faults.push(kind.invalid("must be a standard limit type or fully qualified"));
+        errors.push(kind.invalid("must be a standard limit type or fully qualified"));
     }
-    faults.extend(wrong.into_iter().map(|fault| kind.invalid(fault)));
+    errors.extend(wrong.into_iter().map(|detail| kind.invalid(detail)));
 }
 
 /// The amounts of a resource must be in order: min, default request, default limit, max.
-fn contradictions(limit: &Place<'_>, faults: &mut Vec<Error>) {
+fn contradictions(limit: &Field<'_>, errors: &mut Vec<Error>) {
     let is_of_pods = limit.field("type").text() == "Pod";
     let fields = ["min", "defaultRequest", "default", "max"];
-    let resources = fields.iter().chain(&["maxLimitRequestRatio"]).flat_map(|field| limit.field(field).entries());
+    let resources = fields.iter().chain(&["maxLimitRequestRatio"]).flat_map(|name| limit.field(name).entries());
     let resources: BTreeSet<&str> = resources.map(|(resource, _)| resource).collect();
     for resource in resources {
-        let amount = |field: &str| {
-            let is_ignored = is_of_pods && field.starts_with("default");
-            let place = limit.field(field).key(resource);
-            let quantity = Quantity::parse(place.text()).ok().filter(|_| !is_ignored)?;
-            Some((place, quantity))
+        let amount = |name: &str| {
+            let is_ignored = is_of_pods && name.starts_with("default");
+            let field = limit.field(name).key(resource);
+            let quantity = Quantity::parse(field.text()).ok().filter(|_| !is_ignored)?;
+            Some((field, quantity))
         };
         let (least, asked, limited, most) = (amount("min"), amount("defaultRequest"), amount("default"), amount("max"));
         // The field of the error, the value that it shows, and the two amounts with their names.
@@ -122,22 +122,22 @@ fn contradictions(limit: &Place<'_>, faults: &mut Vec<Error>) {
             ("default", &least, &least, "min value", &limited, "default value"),
             ("default", &most, &limited, "default value", &most, "max value"),
         ];
-        for (field, shown, smaller, smaller_name, greater, greater_name) in orders {
+        for (name, shown, smaller, smaller_name, greater, greater_name) in orders {
             if let (Some(shown), Some(smaller), Some(greater)) = (shown, smaller, greater)
                 && smaller.1 > greater.1
             {
                 let why = format!("{smaller_name} {} is greater than {greater_name} {}", smaller.1, greater.1);
-                faults.push(Error::invalid(&limit.field(field).path.key(resource), shown.0.text(), why));
+                errors.push(Error::invalid(&limit.field(name).path.key(resource), shown.0.text(), why));
             }
         }
-        if let Some((place, ratio)) = amount("maxLimitRequestRatio") {
+        if let Some((field, ratio)) = amount("maxLimitRequestRatio") {
             if ratio < Quantity::units(1) {
-                faults.push(place.invalid(format!("ratio {ratio} is less than 1")));
+                errors.push(field.invalid(format!("ratio {ratio} is less than 1")));
             }
             if let (Some(least), Some(most)) = (&least, &most) {
                 let widest = most.1.to_f64() / least.1.to_f64();
                 if ratio.to_f64() > widest {
-                    faults.push(place.invalid(format!("ratio {ratio} is greater than max/min = {widest:.6}")));
+                    errors.push(field.invalid(format!("ratio {ratio} is greater than max/min = {widest:.6}")));
                 }
             }
         }
@@ -147,7 +147,7 @@ fn contradictions(limit: &Place<'_>, faults: &mut Vec<Error>) {
         {
             let why =
                 format!("default value {} must equal to defaultRequest value {} in {resource}", limited.1, asked.1);
-            faults.push(asked.0.invalid(why));
+            errors.push(asked.0.invalid(why));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Pod: containers that run together on one node. Its spec is also part of every kind that creates pods.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use serde_json::json;
@@ -87,15 +87,15 @@ pub const KIND: Kind = Kind {
         cells: cells::of_pod,
         cells_read: cells::READ,
         fields: &[
-            Field::new("spec.nodeName", ".spec.nodeName"),
-            Field::new("spec.restartPolicy", ".spec.restartPolicy"),
-            Field::new("spec.schedulerName", ".spec.schedulerName"),
-            Field::new("spec.serviceAccountName", ".spec.serviceAccountName"),
-            Field::new("spec.hostNetwork", ".spec.hostNetwork").or("false"),
-            Field::new("status.phase", ".status.phase"),
-            Field::new("status.podIP", ".status.podIP"),
-            Field::new("status.podIPs", ".status.podIP"),
-            Field::new("status.nominatedNodeName", ".status.nominatedNodeName"),
+            SelectableField::new("spec.nodeName", ".spec.nodeName"),
+            SelectableField::new("spec.restartPolicy", ".spec.restartPolicy"),
+            SelectableField::new("spec.schedulerName", ".spec.schedulerName"),
+            SelectableField::new("spec.serviceAccountName", ".spec.serviceAccountName"),
+            SelectableField::new("spec.hostNetwork", ".spec.hostNetwork").or("false"),
+            SelectableField::new("status.phase", ".status.phase"),
+            SelectableField::new("status.podIP", ".status.podIP"),
+            SelectableField::new("status.podIPs", ".status.podIP"),
+            SelectableField::new("status.nominatedNodeName", ".status.nominatedNodeName"),
         ],
         default: defaults::pod,
         ..Version::V1

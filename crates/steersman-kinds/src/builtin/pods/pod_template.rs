@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -27,11 +27,11 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["template"]],
-    validate_create: |request, faults| {
-        pod::spec::validate_template(&Place::root(request.new).field("template"), faults);
+    validate_create: |request, errors| {
+        pod::spec::validate_template(&Field::root(request.new).field("template"), errors);
     },
-    validate_update: |request, faults| {
-        pod::spec::validate_template(&Place::root(request.new).field("template"), faults);
+    validate_update: |request, errors| {
+        pod::spec::validate_template(&Field::root(request.new).field("template"), errors);
     },
     rules: Rules { returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
     ..Kind::NAMESPACED

@@ -4,7 +4,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -35,66 +35,66 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
     validate_update,
-    validate_status: |request, faults| {
-        let status = Place::root(request.new).field("status");
-        amounts(&status.field("hard"), faults);
-        amounts(&status.field("used"), faults);
+    validate_status: |request, errors| {
+        let status = Field::root(request.new).field("status");
+        amounts(&status.field("hard"), errors);
+        amounts(&status.field("used"), errors);
     },
     ..Kind::NAMESPACED
 };
 
-fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let hard = spec.field("hard");
-    amounts(&hard, faults);
+    amounts(&hard, errors);
     let scopes = spec.field("scopes");
     let whole = |detail: &str| scopes.invalid(detail);
     let mut named = BTreeSet::new();
     for scope in scopes.items() {
         if !is_scope(scope.text()) {
-            faults.push(whole("unsupported scope"));
+            errors.push(whole("unsupported scope"));
         }
-        let is_odd = |(resource, _): (&str, Place<'_>)| !applies(scope.text(), resource);
-        faults.extend(hard.entries().filter(|entry| is_odd(entry.clone())).map(|_| whole(UNSUPPORTED)));
+        let is_odd = |(resource, _): (&str, Field<'_>)| !applies(scope.text(), resource);
+        errors.extend(hard.entries().filter(|entry| is_odd(entry.clone())).map(|_| whole(UNSUPPORTED)));
         named.insert(scope.text());
     }
-    faults.extend(conflicts(&named).map(|()| whole("conflicting scopes")));
-    selector(&spec.field("scopeSelector"), &hard, faults);
+    errors.extend(conflicts(&named).map(|()| whole("conflicting scopes")));
+    selector(&spec.field("scopeSelector"), &hard, errors);
 }
 
-fn selector(selector: &Place<'_>, hard: &Place<'_>, faults: &mut Vec<Error>) {
+fn selector(selector: &Field<'_>, hard: &Field<'_>, errors: &mut Vec<Error>) {
     let expressions = selector.field("matchExpressions");
     let mut named = BTreeSet::new();
     for expression in expressions.items() {
         // Upstream names the list instead of its item.
-        let field = |name: &str| Place { path: expressions.path.child(name), ..expression.field(name) };
+        let field = |name: &str| Field { path: expressions.path.child(name), ..expression.field(name) };
         let (scope, operator, values) = (field("scopeName"), field("operator"), field("values"));
         if !is_scope(scope.text()) {
-            faults.push(scope.invalid("unsupported scope"));
+            errors.push(scope.invalid("unsupported scope"));
         }
         for (resource, _) in hard.entries() {
             if !applies(scope.text(), resource) {
-                faults.push(Error::invalid(&expressions.path, selector.value.clone(), UNSUPPORTED));
+                errors.push(Error::invalid(&expressions.path, selector.value.clone(), UNSUPPORTED));
             }
         }
         let is_plain = is_scope(scope.text()) && !matches!(scope.text(), "PriorityClass" | "VolumeAttributesClass");
         if is_plain && operator.text() != "Exists" {
-            faults.push(operator.invalid(EXISTS_ONLY));
+            errors.push(operator.invalid(EXISTS_ONLY));
         }
         match operator.text() {
-            "In" | "NotIn" if values.is_empty() => faults.push(
+            "In" | "NotIn" if values.is_empty() => errors.push(
                 values.required("must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"),
             ),
-            "DoesNotExist" | "Exists" if !values.is_empty() => faults.push(
+            "DoesNotExist" | "Exists" if !values.is_empty() => errors.push(
                 values.invalid("must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"),
             ),
             "DoesNotExist" | "Exists" | "In" | "NotIn" => {}
-            _ => faults.push(operator.invalid("not a valid selector operator")),
+            _ => errors.push(operator.invalid("not a valid selector operator")),
         }
         named.insert(scope.text());
     }
-    faults.extend(
+    errors.extend(
         conflicts(&named).map(|()| Error::invalid(&expressions.path, selector.value.clone(), "conflicting scopes")),
     );
 }
@@ -135,25 +135,25 @@ fn applies(scope: &str, resource: &str) -> bool {
 }
 
 /// Validates the names and amounts of resources.
-fn amounts(amounts: &Place<'_>, faults: &mut Vec<Error>) {
+fn amounts(amounts: &Field<'_>, errors: &mut Vec<Error>) {
     for (resource, amount) in amounts.entries() {
-        resource_name::of_quota(resource, &amount, faults);
+        resource_name::of_quota(resource, &amount, errors);
         let Ok(quantity) = Quantity::parse(amount.text()) else { continue };
         if quantity.is_negative() {
-            faults.push(amount.invalid(rules::NOT_NEGATIVE));
+            errors.push(amount.invalid(rules::NOT_NEGATIVE));
         }
         if resource_name::is_whole(resource) && !quantity.is_whole() {
-            faults.push(amount.invalid("must be an integer"));
+            errors.push(amount.invalid("must be an integer"));
         }
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    validate(&spec, faults);
-    let names = |place: Place<'_>| -> BTreeSet<String> { place.items().map(|one| one.text().to_owned()).collect() };
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+    validate(&spec, errors);
+    let names = |field: Field<'_>| -> BTreeSet<String> { field.items().map(|one| one.text().to_owned()).collect() };
     if names(spec.field("scopes")) != names(old.field("scopes")) {
-        faults.push(spec.field("scopes").invalid(rules::IMMUTABLE));
+        errors.push(spec.field("scopes").invalid(rules::IMMUTABLE));
     }
 }
 

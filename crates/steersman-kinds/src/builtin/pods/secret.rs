@@ -1,10 +1,10 @@
 //! Secret: bytes by key, with types that require certain keys. `stringData` is write-only and becomes `data`.
 
-use crate::builtin::kind::{Column, Field, Kind, Request, Version};
-use crate::builtin::pods::config_map::{BYTES_MAX, decoded_len, frozen, key_faults};
+use crate::builtin::kind::{Column, Kind, Request, SelectableField, Version};
+use crate::builtin::pods::config_map::{BYTES_MAX, decoded_len, frozen, key_errors};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -28,11 +28,11 @@ pub const KIND: Kind = Kind {
         ],
         cells,
         cells_read: &["data[]", "type", "metadata.name", "metadata.creationTimestamp"],
-        fields: &[Field::new("type", ".type")],
+        fields: &[SelectableField::new("type", ".type")],
         default,
         ..Version::V1
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::NAMESPACED
 };
@@ -56,61 +56,61 @@ fn default(object: &mut Value) {
     }
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     let data = object.field("data");
     let mut bytes = 0;
     for (key, value) in data.entries() {
-        faults.extend(key_faults(key).into_iter().map(|fault| Error::invalid(&value.path, key, fault)));
+        errors.extend(key_errors(key).into_iter().map(|detail| Error::invalid(&value.path, key, detail)));
         bytes += decoded_len(value.text());
     }
     if bytes > BYTES_MAX {
-        faults.push(Error::too_long(&data.path, BYTES_MAX));
+        errors.push(Error::too_long(&data.path, BYTES_MAX));
     }
-    validate_type(object, &data, faults);
+    validate_type(object, &data, errors);
 }
 
 /// Validates the keys that a type requires.
-fn validate_type(object: &Place<'_>, data: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_type(object: &Field<'_>, data: &Field<'_>, errors: &mut Vec<Error>) {
     let mut required = |keys: &[&str]| {
-        faults.extend(keys.iter().map(|key| data.key(key)).filter(Place::is_absent).map(|place| place.required("")));
+        errors.extend(keys.iter().map(|key| data.key(key)).filter(Field::is_absent).map(|field| field.required("")));
     };
     match object.field("type").text() {
         "kubernetes.io/service-account-token" => {
             let account = object.at(&["metadata", "annotations"]).key(SERVICE_ACCOUNT_NAME);
-            rules::required(&account, faults);
+            rules::required(&account, errors);
         }
-        "kubernetes.io/dockercfg" => json_at(data, ".dockercfg", faults),
-        "kubernetes.io/dockerconfigjson" => json_at(data, ".dockerconfigjson", faults),
+        "kubernetes.io/dockercfg" => json_at(data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => json_at(data, ".dockerconfigjson", errors),
         // One of the two is enough: a token may replace a user name, and a user may need no password.
         "kubernetes.io/basic-auth" if data.key("username").is_absent() && data.key("password").is_absent() => {
             required(&["username", "password"]);
         }
         "kubernetes.io/ssh-auth" => {
             let key = data.key("ssh-privatekey");
-            rules::required(&key, faults);
+            rules::required(&key, errors);
         }
         "kubernetes.io/tls" => required(&["tls.crt", "tls.key"]),
         _ => {}
     }
 }
 
-fn json_at(data: &Place<'_>, key: &str, faults: &mut Vec<Error>) {
-    let place = data.key(key);
-    if place.is_absent() {
-        faults.push(place.required(""));
+fn json_at(data: &Field<'_>, key: &str, errors: &mut Vec<Error>) {
+    let field = data.key(key);
+    if field.is_absent() {
+        errors.push(field.required(""));
         return;
     }
-    let bytes = STANDARD.decode(place.text()).unwrap_or_default();
+    let bytes = STANDARD.decode(field.text()).unwrap_or_default();
     if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
-        faults.push(Error::invalid(&place.path, "<secret contents redacted>", error.to_string()));
+        errors.push(Error::invalid(&field.path, "<secret contents redacted>", error.to_string()));
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    rules::immutable(&object.field("type"), &old.field("type"), faults);
-    frozen(&object, request.old, &["data"], faults);
-    validate(&object, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (object, old) = (Field::root(request.new), Field::root(request.old));
+    rules::immutable(&object.field("type"), &old.field("type"), errors);
+    frozen(&object, request.old, &["data"], errors);
+    validate(&object, errors);
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

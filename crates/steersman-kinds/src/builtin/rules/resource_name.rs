@@ -1,6 +1,6 @@
 //! Names of resources that are requested, limited and counted: `cpu`, `requests.storage`, `example.com/gpu`.
 
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
@@ -33,38 +33,38 @@ const SUMMED: [&str; 10] = [
 ];
 
 /// The name of a resource of containers.
-pub fn of_container(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn of_container(resource: &str, field: &Field<'_>, errors: &mut Vec<Error>) {
     let wrong = name::qualified(resource);
     let is_name = wrong.is_empty();
-    faults.extend(wrong.into_iter().map(|fault| Error::invalid(&place.path, resource, fault)));
+    errors.extend(wrong.into_iter().map(|detail| Error::invalid(&field.path, resource, detail)));
     if resource.contains('/') {
         if !is_native(resource) && !is_extended(resource) {
-            faults.push(Error::invalid(&place.path, resource, "doesn't follow extended resource name standard"));
+            errors.push(Error::invalid(&field.path, resource, "doesn't follow extended resource name standard"));
         }
         return;
     }
     if is_name && !is_standard(resource) {
-        faults.push(Error::invalid(&place.path, resource, "must be a standard resource type or fully qualified"));
+        errors.push(Error::invalid(&field.path, resource, "must be a standard resource type or fully qualified"));
     }
     if !matches!(resource, "cpu" | "ephemeral-storage" | "memory") && !is_huge_page(resource) {
-        faults.push(Error::invalid(&place.path, resource, "must be a standard resource for containers"));
+        errors.push(Error::invalid(&field.path, resource, "must be a standard resource for containers"));
     }
 }
 
 /// The name of any resource.
-pub fn of_anything(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn of_anything(resource: &str, field: &Field<'_>, errors: &mut Vec<Error>) {
     let wrong = name::qualified(resource);
     if wrong.is_empty() && !resource.contains('/') && !is_standard(resource) {
-        faults.push(Error::invalid(&place.path, resource, "must be a standard resource type or fully qualified"));
+        errors.push(Error::invalid(&field.path, resource, "must be a standard resource type or fully qualified"));
     }
-    faults.extend(wrong.into_iter().map(|fault| Error::invalid(&place.path, resource, fault)));
+    errors.extend(wrong.into_iter().map(|detail| Error::invalid(&field.path, resource, detail)));
 }
 
 /// The name of a resource of quotas.
-pub fn of_quota(resource: &str, place: &Place<'_>, faults: &mut Vec<Error>) {
-    of_anything(resource, place, faults);
+pub fn of_quota(resource: &str, field: &Field<'_>, errors: &mut Vec<Error>) {
+    of_anything(resource, field, errors);
     if !resource.contains('/') && !is_of_quota(resource) {
-        faults.push(Error::invalid(&place.path, resource, "must be a standard resource for quota"));
+        errors.push(Error::invalid(&field.path, resource, "must be a standard resource for quota"));
     }
 }
 
@@ -107,14 +107,14 @@ mod tests {
             ("dogs", 2, 2),
             ("count/pods", 0, 0),
         ] {
-            let place = Place::root(&serde_json::Value::Null);
-            let (mut of_container_faults, mut of_quota_faults) = (Vec::new(), Vec::new());
-            of_container(resource, &place, &mut of_container_faults);
-            of_quota(resource, &place, &mut of_quota_faults);
+            let field = Field::root(&serde_json::Value::Null);
+            let (mut of_container_errors, mut of_quota_errors) = (Vec::new(), Vec::new());
+            of_container(resource, &field, &mut of_container_errors);
+            of_quota(resource, &field, &mut of_quota_errors);
             assert_eq!(
-                (of_container_faults.len(), of_quota_faults.len()),
+                (of_container_errors.len(), of_quota_errors.len()),
                 (n_of_container, n_of_quota),
-                "{resource}: {of_container_faults:?} {of_quota_faults:?}"
+                "{resource}: {of_container_errors:?} {of_quota_errors:?}"
             );
         }
     }

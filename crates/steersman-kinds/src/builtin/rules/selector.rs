@@ -1,7 +1,7 @@
 //! Label selectors as objects (`matchLabels`, `matchExpressions`): validation, matching and text form.
 
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
@@ -75,30 +75,30 @@ pub fn labels_text(labels: &Value) -> String {
 }
 
 /// Whether a selector is valid. Some kinds report an invalid one a second time, for the whole field.
-pub fn is_valid(selector: &Place<'_>) -> bool {
-    let mut faults = Vec::new();
-    validate(selector, &mut faults);
-    faults.is_empty()
+pub fn is_valid(selector: &Field<'_>) -> bool {
+    let mut errors = Vec::new();
+    validate(selector, &mut errors);
+    errors.is_empty()
 }
 
-pub fn validate(selector: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::labels(&selector.field("matchLabels"), faults);
+pub fn validate(selector: &Field<'_>, errors: &mut Vec<Error>) {
+    rules::labels(&selector.field("matchLabels"), errors);
     for expression in selector.field("matchExpressions").items() {
         let (operator, values) = (expression.field("operator"), expression.field("values"));
         match operator.text() {
             "In" | "NotIn" if values.is_empty() => {
-                faults.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
+                errors.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
             }
             "In" | "NotIn" => {}
             "Exists" | "DoesNotExist" if !values.is_empty() => {
-                faults.push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+                errors.push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
             }
             "Exists" | "DoesNotExist" => {}
-            _ => faults.push(operator.invalid("not a valid selector operator")),
+            _ => errors.push(operator.invalid("not a valid selector operator")),
         }
-        rules::named(&expression.field("key"), name::qualified, faults);
+        rules::named(&expression.field("key"), name::qualified, errors);
         for value in values.items() {
-            rules::named(&value, name::label_value, faults);
+            rules::named(&value, name::label_value, errors);
         }
     }
 }
@@ -132,9 +132,9 @@ mod tests {
             {"key": "b", "operator": "Exists", "values": ["x"]},
             {"key": "c", "operator": "Like"},
         ]});
-        let mut faults = Vec::new();
-        validate(&Place::root(&selector), &mut faults);
-        let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+        let mut errors = Vec::new();
+        validate(&Field::root(&selector), &mut errors);
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(
             fields,
             ["matchExpressions[0].values", "matchExpressions[1].values", "matchExpressions[2].operator"]

@@ -5,7 +5,7 @@ use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::storage::csi::driver_name;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -47,7 +47,7 @@ pub const KIND: Kind = Kind {
             set_at(volume, &["status", "lastPhaseTransitionTime"], created);
         }
     },
-    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
     validate_update,
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::CLUSTER
@@ -106,112 +106,112 @@ const SOURCES: [(&str, &str); 22] = [
     ("flexVolume", "flexVolume"),
 ];
 
-fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let capacity = spec.field("capacity");
-    access_modes_of(&spec.field("accessModes"), faults);
+    access_modes_of(&spec.field("accessModes"), errors);
     if capacity.is_empty() {
-        faults.push(capacity.required(""));
+        errors.push(capacity.required(""));
     } else if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {
-        faults.push(capacity.not_supported(&["storage"]));
+        errors.push(capacity.not_supported(&["storage"]));
     }
     for (_, amount) in capacity.entries() {
         let Ok(quantity) = Quantity::parse(amount.text()) else { continue };
         if quantity.to_whole() < 0 {
             let why = "must be a valid resource quantity";
-            faults.push(Error::invalid(&amount.path, quantity.to_whole(), why));
+            errors.push(Error::invalid(&amount.path, quantity.to_whole(), why));
         }
         if quantity.is_negative() || quantity.is_zero() {
-            faults.push(amount.invalid("must be greater than zero"));
+            errors.push(amount.invalid("must be greater than zero"));
         }
     }
     let mut sources = SOURCES.iter().filter(|(name, _)| spec.field(name).is_present());
     match sources.next() {
-        None => faults.push(spec.required("must specify a volume type")),
+        None => errors.push(spec.required("must specify a volume type")),
         Some(("hostPath", _)) => {
             let path = spec.at(&["hostPath", "path"]);
-            rules::required(&path, faults);
-            rules::no_backsteps(&path, faults);
+            rules::required(&path, errors);
+            rules::no_backsteps(&path, errors);
         }
         Some(_) => {}
     }
     for (_, blamed) in sources {
-        faults.push(Error::forbidden(&spec.path.child(blamed), "may not specify more than 1 volume type"));
+        errors.push(Error::forbidden(&spec.path.child(blamed), "may not specify more than 1 volume type"));
     }
     let policies = ["Delete", "Recycle", "Retain"];
-    rules::one_of(&spec.field("persistentVolumeReclaimPolicy"), &policies, faults);
+    rules::one_of(&spec.field("persistentVolumeReclaimPolicy"), &policies, errors);
     let class = spec.field("storageClassName");
     if !class.is_empty() {
-        rules::named(&class, name::dns1123_subdomain, faults);
+        rules::named(&class, name::dns1123_subdomain, errors);
     }
-    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
-    attributes(spec, faults);
+    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], errors);
+    attributes(spec, errors);
     let affinity = spec.field("nodeAffinity");
     let required = affinity.field("required");
     if required.is_present() {
-        scheduling::node_selector(&required, faults);
+        scheduling::node_selector(&required, errors);
     } else if affinity.is_present() {
-        faults.push(required.required("must specify required node constraints"));
+        errors.push(required.required("must specify required node constraints"));
     }
 }
 
 /// Validates the volume attributes class, which only CSI volumes have.
-fn attributes(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn attributes(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (class, csi) = (spec.field("volumeAttributesClassName"), spec.field("csi"));
     if class.is_absent() {
         return;
     }
     if class.is_empty() {
-        faults.push(class.required("an empty string is disallowed"));
+        errors.push(class.required("an empty string is disallowed"));
     } else {
-        rules::named(&class, name::dns1123_subdomain, faults);
+        rules::named(&class, name::dns1123_subdomain, errors);
     }
     if csi.is_absent() {
-        faults.push(csi.required("has to be specified when using volumeAttributesClassName"));
+        errors.push(csi.required("has to be specified when using volumeAttributesClassName"));
     }
 }
 
 /// Validates an inline spec in another object: it must be a CSI volume, and must not be claimed.
-pub fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_inline(spec: &Field<'_>, errors: &mut Vec<Error>) {
     const INLINE: &str = "in the context of inline volumes";
     for name in ["capacity", "claimRef", "nodeAffinity", "storageClassName"] {
-        let place = spec.field(name);
-        if !place.is_empty() {
-            faults.push(place.forbidden(format!("may not be specified {INLINE}")));
+        let field = spec.field(name);
+        if !field.is_empty() {
+            errors.push(field.forbidden(format!("may not be specified {INLINE}")));
         }
     }
     let (csi, modes) = (spec.field("csi"), spec.field("accessModes"));
     if csi.is_absent() {
-        faults.push(csi.required(&format!("has to be specified {INLINE}")));
-        faults.push(spec.required("must specify a volume type"));
+        errors.push(csi.required(&format!("has to be specified {INLINE}")));
+        errors.push(spec.required("must specify a volume type"));
     } else {
-        driver_name(&csi.field("driver"), faults);
-        rules::required(&csi.field("volumeHandle"), faults);
+        driver_name(&csi.field("driver"), errors);
+        rules::required(&csi.field("volumeHandle"), errors);
     }
-    access_modes_of(&modes, faults);
-    attributes(spec, faults);
+    access_modes_of(&modes, errors);
+    attributes(spec, errors);
     let policy = spec.field("persistentVolumeReclaimPolicy");
     if !matches!(policy.text(), "" | "Retain") {
-        faults.push(policy.forbidden(format!("may only be Retain {INLINE}")));
+        errors.push(policy.forbidden(format!("may only be Retain {INLINE}")));
     }
     let mode = spec.field("volumeMode");
     if !matches!(mode.text(), "" | "Filesystem") {
-        faults.push(mode.forbidden(format!("may not specify volumeMode other than Filesystem {INLINE}")));
+        errors.push(mode.forbidden(format!("may not specify volumeMode other than Filesystem {INLINE}")));
     }
 }
 
-fn access_modes_of(modes: &Place<'_>, faults: &mut Vec<Error>) {
+fn access_modes_of(modes: &Field<'_>, errors: &mut Vec<Error>) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    rules::required(modes, faults);
-    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    rules::required(modes, errors);
+    modes.items().for_each(|mode| rules::one_of(&Field { path: modes.path.clone(), ..mode }, &MODES, errors));
     let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
     if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
-        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+        errors.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    validate(&spec, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+    validate(&spec, errors);
     let source = |spec: &Value| {
         let mut source = spec.clone();
         if let Some(fields) = source.as_object_mut() {
@@ -221,18 +221,18 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     };
     if source(spec.value) != source(old.value) {
         let path = spec.field("persistentvolumesource");
-        faults.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
+        errors.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
     }
     // Upstream omits `spec` from this path, and from the next but one.
-    let mode = Place { path: Path::new("volumeMode"), ..spec.field("volumeMode") };
-    rules::immutable(&mode, &old.field("volumeMode"), faults);
+    let mode = Field { path: Path::new("volumeMode"), ..spec.field("volumeMode") };
+    rules::immutable(&mode, &old.field("volumeMode"), errors);
     let class = spec.field("volumeAttributesClassName");
     if class.is_absent() && old.field("volumeAttributesClassName").is_present() {
-        faults.push(class.forbidden("update from non-nil value to nil is forbidden"));
+        errors.push(class.forbidden("update from non-nil value to nil is forbidden"));
     }
     if old.field("nodeAffinity").is_present() {
-        let affinity = Place { path: Path::new("nodeAffinity"), ..spec.field("nodeAffinity") };
-        rules::immutable(&affinity, &old.field("nodeAffinity"), faults);
+        let affinity = Field { path: Path::new("nodeAffinity"), ..spec.field("nodeAffinity") };
+        rules::immutable(&affinity, &old.field("nodeAffinity"), errors);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ pub const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::CLUSTER
 };
@@ -47,16 +47,16 @@ fn default(class: &mut Value) {
     unless_set(fields, "volumeBindingMode", "Immediate");
 }
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    topologies(&class.field("allowedTopologies"), faults);
-    provisioner(&class.field("provisioner"), faults);
-    parameters(&class.field("parameters"), faults);
-    rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], faults);
-    rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], faults);
+fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
+    topologies(&class.field("allowedTopologies"), errors);
+    provisioner(&class.field("provisioner"), errors);
+    parameters(&class.field("parameters"), errors);
+    rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], errors);
+    rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], errors);
 }
 
 /// Terms must differ, and each key of a term needs values.
-fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
+fn topologies(terms: &Field<'_>, errors: &mut Vec<Error>) {
     // Upstream's set of seen terms begins with the empty one, so it reports a term without keys as a duplicate.
     let mut seen = BTreeSet::from([BTreeMap::new()]);
     for term in terms.items() {
@@ -65,53 +65,53 @@ fn topologies(terms: &Place<'_>, faults: &mut Vec<Error>) {
         for expression in expressions.items() {
             let (key, values) = (expression.field("key"), expression.field("values"));
             if values.is_empty() {
-                faults.push(values.required(""));
+                errors.push(values.required(""));
             }
             let mut unique = BTreeSet::new();
             for value in values.items().filter(|value| !unique.insert(value.text())) {
-                faults.push(value.duplicate());
+                errors.push(value.duplicate());
             }
-            rules::named(&key, name::qualified, faults);
+            rules::named(&key, name::qualified, errors);
             if keys.contains_key(key.text()) {
-                faults.push(key.duplicate());
+                errors.push(key.duplicate());
             }
             keys.insert(key.text(), unique);
         }
         if !seen.insert(keys) {
-            faults.push(Error::duplicate(&expressions.path, Value::from("")));
+            errors.push(Error::duplicate(&expressions.path, Value::from("")));
         }
     }
 }
 
 /// The string must be the name of a provisioner.
-pub fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn provisioner(provisioner: &Field<'_>, errors: &mut Vec<Error>) {
     if provisioner.is_empty() {
-        faults.push(provisioner.required(""));
+        errors.push(provisioner.required(""));
         return;
     }
     let lower = provisioner.text().to_lowercase();
-    faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&provisioner.path, &*lower, fault)));
+    errors.extend(name::qualified(&lower).into_iter().map(|detail| Error::invalid(&provisioner.path, &*lower, detail)));
 }
 
 /// The parameters must not be too large.
-pub fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn parameters(parameters: &Field<'_>, errors: &mut Vec<Error>) {
     if parameters.entries().count() > PARAMETERS_MAX {
-        return faults.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
+        return errors.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
     }
     for (key, _) in parameters.entries().filter(|(key, _)| key.is_empty()) {
-        faults.push(Error::invalid(&parameters.path, key, "field can not be empty."));
+        errors.push(Error::invalid(&parameters.path, key, "field can not be empty."));
     }
     let bytes: usize = parameters.entries().map(|(key, value)| key.len() + value.text().len()).sum();
     if bytes > PARAMETERS_BYTES_MAX {
-        faults.push(Error::too_long(&parameters.path, PARAMETERS_BYTES_MAX));
+        errors.push(Error::too_long(&parameters.path, PARAMETERS_BYTES_MAX));
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&class, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (class, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&class, errors);
     for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-        rules::immutable(&class.field(field), &old.field(field), faults);
+        rules::immutable(&class.field(field), &old.field(field), errors);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::storage::csi::driver_name;
 use crate::builtin::storage::persistent_volume;
 use crate::strategy::Rules;
@@ -41,59 +41,59 @@ pub const KIND: Kind = Kind {
         &["metadata", "ownerReferences"],
     ],
     rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     validate_status: validate_update,
     ..Kind::CLUSTER
 };
 
-fn validate(attachment: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(attachment: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = attachment.field("spec");
-    driver_name(&spec.field("attacher"), faults);
-    source(&spec.field("source"), faults);
+    driver_name(&spec.field("attacher"), errors);
+    source(&spec.field("source"), errors);
     let node = spec.field("nodeName");
     let wrong = name::dns1123_subdomain(node.text()).into_iter();
-    faults.extend(wrong.map(|fault| Error::invalid(&node.path, node.text(), fault)));
-    status(&attachment.field("status"), faults);
+    errors.extend(wrong.map(|detail| Error::invalid(&node.path, node.text(), detail)));
+    status(&attachment.field("status"), errors);
 }
 
-fn source(source: &Place<'_>, faults: &mut Vec<Error>) {
+fn source(source: &Field<'_>, errors: &mut Vec<Error>) {
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let (name, inline) = (source.field("persistentVolumeName"), source.field("inlineVolumeSpec"));
     match (name.is_present(), inline.is_present()) {
-        (false, false) => faults.push(source.required(ONE)),
-        (true, true) => faults.push(source.forbidden(ONE)),
+        (false, false) => errors.push(source.required(ONE)),
+        (true, true) => errors.push(source.forbidden(ONE)),
         (true, false) if name.is_empty() => {
-            faults.push(name.required("must specify non empty persistentVolumeName"));
+            errors.push(name.required("must specify non empty persistentVolumeName"));
         }
         (true, false) => {}
-        (false, true) => persistent_volume::validate_inline(&inline, faults),
+        (false, true) => persistent_volume::validate_inline(&inline, errors),
     }
     if name.is_present() {
-        rules::named(&name, name::dns1123_subdomain, faults);
+        rules::named(&name, name::dns1123_subdomain, errors);
     }
 }
 
-fn status(status: &Place<'_>, faults: &mut Vec<Error>) {
+fn status(status: &Field<'_>, errors: &mut Vec<Error>) {
     let metadata = status.field("attachmentMetadata");
     let bytes: usize = metadata.entries().map(|(key, value)| key.len() + value.text().len()).sum();
     if bytes > METADATA_BYTES_MAX {
-        faults.push(Error::too_long(&metadata.path, METADATA_BYTES_MAX));
+        errors.push(Error::too_long(&metadata.path, METADATA_BYTES_MAX));
     }
     for error in [status.field("attachError"), status.field("detachError")] {
         let (message, code) = (error.field("message"), error.field("errorCode"));
         if message.text().len() > MESSAGE_LENGTH_MAX {
             // Upstream names the limit of the metadata here.
-            faults.push(Error::too_long(&message.path, METADATA_BYTES_MAX));
+            errors.push(Error::too_long(&message.path, METADATA_BYTES_MAX));
         }
-        rules::within(&code, 0, i64::from(i32::MAX), faults);
+        rules::within(&code, 0, i64::from(i32::MAX), errors);
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&new, faults);
-    rules::immutable(&new.field("spec"), &old.field("spec"), faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (new, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&new, errors);
+    rules::immutable(&new.field("spec"), &old.field("spec"), errors);
 }
 
 fn cells(attachment: &Value, now: Timestamp) -> Vec<Value> {
@@ -102,7 +102,7 @@ fn cells(attachment: &Value, now: Timestamp) -> Vec<Value> {
         cells::text(attachment, &["spec", "attacher"]),
         cells::text(attachment, &["spec", "source", "persistentVolumeName"]),
         cells::text(attachment, &["spec", "nodeName"]),
-        Value::from(Place::root(attachment).at(&["status", "attached"]).flag()),
+        Value::from(Field::root(attachment).at(&["status", "attached"]).flag()),
         cells::age(attachment, now),
     ]
 }

@@ -2,7 +2,7 @@
 
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::storage::storage_class::{parameters, provisioner};
 use crate::strategy::Rules;
 use steersman_machinery::field::Error;
@@ -25,27 +25,27 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.storage.v1beta1.VolumeAttributesClass",
         deprecation: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::CLUSTER
 };
 
-fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    provisioner(&class.field("driverName"), faults);
+fn validate(class: &Field<'_>, errors: &mut Vec<Error>) {
+    provisioner(&class.field("driverName"), errors);
     let given = class.field("parameters");
-    parameters(&given, faults);
+    parameters(&given, errors);
     if given.is_empty() {
-        faults.push(given.required("must contain at least one key/value pair"));
+        errors.push(given.required("must contain at least one key/value pair"));
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (class, old) = (Place::root(request.new), Place::root(request.old));
-    for field in ["driverName", "parameters"] {
-        let place = class.field(field);
-        if place.value != old.field(field).value {
-            faults.push(place.forbidden(format!("updates to {field} are forbidden.")));
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (class, old) = (Field::root(request.new), Field::root(request.old));
+    for name in ["driverName", "parameters"] {
+        let field = class.field(name);
+        if field.value != old.field(name).value {
+            errors.push(field.forbidden(format!("updates to {name} are forbidden.")));
         }
     }
-    validate(&class, faults);
+    validate(&class, errors);
 }

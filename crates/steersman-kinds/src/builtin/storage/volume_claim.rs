@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::builtin::storage::persistent_volume::access_modes;
 use crate::strategy::Rules;
@@ -48,46 +48,46 @@ pub const KIND: Kind = Kind {
     prepare_create: |claim| {
         set_at(claim, &["status", "phase"], json!("Pending"));
     },
-    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
     validate_update,
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };
 
-fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = spec.field("accessModes");
     if modes.is_empty() {
-        faults.push(modes.required("at least 1 access mode is required"));
+        errors.push(modes.required("at least 1 access mode is required"));
     }
-    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    modes.items().for_each(|mode| rules::one_of(&Field { path: modes.path.clone(), ..mode }, &MODES, errors));
     let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
     if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
-        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+        errors.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
     }
-    selector::validate(&spec.field("selector"), faults);
+    selector::validate(&spec.field("selector"), errors);
     let room = spec.at(&["resources", "requests"]).key("storage");
     match Quantity::parse(room.text()) {
         // Upstream omits `requests` from this path.
-        Err(_) if room.is_absent() => faults.push(Error::required(&spec.field("resources").path.key("storage"), "")),
+        Err(_) if room.is_absent() => errors.push(Error::required(&spec.field("resources").path.key("storage"), "")),
         Err(_) => {}
         Ok(amount) if Quantity::parse("0").is_ok_and(|zero| amount <= zero) => {
-            faults.push(room.invalid(rules::POSITIVE));
+            errors.push(room.invalid(rules::POSITIVE));
         }
         Ok(_) => {}
     }
-    for field in ["storageClassName", "volumeAttributesClassName"] {
-        let place = spec.field(field);
-        if !place.is_empty() {
-            rules::named(&place, name::dns1123_subdomain, faults);
+    for name in ["storageClassName", "volumeAttributesClassName"] {
+        let field = spec.field(name);
+        if !field.is_empty() {
+            rules::named(&field, name::dns1123_subdomain, errors);
         }
     }
-    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
+    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], errors);
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    validate(&spec, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+    validate(&spec, errors);
     let is_bound = str_at(request.old, &["status", "phase"]) == Some("Bound");
     let mut allowed = spec.value.clone();
     // A claim that is bound may request more storage; an unbound one may be given a volume.
@@ -103,7 +103,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         restore(&mut allowed, old.value, &["storageClassName"]);
     }
     if &allowed != old.value {
-        faults.push(spec.forbidden(
+        errors.push(spec.forbidden(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
         ));
     }
@@ -119,7 +119,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         && room_now <= floor
     {
         let storage = spec.at(&path).field("storage");
-        faults.push(storage.forbidden("field can not be less than status.capacity"));
+        errors.push(storage.forbidden("field can not be less than status.capacity"));
     }
     // A class that is in effect can be changed, but not removed.
     let (class, current) = (spec.field("volumeAttributesClassName"), "currentVolumeAttributesClassName");
@@ -128,7 +128,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
         && at(request.old, &["status", current]).is_some_and(|name| !name.is_null())
     {
         let what = if class.is_absent() { "nil" } else { "empty string" };
-        faults.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
+        errors.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
     }
 }
 

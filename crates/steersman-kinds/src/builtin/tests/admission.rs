@@ -52,7 +52,7 @@ fn what_an_old_configuration_has_is_tolerated() {
     let subject = Subject::of(GROUP, "ValidatingWebhookConfiguration");
     let mut old = subject.created(webhook(json!({})));
     old["webhooks"][0]["sideEffects"] = json!("Some");
-    assert_faults(subject.update(Endpoint::Main, &old, |_| {}).1, &[]);
+    assert_errors(subject.update(Endpoint::Main, &old, |_| {}).1, &[]);
     subject.refused(
         webhook(json!({"sideEffects": "Some"})),
         &[r#"webhooks[0].sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun""#],

@@ -8,9 +8,9 @@ fn blamed(group: &str, kind: &str, body: Value) -> Vec<String> {
     fields(&Subject::of(group, kind).create(body).1)
 }
 
-fn fields(faults: &[field::Error]) -> Vec<String> {
+fn fields(errors: &[field::Error]) -> Vec<String> {
     let mut fields: Vec<String> =
-        faults.iter().map(|fault| fault.to_string().split(": ").next().unwrap_or_default().to_owned()).collect();
+        errors.iter().map(|error| error.to_string().split(": ").next().unwrap_or_default().to_owned()).collect();
     fields.sort();
     fields.dedup();
     fields
@@ -93,9 +93,9 @@ fn an_update_of_a_pod_is_checked_as_a_whole() {
     let toleration = json!({"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
     let spec = json!({"containers": [{"name": "c", "image": "i"}], "tolerations": [toleration]});
     let old = pods.created(json!({"metadata": {"name": "p"}, "spec": spec}));
-    let (_, faults) =
+    let (_, errors) =
         pods.update(Endpoint::Main, &old, |pod| pod["spec"]["tolerations"][0]["effect"] = json!("NoSchedule"));
-    assert_eq!(fields(&faults), ["spec.tolerations", "spec.tolerations[0].effect"]);
+    assert_eq!(fields(&errors), ["spec.tolerations", "spec.tolerations[0].effect"]);
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn parameters_of_an_ingress_class_have_names() {
 fn a_template_of_claims_is_checked_when_it_changes_too_and_has_labels_and_annotations_only() {
     let templates = Subject::of("resource.k8s.io", "ResourceClaimTemplate");
     let old = templates.created(json!({"metadata": {"name": "t"}, "spec": {"spec": {}}}));
-    let (_, faults) = templates.update(Endpoint::Main, &old, |template| {
+    let (_, errors) = templates.update(Endpoint::Main, &old, |template| {
         template["spec"]["metadata"] = json!({"labels": {"-": ""}, "name": "a"});
     });
-    assert_eq!(fields(&faults), ["spec", "spec.metadata.labels", "spec.metadata.name"]);
+    assert_eq!(fields(&errors), ["spec", "spec.metadata.labels", "spec.metadata.name"]);
 }
 
 #[test]
@@ -183,8 +183,8 @@ fn coordinated_election_of_a_lease_is_dropped_unless_it_is_there_already() {
     assert!(made["spec"].get("strategy").is_none() && made["spec"].get("preferredHolder").is_none());
     let mut old = made;
     old["spec"]["strategy"] = json!("OldestEmulationVersion");
-    let (kept, faults) = leases.update(Endpoint::Main, &old, |lease| lease["spec"]["preferredHolder"] = json!("b"));
-    assert_eq!((fields(&faults), &kept["spec"]["strategy"]), (Vec::new(), &json!("OldestEmulationVersion")));
+    let (kept, errors) = leases.update(Endpoint::Main, &old, |lease| lease["spec"]["preferredHolder"] = json!("b"));
+    assert_eq!((fields(&errors), &kept["spec"]["strategy"]), (Vec::new(), &json!("OldestEmulationVersion")));
 }
 
 #[test]

@@ -18,8 +18,8 @@ fn approved(object: &mut Value) {
     object["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}]});
 }
 
-fn fields(faults: &[field::Error]) -> Vec<&str> {
-    faults.iter().map(|fault| fault.field.as_str()).collect()
+fn fields(errors: &[field::Error]) -> Vec<&str> {
+    errors.iter().map(|error| error.field.as_str()).collect()
 }
 
 #[test]
@@ -53,21 +53,21 @@ fn a_request_must_be_signed_by_its_own_key() {
 fn decisions_are_made_through_approval_and_certificates_through_status() {
     let requests = Subject::of("certificates.k8s.io", "CertificateSigningRequest");
     let made = requests.created(request());
-    let (same, faults) = requests.update(Endpoint::Main, &made, approved);
-    assert_eq!((faults, &same["status"]), (Vec::new(), &json!({})));
-    let (mut decided, faults) = requests.update(Endpoint::Other, &made, approved);
-    assert_faults(faults, &[]);
+    let (same, errors) = requests.update(Endpoint::Main, &made, approved);
+    assert_eq!((errors, &same["status"]), (Vec::new(), &json!({})));
+    let (mut decided, errors) = requests.update(Endpoint::Other, &made, approved);
+    assert_errors(errors, &[]);
     requests.strategy().set_times(&mut decided, &made, "2026-01-01T00:00:00Z");
     assert_eq!(decided["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
-    let (_, faults) = requests.update(Endpoint::Other, &decided, |object| object["status"]["conditions"] = json!([]));
-    assert_faults(faults, &[r#"status.conditions: Forbidden: updates may not remove a condition of type "Approved""#]);
-    let (_, faults) = requests.update(Endpoint::Status, &made, approved);
-    assert_faults(faults, &[r#"status.conditions: Forbidden: updates may not add a condition of type "Approved""#]);
+    let (_, errors) = requests.update(Endpoint::Other, &decided, |object| object["status"]["conditions"] = json!([]));
+    assert_errors(errors, &[r#"status.conditions: Forbidden: updates may not remove a condition of type "Approved""#]);
+    let (_, errors) = requests.update(Endpoint::Status, &made, approved);
+    assert_errors(errors, &[r#"status.conditions: Forbidden: updates may not add a condition of type "Approved""#]);
     let certificate = |object: &mut Value| object["status"]["certificate"] = json!(STANDARD.encode("none"));
-    let (unchanged, faults) = requests.update(Endpoint::Other, &decided, certificate);
-    assert_eq!((faults, unchanged["status"].get("certificate")), (Vec::new(), None));
-    let (_, faults) = requests.update(Endpoint::Status, &decided, certificate);
-    assert_eq!(fields(&faults), ["status.certificate"]);
+    let (unchanged, errors) = requests.update(Endpoint::Other, &decided, certificate);
+    assert_eq!((errors, unchanged["status"].get("certificate")), (Vec::new(), None));
+    let (_, errors) = requests.update(Endpoint::Status, &decided, certificate);
+    assert_eq!(fields(&errors), ["status.certificate"]);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_signer_is_a_domain_and_a_path() {
     let detail = |signer: &str| {
         let mut object = request();
         object["spec"]["signerName"] = json!(signer);
-        requests.create(object).1.into_iter().map(|fault| fault.detail).collect::<Vec<_>>()
+        requests.create(object).1.into_iter().map(|error| error.detail).collect::<Vec<_>>()
     };
     assert_eq!(detail("a.b/c.d"), [""; 0]);
     assert_eq!(detail("a/b"), ["should be a domain with at least two segments separated by dots"]);

@@ -15,19 +15,19 @@ fn a_config_map_is_checked_by_key() {
         ],
     );
     let huge = "a".repeat(1024 * 1024);
-    let (_, faults) = maps.create(json!({"metadata": {"name": "huge"}, "data": {"a": huge, "b": "c"}}));
-    assert_eq!(faults.len(), 1);
-    assert_eq!(faults[0].to_string(), "[]: Too long: may not be more than 1048576 bytes");
+    let (_, errors) = maps.create(json!({"metadata": {"name": "huge"}, "data": {"a": huge, "b": "c"}}));
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].to_string(), "[]: Too long: may not be more than 1048576 bytes");
 }
 
 #[test]
 fn an_immutable_config_map_stays_as_it_is() {
     let maps = Subject::of("", "ConfigMap");
     let fixed = maps.created(json!({"metadata": {"name": "fixed"}, "data": {"k": "v"}, "immutable": true}));
-    let (_, faults) = maps.update(Endpoint::Main, &fixed, |object| object["data"]["k"] = json!("w"));
-    assert_faults(faults, &["data: Forbidden: field is immutable when `immutable` is set"]);
-    let (_, faults) = maps.update(Endpoint::Main, &fixed, |object| object["immutable"] = json!(false));
-    assert_faults(faults, &["immutable: Forbidden: field is immutable when `immutable` is set"]);
+    let (_, errors) = maps.update(Endpoint::Main, &fixed, |object| object["data"]["k"] = json!("w"));
+    assert_errors(errors, &["data: Forbidden: field is immutable when `immutable` is set"]);
+    let (_, errors) = maps.update(Endpoint::Main, &fixed, |object| object["immutable"] = json!(false));
+    assert_errors(errors, &["immutable: Forbidden: field is immutable when `immutable` is set"]);
 }
 
 #[test]
@@ -47,8 +47,8 @@ fn a_secret_takes_texts_and_gives_bytes() {
         secrets.created(json!({"metadata": {"name": "s"}, "stringData": {"user": "me"}, "data": {"pass": "cHc="}}));
     assert_eq!(secret["data"], json!({"pass": "cHc=", "user": "bWU="}));
     assert_eq!((&secret["type"], secret.get("stringData")), (&json!("Opaque"), None));
-    let (_, faults) = secrets.update(Endpoint::Main, &secret, |object| object["type"] = json!("example.com/other"));
-    assert_faults(faults, &[r#"type: Invalid value: "example.com/other": field is immutable"#]);
+    let (_, errors) = secrets.update(Endpoint::Main, &secret, |object| object["type"] = json!("example.com/other"));
+    assert_errors(errors, &[r#"type: Invalid value: "example.com/other": field is immutable"#]);
     let error = secrets
         .strategy()
         .decode(secrets.version(), Body::Tree(json!({"data": {"pass": "%%%"}})), &Budget::unlimited())
@@ -86,18 +86,18 @@ fn a_namespace_is_active_and_labelled_with_its_name() {
             "status": {"phase": "Active"},
         })
     );
-    let (kept, faults) = namespaces.update(Endpoint::Main, &namespace, |object| object["spec"] = json!({}));
-    assert_faults(faults, &[]);
+    let (kept, errors) = namespaces.update(Endpoint::Main, &namespace, |object| object["spec"] = json!({}));
+    assert_errors(errors, &[]);
     assert_eq!(kept, namespace);
-    let (_, faults) =
+    let (_, errors) =
         namespaces.update(Endpoint::Status, &namespace, |object| object["status"]["phase"] = json!("Terminating"));
-    assert_faults(
-        faults,
+    assert_errors(
+        errors,
         &[r#"status.phase: Invalid value: "Terminating": may only be 'Active' if `deletionTimestamp` is empty"#],
     );
-    let (finalized, faults) =
+    let (finalized, errors) =
         namespaces.update(Endpoint::Other, &namespace, |object| object["spec"]["finalizers"] = json!([]));
-    assert_faults(faults, &[]);
+    assert_errors(errors, &[]);
     assert_eq!(finalized["spec"], json!({}));
 }
 
@@ -229,11 +229,11 @@ fn the_address_of_a_service_is_for_good() {
     let services = Subject::of("", "Service");
     let old = services
         .created(json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 80}]}}));
-    let (_, faults) = services.update(Endpoint::Main, &old, |object| object["spec"]["clusterIP"] = json!("10.96.0.8"));
-    assert_faults(faults, &[r#"spec.clusterIPs[0]: Invalid value: ["10.96.0.8"]: may not change once set"#]);
-    let (new, faults) =
+    let (_, errors) = services.update(Endpoint::Main, &old, |object| object["spec"]["clusterIP"] = json!("10.96.0.8"));
+    assert_errors(errors, &[r#"spec.clusterIPs[0]: Invalid value: ["10.96.0.8"]: may not change once set"#]);
+    let (new, errors) =
         services.update(Endpoint::Main, &old, |object| object["spec"] = json!({"ports": [{"port": 81}]}));
-    assert_faults(faults, &[]);
+    assert_errors(errors, &[]);
     assert_eq!(new["spec"]["clusterIPs"], json!(["10.96.0.9"]));
 }
 
@@ -282,18 +282,18 @@ fn addresses_that_other_machines_do_not_reach_are_no_endpoints() {
     for (family, address, why) in table {
         let of_address =
             |address: &str| json!({"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": address}]}]});
-        let fault = format!("subsets[0].addresses[0].ip: Invalid value: \"{address}\": {why}");
-        endpoints.refused(of_address(address), &[&*fault]);
+        let detail = format!("subsets[0].addresses[0].ip: Invalid value: \"{address}\": {why}");
+        endpoints.refused(of_address(address), &[&*detail]);
         // An existing invalid address may stay, and no other one may be added.
         let old = of_address(address);
-        let (_, faults) =
+        let (_, errors) =
             endpoints.update(Endpoint::Main, &old, |object| object["metadata"]["labels"] = json!({"a": "b"}));
-        assert_faults(faults, &[]);
-        let fault = format!("subsets[0].notReadyAddresses[0].ip: Invalid value: \"{address}\": {why}");
-        let (_, faults) = endpoints.update(Endpoint::Main, &of_address("10.0.0.1"), |object| {
+        assert_errors(errors, &[]);
+        let detail = format!("subsets[0].notReadyAddresses[0].ip: Invalid value: \"{address}\": {why}");
+        let (_, errors) = endpoints.update(Endpoint::Main, &of_address("10.0.0.1"), |object| {
             object["subsets"] = json!([{"notReadyAddresses": [{"ip": address}]}]);
         });
-        assert_faults(faults, &[&*fault]);
+        assert_errors(errors, &[&*detail]);
         let slice = json!({"metadata": {"name": "e"}, "addressType": family, "endpoints": [{"addresses": [address]}]});
         slices.refused(slice, &[&*format!("endpoints[0].addresses[0]: Invalid value: \"{address}\": {why}")]);
     }
@@ -317,13 +317,13 @@ fn an_endpoint_slice_keeps_its_family_and_counts_its_labels_as_a_change() {
     }));
     assert_eq!(slice["ports"], json!([{"name": "", "port": 80, "protocol": "TCP"}]));
     assert_eq!(slice["endpoints"], json!([{"addresses": ["10.1.2.3"], "conditions": {}}]));
-    let (labelled, faults) = slices.update(Endpoint::Main, &slice, |slice| {
+    let (labelled, errors) = slices.update(Endpoint::Main, &slice, |slice| {
         slice["metadata"]["labels"] = json!({"a": "b"});
     });
-    assert_faults(faults, &[]);
+    assert_errors(errors, &[]);
     assert_eq!((&slice["metadata"]["generation"], &labelled["metadata"]["generation"]), (&json!(1), &json!(2)));
-    let (_, faults) = slices.update(Endpoint::Main, &slice, |slice| slice["addressType"] = json!("IPv6"));
-    assert_faults(faults, &["addressType: Invalid value: \"IPv6\": field is immutable"]);
+    let (_, errors) = slices.update(Endpoint::Main, &slice, |slice| slice["addressType"] = json!("IPv6"));
+    assert_errors(errors, &["addressType: Invalid value: \"IPv6\": field is immutable"]);
     slices.refused(
         json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [
             {"addresses": ["fd00::1"]}, {"addresses": []}, {"addresses": ["10.0.0.1"], "hints": {"forZones": [{"name": "z"}, {"name": "z"}]}},
@@ -397,11 +397,11 @@ fn a_quota_holds_what_has_a_meaning_and_keeps_its_scopes() {
         "status": {"hard": {"pods": "9"}},
     }));
     assert_eq!(quota["status"], json!({}));
-    let (_, faults) = quotas.update(Endpoint::Main, &quota, |quota| quota["spec"]["scopes"] = json!([]));
-    assert_faults(faults, &["spec.scopes: Invalid value: null: field is immutable"]);
+    let (_, errors) = quotas.update(Endpoint::Main, &quota, |quota| quota["spec"]["scopes"] = json!([]));
+    assert_errors(errors, &["spec.scopes: Invalid value: null: field is immutable"]);
     let status = json!({"hard": {"pods": "3", "limits.cpu": "2"}, "used": {"pods": "1"}});
-    let (used, faults) = quotas.update(Endpoint::Status, &quota, |quota| quota["status"] = status);
-    assert_faults(faults, &[]);
+    let (used, errors) = quotas.update(Endpoint::Status, &quota, |quota| quota["status"] = status);
+    assert_errors(errors, &[]);
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let cells = quotas.strategy().cells(quotas.version(), &used, now);
     assert_eq!(cells[1..3], [json!("pods: 1/3"), json!("limits.cpu: 0/2")]);
@@ -412,10 +412,10 @@ fn who_finalizes_a_namespace_leaves_its_status_alone() {
     let namespaces = Subject::of("", "Namespace");
     let mut old = namespaces.created(json!({"metadata": {"name": "a"}}));
     old["status"] = json!({"phase": "Terminating", "conditions": [{"type": "A", "status": "False"}]});
-    let (new, faults) = namespaces.update(Endpoint::Other, &old, |namespace| {
+    let (new, errors) = namespaces.update(Endpoint::Other, &old, |namespace| {
         namespace["spec"]["finalizers"] = json!([]);
         namespace["status"] = json!({});
     });
-    assert_eq!(faults, []);
+    assert_eq!(errors, []);
     assert_eq!((&new["status"], &new["spec"]), (&old["status"], &json!({})));
 }

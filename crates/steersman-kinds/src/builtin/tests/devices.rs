@@ -23,14 +23,14 @@ fn allocate(claim: &mut Value, request: &str) {
 fn results_of_an_allocation_name_requests_or_their_alternatives() {
     let claims = Subject::of(GROUP, "ResourceClaim");
     let made = claims.created(claim());
-    let (allocated, faults) = claims.update(Endpoint::Status, &made, |claim| allocate(claim, "any/big"));
-    assert_faults(faults, &[]);
+    let (allocated, errors) = claims.update(Endpoint::Status, &made, |claim| allocate(claim, "any/big"));
+    assert_errors(errors, &[]);
     for unknown in ["none", "any/small", "one/big", "any/big/x"] {
-        let (_, faults) = claims.update(Endpoint::Status, &made, |claim| allocate(claim, unknown));
-        assert_eq!(faults.len(), 1, "{unknown}");
+        let (_, errors) = claims.update(Endpoint::Status, &made, |claim| allocate(claim, unknown));
+        assert_eq!(errors.len(), 1, "{unknown}");
     }
-    let (_, faults) = claims.update(Endpoint::Status, &allocated, |claim| allocate(claim, "one"));
-    assert_eq!((faults[0].field.as_str(), faults[0].detail.as_str()), ("status.allocation", "field is immutable"));
+    let (_, errors) = claims.update(Endpoint::Status, &allocated, |claim| allocate(claim, "one"));
+    assert_eq!((errors[0].field.as_str(), errors[0].detail.as_str()), ("status.allocation", "field is immutable"));
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     assert_eq!(claims.strategy().cells(claims.version(), &allocated, now)[1], "allocated");
 }
@@ -40,20 +40,20 @@ fn the_status_of_a_device_goes_with_its_allocation() {
     let claims = Subject::of(GROUP, "ResourceClaim");
     let made = claims.created(claim());
     let device = json!({"driver": "d.example.com", "pool": "p", "device": "gpu-0"});
-    let (allocated, faults) = claims.update(Endpoint::Status, &made, |claim| {
+    let (allocated, errors) = claims.update(Endpoint::Status, &made, |claim| {
         allocate(claim, "one");
         claim["status"]["devices"] = json!([device]);
         claim["status"]["reservedFor"] = json!([{"resource": "pods", "name": "p", "uid": "u"}]);
     });
-    assert_faults(faults, &[]);
-    let (freed, faults) = claims.update(Endpoint::Status, &allocated, |claim| {
+    assert_errors(errors, &[]);
+    let (freed, errors) = claims.update(Endpoint::Status, &allocated, |claim| {
         let status = claim["status"].as_object_mut().unwrap();
         status.remove("allocation");
     });
     assert_eq!(freed["status"].get("devices"), None);
-    assert_faults(faults, &["status.reservedFor: Forbidden: may not be specified when `allocated` is not set"]);
-    let (_, faults) = claims.update(Endpoint::Status, &made, |claim| claim["status"]["devices"] = json!([device]));
-    assert_eq!(faults[0].detail, "must be an allocated device in the claim");
+    assert_errors(errors, &["status.reservedFor: Forbidden: may not be specified when `allocated` is not set"]);
+    let (_, errors) = claims.update(Endpoint::Status, &made, |claim| claim["status"]["devices"] = json!([device]));
+    assert_eq!(errors[0].detail, "must be an allocated device in the claim");
 }
 
 fn slice(device: Value) -> Value {

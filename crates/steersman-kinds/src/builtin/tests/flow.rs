@@ -42,13 +42,13 @@ fn what_the_server_makes_is_valid_and_mandatory_specs_are_for_good() {
     let schemas = Subject::of("flowcontrol.apiserver.k8s.io", "FlowSchema");
     let catch_all = bootstrap::schemas().pop().unwrap();
     let schema = schemas.created(json!({"metadata": {"name": catch_all.name}, "spec": catch_all.spec}));
-    let (_, faults) =
+    let (_, errors) =
         schemas.update(Endpoint::Main, &schema, |schema| schema["spec"]["matchingPrecedence"] = json!(9999));
-    assert_eq!((faults.len(), faults[0].detail.as_str()), (1, "spec of 'catch-all' must equal the fixed value"));
+    assert_eq!((errors.len(), errors[0].detail.as_str()), (1, "spec of 'catch-all' must equal the fixed value"));
     let levels = Subject::of("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration");
     let exempt = levels.created(json!({"metadata": {"name": "exempt"}, "spec": bootstrap::levels()[0].spec}));
     let shares = |level: &mut Value| level["spec"]["exempt"]["lendablePercent"] = json!(7);
-    assert_faults(levels.update(Endpoint::Main, &exempt, shares).1, &[]);
+    assert_errors(levels.update(Endpoint::Main, &exempt, shares).1, &[]);
 }
 
 #[test]

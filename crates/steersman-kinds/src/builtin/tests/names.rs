@@ -13,7 +13,7 @@ static LITERALS: LazyLock<Regex> = LazyLock::new(|| {
     let one = r#"\.(?:field|get|get_mut|remove|contains_key)\("([a-z][A-Za-z0-9]*)"\)"#;
     let index = r#"[a-z_)\]]\["([a-z][A-Za-z0-9]*)"\]"#;
     let path = r#"&\[((?:\s*"[a-z][A-Za-z0-9]*"\s*,?)+)\s*\]"#;
-    let row = r#"Field::(?:new|of)\("([a-zA-Z.]+)""#;
+    let row = r#"SelectableField::(?:new|of)\("([a-zA-Z.]+)""#;
     Regex::new(&format!("{one}|{index}|{path}|{row}")).unwrap()
 });
 static DEFINITION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#""(io\.k8s\.[A-Za-z0-9.]+)""#).unwrap());

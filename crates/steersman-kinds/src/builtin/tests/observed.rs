@@ -28,8 +28,8 @@ fn check_job(spec: Value, before: Value, after: Value, want: &[&str]) {
     let jobs = Subject::of("batch", "Job");
     let mut old = jobs.created(job(spec));
     old["status"] = before;
-    let (_, faults) = jobs.update(Endpoint::Status, &old, |job| job["status"] = after);
-    assert_faults(faults, want);
+    let (_, errors) = jobs.update(Endpoint::Status, &old, |job| job["status"] = after);
+    assert_errors(errors, want);
 }
 
 fn holds(conditions: &[&str]) -> Value {
@@ -186,9 +186,9 @@ fn a_node_keeps_its_ranges_and_its_provider() {
         node["spec"] =
             json!({"podCIDRs": ["10.0.1.0/24"], "podCIDR": "10.0.1.0/24", "providerID": "q", "externalID": "e"});
     };
-    let (_, faults) = nodes.update(Endpoint::Main, &made, changed);
-    assert_faults(
-        faults,
+    let (_, errors) = nodes.update(Endpoint::Main, &made, changed);
+    assert_errors(
+        errors,
         &[
             "spec.externalID: Forbidden: may not be updated",
             "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid",
@@ -196,7 +196,7 @@ fn a_node_keeps_its_ranges_and_its_provider() {
         ],
     );
     let alone = |node: &mut Value| node["spec"]["podCIDR"] = json!("10.0.1.0/24");
-    assert_faults(
+    assert_errors(
         nodes.update(Endpoint::Main, &made, alone).1,
         &["spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"],
     );
@@ -204,10 +204,10 @@ fn a_node_keeps_its_ranges_and_its_provider() {
     let first = |node: &mut Value| {
         node["spec"] = json!({"podCIDRs": ["10.0.1.0/24"], "podCIDR": "10.0.1.0/24", "providerID": "q"});
     };
-    assert_faults(nodes.update(Endpoint::Main, &bare, first).1, &[]);
+    assert_errors(nodes.update(Endpoint::Main, &bare, first).1, &[]);
     let address = json!({"type": "InternalIP", "address": "1.2.3.4"});
     let twice = |node: &mut Value| node["status"]["addresses"] = json!([address, address]);
-    assert_faults(
+    assert_errors(
         nodes.update(Endpoint::Status, &made, twice).1,
         &[r#"status.addresses[1]: Duplicate value: {"address":"1.2.3.4","type":"InternalIP"}"#],
     );
@@ -242,16 +242,16 @@ fn an_autoscaler_has_bounds_and_a_target_of_a_group() {
     );
     let mut old = made.clone();
     old["spec"]["scaleTargetRef"]["apiVersion"] = json!("a/b/c");
-    assert_faults(scalers.update(Endpoint::Main, &old, |scaler| scaler["spec"]["maxReplicas"] = json!(6)).1, &[]);
-    let (_, faults) = scalers.update(Endpoint::Main, &made, |scaler| {
+    assert_errors(scalers.update(Endpoint::Main, &old, |scaler| scaler["spec"]["maxReplicas"] = json!(6)).1, &[]);
+    let (_, errors) = scalers.update(Endpoint::Main, &made, |scaler| {
         scaler["spec"]["scaleTargetRef"]["apiVersion"] = json!("a/b/c");
     });
-    assert_faults(
-        faults,
+    assert_errors(
+        errors,
         &[r#"spec.scaleTargetRef.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c"#],
     );
     let negative = |scaler: &mut Value| scaler["status"] = json!({"currentReplicas": -1, "desiredReplicas": -2});
-    assert_faults(
+    assert_errors(
         scalers.update(Endpoint::Status, &made, negative).1,
         &[
             "status.currentReplicas: Invalid value: -1: must be greater than or equal to 0",
@@ -347,13 +347,13 @@ fn a_pod_has_one_address_of_each_family_and_cannot_be_nominated_once_it_is_bound
         "hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
         "podIP": "10.0.1.1", "podIPs": [{"ip": "10.0.1.1"}, {"ip": "fd00::2"}], "nominatedNodeName": "n",
     });
-    assert_faults(pods.update(Endpoint::Status, &made, |pod| pod["status"] = both).1, &[]);
+    assert_errors(pods.update(Endpoint::Status, &made, |pod| pod["status"] = both).1, &[]);
     made["spec"]["nodeName"] = json!("n");
     let twice = json!({
         "hostIP": "10.0.0.2", "hostIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}],
         "podIPs": [{"ip": "fd00::1"}, {"ip": "fd00::2"}], "nominatedNodeName": "m",
     });
-    assert_faults(
+    assert_errors(
         pods.update(Endpoint::Status, &made, |pod| pod["status"] = twice).1,
         &[
             r#"status.hostIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}]: may specify no more than one IP for each IP family"#,

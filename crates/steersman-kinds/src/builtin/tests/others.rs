@@ -31,10 +31,10 @@ fn a_job_gets_its_selector_and_labels_from_its_uid() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let cells = jobs.strategy().cells(jobs.version(), &job, now);
     assert_eq!(cells[1..4], [json!("Running"), json!("0/1"), json!("")]);
-    let (_, faults) = jobs.update(Endpoint::Main, &job, |job| job["spec"]["parallelism"] = json!(2));
-    assert_faults(faults, &[]);
-    let (_, faults) = jobs.update(Endpoint::Main, &job, |job| job["spec"]["completions"] = json!(2));
-    assert_faults(faults, &["spec.completions: Invalid value: 2: field is immutable"]);
+    let (_, errors) = jobs.update(Endpoint::Main, &job, |job| job["spec"]["parallelism"] = json!(2));
+    assert_errors(errors, &[]);
+    let (_, errors) = jobs.update(Endpoint::Main, &job, |job| job["spec"]["completions"] = json!(2));
+    assert_errors(errors, &["spec.completions: Invalid value: 2: field is immutable"]);
 }
 
 #[test]
@@ -47,8 +47,8 @@ fn a_job_without_labels_has_those_of_its_template_as_the_server_completes_them()
     let job = jobs.created(body.clone());
     assert_eq!(job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]);
     assert_eq!(job["metadata"]["labels"]["job-name"], "j");
-    let (bare, faults) = jobs.update(Endpoint::Main, &job, |job| job["metadata"]["labels"] = json!({}));
-    assert_eq!(faults, []);
+    let (bare, errors) = jobs.update(Endpoint::Main, &job, |job| job["metadata"]["labels"] = json!({}));
+    assert_eq!(errors, []);
     assert_eq!(bare["metadata"]["labels"], job["metadata"]["labels"]);
     let mut labelled = body;
     labelled["metadata"]["labels"] = json!({"app": "j"});
@@ -196,9 +196,9 @@ fn a_disruption_budget_says_one_of_two_things() {
         budget["status"],
         json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0})
     );
-    let (_, faults) = budgets.create(json!({"spec": {"minAvailable": 1, "maxUnavailable": "10%"}}));
-    assert_eq!(faults.len(), 1);
-    assert_eq!(faults[0].detail, "minAvailable and maxUnavailable cannot be both set");
+    let (_, errors) = budgets.create(json!({"spec": {"minAvailable": 1, "maxUnavailable": "10%"}}));
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].detail, "minAvailable and maxUnavailable cannot be both set");
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn a_storage_class_is_for_good() {
             "volumeBindingMode": "Immediate",
         })
     );
-    let (_, faults) = classes.update(Endpoint::Main, &class, |class| class["provisioner"] = json!("example.com/y"));
-    assert_faults(faults, &[r#"provisioner: Invalid value: "example.com/y": field is immutable"#]);
+    let (_, errors) = classes.update(Endpoint::Main, &class, |class| class["provisioner"] = json!("example.com/y"));
+    assert_errors(errors, &[r#"provisioner: Invalid value: "example.com/y": field is immutable"#]);
 }
 
 #[test]
@@ -282,9 +282,9 @@ fn the_role_of_a_binding_is_for_good() {
             ])
         )
     );
-    let (_, faults) = bindings.update(Endpoint::Main, &binding, |binding| binding["roleRef"]["name"] = json!("edit"));
-    assert_faults(
-        faults,
+    let (_, errors) = bindings.update(Endpoint::Main, &binding, |binding| binding["roleRef"]["name"] = json!("edit"));
+    assert_errors(
+        errors,
         &[
             r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}: cannot change roleRef"#,
         ],
@@ -315,16 +315,16 @@ fn a_claim_and_a_volume_wait_for_each_other() {
         })
     );
     assert_eq!(claim["status"], json!({"phase": "Pending"}));
-    let (_, faults) =
+    let (_, errors) =
         claims.update(Endpoint::Main, &claim, |claim| claim["spec"]["accessModes"] = json!(["ReadOnlyMany"]));
-    assert_faults(
-        faults,
+    assert_errors(
+        errors,
         &[
             "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
         ],
     );
-    let (_, faults) = claims.update(Endpoint::Main, &claim, |claim| claim["spec"]["volumeName"] = json!("pv"));
-    assert_faults(faults, &[]);
+    let (_, errors) = claims.update(Endpoint::Main, &claim, |claim| claim["spec"]["volumeName"] = json!("pv"));
+    assert_errors(errors, &[]);
     let volumes = Subject::of("", "PersistentVolume");
     let volume = volumes.created(json!({
         "metadata": {"name": "pv", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -445,8 +445,8 @@ fn a_revision_is_for_good() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let cells = revisions.strategy().cells(revisions.version(), &revision, now);
     assert_eq!(cells[1..3], [json!("statefulset.apps/web"), json!(2)]);
-    let (_, faults) = revisions.update(Endpoint::Main, &revision, |revision| revision["data"] = json!({}));
-    assert_faults(faults, &["data: Invalid value: {}: field is immutable"]);
+    let (_, errors) = revisions.update(Endpoint::Main, &revision, |revision| revision["data"] = json!({}));
+    assert_errors(errors, &["data: Invalid value: {}: field is immutable"]);
 }
 
 #[test]
@@ -467,8 +467,8 @@ fn a_priority_class_is_for_good_and_below_the_clusters_own() {
     let classes = Subject::of("scheduling.k8s.io", "PriorityClass");
     let class = classes.created(json!({"metadata": {"name": "pc"}, "value": 10}));
     assert_eq!((&class["preemptionPolicy"], class.get("globalDefault")), (&json!("PreemptLowerPriority"), None));
-    let (_, faults) = classes.update(Endpoint::Main, &class, |class| class["value"] = json!(11));
-    assert_faults(faults, &["value: Forbidden: may not be changed in an update."]);
+    let (_, errors) = classes.update(Endpoint::Main, &class, |class| class["value"] = json!(11));
+    assert_errors(errors, &["value: Forbidden: may not be changed in an update."]);
     classes.refused(
         json!({"metadata": {"name": "pc"}, "value": 1_000_000_001}),
         &["value: Forbidden: maximum allowed value of a user defined priority is 1000000000"],

@@ -27,11 +27,11 @@ fn a_csi_driver_gets_its_defaults_and_a_warning_about_tokens() {
         ["true", "false", "false", r#""a""#, "false", r#""Persistent""#].map(read)
     );
     assert_eq!(drivers.strategy().warnings(drivers.version(), &driver).len(), 1);
-    let (changed, faults) = drivers.update(Endpoint::Main, &driver, |driver| {
+    let (changed, errors) = drivers.update(Endpoint::Main, &driver, |driver| {
         driver["spec"]["attachRequired"] = json!(false);
         driver["spec"]["storageCapacity"] = json!(true);
     });
-    assert_faults(faults, &["spec.attachedRequired: Invalid value: false: field is immutable"]);
+    assert_errors(errors, &["spec.attachedRequired: Invalid value: false: field is immutable"]);
     assert_eq!((driver["metadata"].get("generation"), &changed["metadata"]["generation"]), (None, &json!(1)));
 }
 
@@ -68,10 +68,10 @@ fn of_a_csi_nodes_driver_only_the_number_of_volumes_changes() {
     assert_eq!(cells(&nodes, &node)[1], json!(1));
     let change =
         |path: &str, to: Value| nodes.update(Endpoint::Main, &node, |node| *node.pointer_mut(path).unwrap() = to).1;
-    assert_faults(change("/spec/drivers/0/allocatable/count", json!(2)), &[]);
-    assert_faults(change("/spec/drivers", json!([])), &[]);
-    let faults = change("/spec/drivers/0/nodeID", json!("m"));
-    assert_eq!((faults[0].field.as_str(), faults[0].detail.as_str()), ("spec.drivers", "field is immutable"));
+    assert_errors(change("/spec/drivers/0/allocatable/count", json!(2)), &[]);
+    assert_errors(change("/spec/drivers", json!([])), &[]);
+    let errors = change("/spec/drivers/0/nodeID", json!("m"));
+    assert_eq!((errors[0].field.as_str(), errors[0].detail.as_str()), ("spec.drivers", "field is immutable"));
     nodes.refused(
         json!({"spec": {"drivers": [
             {"name": "", "nodeID": "", "topologyKeys": ["a", "a"]}, {"name": "D_", "nodeID": "n", "allocatable": {"count": -1}},
@@ -92,8 +92,8 @@ fn a_storage_capacity_is_of_one_class_and_place_for_good() {
     let capacity =
         capacities.created(json!({"metadata": {"name": "c"}, "storageClassName": "sc", "capacity": "2048Mi"}));
     assert_eq!(cells(&capacities, &capacity), [json!("c"), json!("")]);
-    let (_, faults) = capacities.update(Endpoint::Main, &capacity, |one| one["storageClassName"] = json!("other"));
-    assert_faults(faults, &[r#"storageClassName: Invalid value: "other": field is immutable"#]);
+    let (_, errors) = capacities.update(Endpoint::Main, &capacity, |one| one["storageClassName"] = json!("other"));
+    assert_errors(errors, &[r#"storageClassName: Invalid value: "other": field is immutable"#]);
     capacities.refused(
         json!({"capacity": "-1"}),
         &[
@@ -111,12 +111,12 @@ fn an_attachment_is_of_one_volume_and_its_status_has_a_path_of_its_own() {
         "spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
     }));
     assert_eq!(attachment["status"], json!({"attached": false}));
-    let (attached, faults) = attachments.update(Endpoint::Status, &attachment, |one| {
+    let (attached, errors) = attachments.update(Endpoint::Status, &attachment, |one| {
         one["status"]["attached"] = json!(true);
         one["spec"]["nodeName"] = json!("other");
         one["metadata"]["labels"] = json!({"a": "b"});
     });
-    assert_faults(faults, &[]);
+    assert_errors(errors, &[]);
     assert_eq!(
         (&attached["spec"]["nodeName"], attached["metadata"].get("labels"), &cells(&attachments, &attached)[4]),
         (&json!("n"), None, &json!(true))
@@ -126,10 +126,10 @@ fn an_attachment_is_of_one_volume_and_its_status_has_a_path_of_its_own() {
         &["spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"],
     );
     let inline = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/"}});
-    let (_, faults) = attachments.create(json!({"spec": {
+    let (_, errors) = attachments.create(json!({"spec": {
         "attacher": "d", "nodeName": "n", "source": {"inlineVolumeSpec": inline},
     }}));
-    let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+    let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
     let inline = |field: &str| format!("spec.source.inlineVolumeSpec{field}");
     assert_eq!(fields, [inline(".capacity"), inline(".csi"), inline("")]);
 }
@@ -139,9 +139,9 @@ fn a_class_of_attributes_has_parameters_for_good() {
     let classes = Subject::of("storage.k8s.io", "VolumeAttributesClass");
     let class =
         classes.created(json!({"metadata": {"name": "c"}, "driverName": "d.example.com", "parameters": {"a": "b"}}));
-    let (_, faults) = classes.update(Endpoint::Main, &class, |class| class["parameters"] = json!({}));
-    assert_faults(
-        faults,
+    let (_, errors) = classes.update(Endpoint::Main, &class, |class| class["parameters"] = json!({}));
+    assert_errors(
+        errors,
         &[
             "parameters: Forbidden: updates to parameters are forbidden.",
             "parameters: Required value: must contain at least one key/value pair",
@@ -170,8 +170,8 @@ fn a_volume_of_csi_may_name_a_class_of_attributes_and_goes_on_naming_one() {
     );
     let made = volumes.created(volume(csi, "gold"));
     let class = |class: Value| move |volume: &mut Value| volume["spec"]["volumeAttributesClassName"] = class;
-    assert_faults(volumes.update(Endpoint::Main, &made, class(json!("silver"))).1, &[]);
-    assert_faults(
+    assert_errors(volumes.update(Endpoint::Main, &made, class(json!("silver"))).1, &[]);
+    assert_errors(
         volumes.update(Endpoint::Main, &made, class(Value::Null)).1,
         &["spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden"],
     );
@@ -186,14 +186,14 @@ fn the_attributes_that_a_claim_has_can_be_changed_and_not_taken_away() {
     }}));
     let class = |class: Value| move |claim: &mut Value| claim["spec"]["volumeAttributesClassName"] = class;
     claim["status"]["phase"] = json!("Bound");
-    assert_faults(claims.update(Endpoint::Main, &claim, class(Value::Null)).1, &[]);
+    assert_errors(claims.update(Endpoint::Main, &claim, class(Value::Null)).1, &[]);
     claim["status"]["currentVolumeAttributesClassName"] = json!("gold");
-    assert_faults(claims.update(Endpoint::Main, &claim, class(json!("silver"))).1, &[]);
+    assert_errors(claims.update(Endpoint::Main, &claim, class(json!("silver"))).1, &[]);
     for (taken, what) in [(Value::Null, "nil"), (json!(""), "empty string")] {
         let want = format!(
             "spec.volumeAttributesClassName: Forbidden: update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
         );
-        assert_faults(claims.update(Endpoint::Main, &claim, class(taken)).1, &[&want]);
+        assert_errors(claims.update(Endpoint::Main, &claim, class(taken)).1, &[&want]);
     }
 }
 
@@ -204,12 +204,12 @@ fn a_runtime_class_has_one_handler() {
         "metadata": {"name": "c"}, "handler": "h", "overhead": {"podFixed": {"cpu": "10m"}},
         "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k", "operator": "Exists"}]},
     }));
-    let (_, faults) = classes.update(Endpoint::Main, &class, |class| class["handler"] = json!("other"));
-    assert_faults(faults, &[r#"handler: Invalid value: "other": field is immutable"#]);
-    let (_, faults) = classes.create(json!({
+    let (_, errors) = classes.update(Endpoint::Main, &class, |class| class["handler"] = json!("other"));
+    assert_errors(errors, &[r#"handler: Invalid value: "other": field is immutable"#]);
+    let (_, errors) = classes.create(json!({
         "handler": "Bad_H", "overhead": {"podFixed": {"apples": "1"}},
         "scheduling": {"tolerations": [{"key": "k", "operator": "Exists"}, {"key": "k", "operator": "Exists"}]},
     }));
-    let fields: BTreeSet<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+    let fields: BTreeSet<&str> = errors.iter().map(|error| error.field.as_str()).collect();
     assert_eq!(fields, ["handler", "overhead.limits[apples]", "scheduling.tolerations[1]"].into());
 }

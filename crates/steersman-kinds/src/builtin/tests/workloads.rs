@@ -154,21 +154,21 @@ fn a_quantity_that_is_none_is_no_body() {
 fn a_pod_that_exists_changes_its_image_and_little_else() {
     let pods = Subject::of("", "Pod");
     let old = pods.created(short_pod());
-    let (new, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["containers"][0]["image"] = json!("j"));
-    assert_faults(faults, &[]);
+    let (new, errors) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["containers"][0]["image"] = json!("j"));
+    assert_errors(errors, &[]);
     assert_eq!(new["metadata"]["generation"], 2);
-    let (new, faults) = pods.update(Endpoint::Main, &old, |pod| pod["metadata"]["labels"] = json!({"a": "b"}));
-    assert_faults(faults, &[]);
+    let (new, errors) = pods.update(Endpoint::Main, &old, |pod| pod["metadata"]["labels"] = json!({"a": "b"}));
+    assert_errors(errors, &[]);
     assert_eq!(new["metadata"]["generation"], 1);
     let only = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\nchanged: ";
-    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["hostNetwork"] = json!(true));
-    assert_faults(faults, &[&format!("{only}hostNetwork")]);
-    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["containers"][0]["command"] = json!(["x"]));
-    assert_faults(faults, &[&format!("{only}containers[0].command")]);
-    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| {
+    let (_, errors) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["hostNetwork"] = json!(true));
+    assert_errors(errors, &[&format!("{only}hostNetwork")]);
+    let (_, errors) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["containers"][0]["command"] = json!(["x"]));
+    assert_errors(errors, &[&format!("{only}containers[0].command")]);
+    let (_, errors) = pods.update(Endpoint::Main, &old, |pod| {
         pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "e", "image": "e"}));
     });
-    assert_faults(faults, &["spec.containers: Forbidden: pod updates may not add or remove containers"]);
+    assert_errors(errors, &["spec.containers: Forbidden: pod updates may not add or remove containers"]);
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn tolerations_are_added_and_none_is_taken_away() {
     body["spec"]["tolerations"] = json!([{"key": "a", "operator": "Exists"}]);
     let old = pods.created(body);
     let more = json!([{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}]);
-    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["tolerations"] = more);
-    assert_faults(faults, &[]);
-    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["tolerations"] = json!([]));
-    assert_faults(
-        faults,
+    let (_, errors) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["tolerations"] = more);
+    assert_errors(errors, &[]);
+    let (_, errors) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["tolerations"] = json!([]));
+    assert_errors(
+        errors,
         &["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
     );
 }
@@ -191,11 +191,11 @@ fn tolerations_are_added_and_none_is_taken_away() {
 fn the_status_of_a_pod_is_written_apart() {
     let pods = Subject::of("", "Pod");
     let old = pods.created(short_pod());
-    let (new, faults) = pods.update(Endpoint::Status, &old, |pod| {
+    let (new, errors) = pods.update(Endpoint::Status, &old, |pod| {
         pod["status"] = json!({"phase": "Running", "podIP": "10.1.1.1"});
         pod["spec"]["containers"][0]["image"] = json!("other");
     });
-    assert_faults(faults, &[]);
+    assert_errors(errors, &[]);
     assert_eq!(new["spec"], old["spec"]);
     assert_eq!(
         new["status"],
@@ -276,15 +276,15 @@ fn a_deployment_owns_what_it_makes() {
 fn the_generation_of_a_deployment_counts_changes_of_its_spec() {
     let deployments = Subject::of("apps", "Deployment");
     let old = deployments.created(short_deployment());
-    let (new, faults) = deployments.update(Endpoint::Main, &old, |object| object["spec"]["replicas"] = json!(0));
-    assert_faults(faults, &[]);
+    let (new, errors) = deployments.update(Endpoint::Main, &old, |object| object["spec"]["replicas"] = json!(0));
+    assert_errors(errors, &[]);
     assert_eq!((&new["metadata"]["generation"], &new["spec"]["replicas"]), (&json!(2), &json!(0)));
     let (new, _) = deployments.update(Endpoint::Status, &new, |object| object["status"]["replicas"] = json!(1));
     assert_eq!((&new["metadata"]["generation"], &new["status"]), (&json!(2), &json!({"replicas": 1})));
-    let (_, faults) = deployments.update(Endpoint::Main, &old, |object| {
+    let (_, errors) = deployments.update(Endpoint::Main, &old, |object| {
         object["spec"]["selector"] = json!({"matchLabels": {"a": "b", "c": "d"}});
     });
-    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert!(
         texts.contains(
             &r#"spec.selector: Invalid value: {"matchLabels":{"a":"b","c":"d"}}: field is immutable"#.to_owned()
@@ -370,15 +370,15 @@ fn a_short_stateful_set_is_filled_in() {
         }])
     );
     assert_eq!(set["status"], json!({"availableReplicas": 0, "replicas": 0}));
-    let (_, faults) = sets.update(Endpoint::Main, &set, |set| set["spec"]["serviceName"] = json!("y"));
-    assert_faults(
-        faults,
+    let (_, errors) = sets.update(Endpoint::Main, &set, |set| set["spec"]["serviceName"] = json!("y"));
+    assert_errors(
+        errors,
         &[
             "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         ],
     );
-    let (scaled, faults) = sets.update(Endpoint::Main, &set, |set| set["spec"]["replicas"] = json!(3));
-    assert_faults(faults, &[]);
+    let (scaled, errors) = sets.update(Endpoint::Main, &set, |set| set["spec"]["replicas"] = json!(3));
+    assert_errors(errors, &[]);
     assert_eq!(scaled["metadata"]["generation"], 2);
 }
 
@@ -400,10 +400,10 @@ fn a_short_daemon_set_is_filled_in() {
     );
     let generation = |set: &Value| set["metadata"]["annotations"]["deprecated.daemonset.template.generation"].clone();
     assert_eq!(generation(&set), "1");
-    let (changed, faults) = sets.update(Endpoint::Main, &set, |set| {
+    let (changed, errors) = sets.update(Endpoint::Main, &set, |set| {
         set["spec"]["template"]["spec"]["containers"][0]["image"] = json!("j");
     });
-    assert_faults(faults, &[]);
+    assert_errors(errors, &[]);
     assert_eq!((generation(&changed), &changed["metadata"]["generation"]), (json!("2"), &json!(2)));
 }
 

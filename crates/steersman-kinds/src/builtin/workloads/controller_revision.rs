@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -25,22 +25,22 @@ pub const KIND: Kind = Kind {
         cells,
         ..Version::V1
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::NAMESPACED
 };
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     if object.field("data").is_absent() {
-        faults.push(object.field("data").required("data is mandatory"));
+        errors.push(object.field("data").required("data is mandatory"));
     }
-    rules::not_negative(&object.field("revision"), faults);
+    rules::not_negative(&object.field("revision"), errors);
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    rules::immutable(&object.field("data"), &old.field("data"), faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (object, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&object, errors);
+    rules::immutable(&object.field("data"), &old.field("data"), errors);
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -5,8 +5,8 @@ use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -57,7 +57,7 @@ pub const KIND: Kind = Kind {
     },
     prepare_create: |object| set_template_generation(object, 1),
     prepare_update,
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     validate_status,
     ..Kind::NAMESPACED
@@ -94,10 +94,10 @@ fn prepare_update(new: &mut Value, old: &Value) {
     set_template_generation(new, before + i64::from(is_changed));
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = object.field("spec");
-    rules::not_negative(&spec.field("minReadySeconds"), faults);
-    rules::not_negative(&spec.field("revisionHistoryLimit"), faults);
+    rules::not_negative(&spec.field("minReadySeconds"), errors);
+    rules::not_negative(&spec.field("revisionHistoryLimit"), errors);
     let strategy = spec.field("updateStrategy");
     match strategy.field("type").text() {
         "OnDelete" => {}
@@ -105,29 +105,29 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
             let rolling = strategy.field("rollingUpdate");
             let (surge, unavailable) = (rolling.field("maxSurge"), rolling.field("maxUnavailable"));
             for amount in [&unavailable, &surge] {
-                int_or_percent::validate(amount, faults);
-                int_or_percent::at_most_all(amount, faults);
+                int_or_percent::validate(amount, errors);
+                int_or_percent::at_most_all(amount, errors);
             }
             match (int_or_percent::is_zero(surge.value), int_or_percent::is_zero(unavailable.value)) {
-                (true, true) => faults.push(unavailable.invalid("cannot be 0 when `maxSurge` is 0")),
-                (false, false) => faults.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
+                (true, true) => errors.push(unavailable.invalid("cannot be 0 when `maxSurge` is 0")),
+                (false, false) => errors.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
                 _ => {}
             }
         }
-        _ => rules::one_of(&strategy.field("type"), &["RollingUpdate", "OnDelete"], faults),
+        _ => rules::one_of(&strategy.field("type"), &["RollingUpdate", "OnDelete"], errors),
     }
-    workload::validate_selector(&spec, "daemonset", faults);
-    workload::validate_template(&spec, "DaemonSet", faults);
+    workload::validate_selector(&spec, "daemonset", errors);
+    workload::validate_template(&spec, "DaemonSet", errors);
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (object, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&object, errors);
+    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), errors);
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
+fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let status = Field::root(request.new).field("status");
     let counters = [
         "currentNumberScheduled",
         "numberMisscheduled",
@@ -140,7 +140,7 @@ fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
         "collisionCount",
     ];
     for field in counters {
-        rules::not_negative(&status.field(field), faults);
+        rules::not_negative(&status.field(field), errors);
     }
 }
 

@@ -5,8 +5,8 @@ use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -48,7 +48,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"], &["metadata", "annotations"]],
     status_leaves: &[&["spec"], &["metadata", "labels"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     validate_status,
     ..Kind::NAMESPACED
@@ -73,54 +73,54 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = object.field("spec");
     for field in ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
-        rules::not_negative(&spec.field(field), faults);
+        rules::not_negative(&spec.field(field), errors);
     }
     let (deadline, ready) = (spec.field("progressDeadlineSeconds"), spec.field("minReadySeconds"));
     if deadline.number().is_some_and(|seconds| seconds <= ready.number().unwrap_or(0)) {
-        faults.push(deadline.invalid("must be greater than minReadySeconds"));
+        errors.push(deadline.invalid("must be greater than minReadySeconds"));
     }
-    strategy(&spec.field("strategy"), faults);
-    workload::validate_selector(&spec, "deployment", faults);
+    strategy(&spec.field("strategy"), errors);
+    workload::validate_selector(&spec, "deployment", errors);
     let selector = spec.field("selector");
     if selector::is_valid(&selector) {
-        workload::validate_template(&spec, "ReplicaSet", faults);
+        workload::validate_template(&spec, "ReplicaSet", errors);
     } else {
-        faults.push(selector.invalid("invalid label selector"));
+        errors.push(selector.invalid("invalid label selector"));
     }
 }
 
-fn strategy(strategy: &Place<'_>, faults: &mut Vec<Error>) {
+fn strategy(strategy: &Field<'_>, errors: &mut Vec<Error>) {
     let rolling = strategy.field("rollingUpdate");
     match strategy.field("type").text() {
         "Recreate" if rolling.is_present() => {
-            faults.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
+            errors.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
         }
         "Recreate" => {}
         "RollingUpdate" => {
             let (surge, unavailable) = (rolling.field("maxSurge"), rolling.field("maxUnavailable"));
-            int_or_percent::validate(&unavailable, faults);
-            int_or_percent::validate(&surge, faults);
+            int_or_percent::validate(&unavailable, errors);
+            int_or_percent::validate(&surge, errors);
             if int_or_percent::is_zero(unavailable.value) && int_or_percent::is_zero(surge.value) {
-                faults.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
+                errors.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
             }
-            int_or_percent::at_most_all(&unavailable, faults);
+            int_or_percent::at_most_all(&unavailable, errors);
         }
-        _ => faults.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
+        _ => errors.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (object, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&object, errors);
     let path = ["spec", "selector"];
-    rules::immutable(&object.at(&path), &old.at(&path), faults);
+    rules::immutable(&object.at(&path), &old.at(&path), errors);
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (status, old) = (Place::root(request.new).field("status"), Place::root(request.old).field("status"));
+fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (status, old) = (Field::root(request.new).field("status"), Field::root(request.old).field("status"));
     let number = |field: &str| status.field(field).number().unwrap_or(0);
     let counters = [
         "observedGeneration",
@@ -133,20 +133,20 @@ fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
         "collisionCount",
     ];
     for field in counters {
-        rules::not_negative(&status.field(field), faults);
+        rules::not_negative(&status.field(field), errors);
     }
     for field in ["updatedReplicas", "readyReplicas", "availableReplicas"] {
         if number(field) > number("replicas") {
-            faults.push(status.field(field).invalid("cannot be greater than status.replicas"));
+            errors.push(status.field(field).invalid("cannot be greater than status.replicas"));
         }
     }
     if number("availableReplicas") > number("readyReplicas") {
-        faults.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
+        errors.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
     }
     let collisions = old.field("collisionCount").number();
     if collisions.is_some_and(|before| status.field("collisionCount").number().is_none_or(|now| now < before)) {
         let value = Value::from(number("collisionCount"));
-        faults.push(Error::invalid(&status.field("collisionCount").path, value, "cannot be decremented"));
+        errors.push(Error::invalid(&status.field("collisionCount").path, value, "cannot be decremented"));
     }
 }
 

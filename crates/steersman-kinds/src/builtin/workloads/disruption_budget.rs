@@ -3,8 +3,8 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
-use crate::builtin::rules::place::Place;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -50,25 +50,25 @@ pub fn is_about(budget: &Value, pod: &Value) -> bool {
     selector::matches(&selector, at(pod, &["metadata", "labels"]).unwrap_or(&Value::Null))
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let spec = Field::root(request.new).field("spec");
     let (least, most) = (spec.field("minAvailable"), spec.field("maxUnavailable"));
     if least.is_present() && most.is_present() {
-        faults.push(spec.invalid("minAvailable and maxUnavailable cannot be both set"));
+        errors.push(spec.invalid("minAvailable and maxUnavailable cannot be both set"));
     }
     for amount in [least, most].iter().filter(|amount| amount.is_present()) {
-        int_or_percent::validate(amount, faults);
-        int_or_percent::at_most_all(amount, faults);
+        int_or_percent::validate(amount, errors);
+        int_or_percent::at_most_all(amount, errors);
     }
-    selector::validate(&spec.field("selector"), faults);
+    selector::validate(&spec.field("selector"), errors);
     let policy = spec.field("unhealthyPodEvictionPolicy");
-    rules::one_of_if_present(&policy, &["AlwaysAllow", "IfHealthyBudget"], faults);
+    rules::one_of_if_present(&policy, &["AlwaysAllow", "IfHealthyBudget"], errors);
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
+fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let status = Field::root(request.new).field("status");
     for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
-        rules::not_negative(&status.field(field), faults);
+        rules::not_negative(&status.field(field), errors);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -45,7 +45,7 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     validate_status,
     ..Kind::NAMESPACED
@@ -58,39 +58,39 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = object.field("spec");
-    rules::not_negative(&spec.field("replicas"), faults);
-    rules::not_negative(&spec.field("minReadySeconds"), faults);
-    workload::validate_selector(&spec, "deployment", faults);
+    rules::not_negative(&spec.field("replicas"), errors);
+    rules::not_negative(&spec.field("minReadySeconds"), errors);
+    workload::validate_selector(&spec, "deployment", errors);
     let selector = spec.field("selector");
     if selector::is_valid(&selector) {
-        workload::validate_template(&spec, "ReplicaSet", faults);
+        workload::validate_template(&spec, "ReplicaSet", errors);
     } else {
-        faults.push(selector.invalid("invalid label selector"));
+        errors.push(selector.invalid("invalid label selector"));
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
-    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (object, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&object, errors);
+    rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), errors);
 }
 
-pub fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
+pub fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let status = Field::root(request.new).field("status");
     let number = |field: &str| status.field(field).number().unwrap_or(0);
     let counters = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
     for field in counters {
-        rules::not_negative(&status.field(field), faults);
+        rules::not_negative(&status.field(field), errors);
     }
     for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
         if number(field) > number("replicas") {
-            faults.push(status.field(field).invalid("cannot be greater than status.replicas"));
+            errors.push(status.field(field).invalid("cannot be greater than status.replicas"));
         }
     }
     if number("availableReplicas") > number("readyReplicas") {
-        faults.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
+        errors.push(status.field("availableReplicas").invalid("cannot be greater than readyReplicas"));
     }
 }
 

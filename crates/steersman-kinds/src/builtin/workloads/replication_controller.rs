@@ -1,11 +1,11 @@
 //! ReplicationController: the predecessor of ReplicaSet, which keeps a number of pods of a template running.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Scale, ScaleSelector, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Scale, ScaleSelector, SelectableField, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::replica_set;
 use crate::builtin::workloads::workload;
@@ -40,7 +40,7 @@ pub const KIND: Kind = Kind {
             Column::text("Selector", "Which pods are its own.").wide(),
         ],
         cells,
-        fields: &[Field::new("status.replicas", ".status.replicas").or("0")],
+        fields: &[SelectableField::new("status.replicas", ".status.replicas").or("0")],
         default,
         ..Version::V1
     }],
@@ -75,21 +75,21 @@ fn is_filled(labels: &Value) -> bool {
     labels.as_object().is_some_and(|labels| !labels.is_empty())
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    rules::not_negative(&spec.field("minReadySeconds"), faults);
-    rules::not_negative(&spec.field("replicas"), faults);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let spec = Field::root(request.new).field("spec");
+    rules::not_negative(&spec.field("minReadySeconds"), errors);
+    rules::not_negative(&spec.field("replicas"), errors);
     let (selector, template) = (spec.field("selector"), spec.field("template"));
-    rules::required(&selector, faults);
+    rules::required(&selector, errors);
     if template.is_absent() {
-        return faults.push(template.required(""));
+        return errors.push(template.required(""));
     }
     let labels = template.at(&["metadata", "labels"]);
-    let is_own = |(key, value): (&str, Place<'_>)| labels.key(key).value == value.value;
+    let is_own = |(key, value): (&str, Field<'_>)| labels.key(key).value == value.value;
     if !selector.entries().all(is_own) {
-        faults.push(labels.invalid("`selector` does not match template `labels`"));
+        errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
-    workload::validate_running_template(&template, "ReplicationController", faults);
+    workload::validate_running_template(&template, "ReplicationController", errors);
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -5,7 +5,7 @@ use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
@@ -43,7 +43,7 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     validate_status,
     ..Kind::NAMESPACED
@@ -81,42 +81,42 @@ fn default(object: &mut Value) {
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }
 
-fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = object.field("spec");
     let policy = spec.field("podManagementPolicy");
     if !["OrderedReady", "Parallel"].contains(&policy.text()) {
-        faults.push(policy.invalid("must be 'OrderedReady' or 'Parallel'"));
+        errors.push(policy.invalid("must be 'OrderedReady' or 'Parallel'"));
     }
     let strategy = spec.field("updateStrategy");
     let rolling = strategy.field("rollingUpdate");
     match strategy.field("type").text() {
         "OnDelete" if rolling.is_present() => {
-            faults.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
+            errors.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
         }
         "OnDelete" => {}
-        "RollingUpdate" => rules::not_negative(&rolling.field("partition"), faults),
-        _ => faults.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
+        "RollingUpdate" => rules::not_negative(&rolling.field("partition"), errors),
+        _ => errors.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
     }
     for field in ["whenDeleted", "whenScaled"] {
         let retention = spec.at(&["persistentVolumeClaimRetentionPolicy", field]);
-        rules::one_of(&retention, &["Delete", "Retain"], faults);
+        rules::one_of(&retention, &["Delete", "Retain"], errors);
     }
     for path in [&["replicas"][..], &["minReadySeconds"], &["ordinals", "start"]] {
-        rules::not_negative(&spec.at(path), faults);
+        rules::not_negative(&spec.at(path), errors);
     }
-    workload::validate_selector(&spec, "statefulset", faults);
+    workload::validate_selector(&spec, "statefulset", errors);
     let with_claims = with_claims(&spec);
     let object = Value::Object([("spec".to_owned(), with_claims)].into_iter().collect());
     let selector = spec.field("selector");
     if selector::is_valid(&selector) {
-        workload::validate_template(&Place::root(&object).field("spec"), "StatefulSet", faults);
+        workload::validate_template(&Field::root(&object).field("spec"), "StatefulSet", errors);
     } else {
-        faults.push(selector.invalid(""));
+        errors.push(selector.invalid(""));
     }
 }
 
 /// The selector and the template of a set as for its pods: with a volume for each claim.
-fn with_claims(spec: &Place<'_>) -> Value {
+fn with_claims(spec: &Field<'_>) -> Value {
     let mut template = spec.field("template").value.clone();
     let claims = spec.field("volumeClaimTemplates");
     let names = claims.value.as_array().into_iter().flatten().filter_map(|claim| claim["metadata"]["name"].as_str());
@@ -147,9 +147,9 @@ const CHANGEABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (object, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&object, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (object, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&object, errors);
     let fixed = |spec: &Value| {
         let mut spec = spec.clone();
         if let Some(fields) = spec.as_object_mut() {
@@ -159,25 +159,25 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     };
     let spec = object.field("spec");
     if fixed(spec.value) != fixed(old.field("spec").value) {
-        faults.push(spec.forbidden(
+        errors.push(spec.forbidden(
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         ));
     }
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let status = Place::root(request.new).field("status");
+fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let status = Field::root(request.new).field("status");
     let number = |field: &str| status.field(field).number().unwrap_or(0);
     let counters = ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
     for field in counters {
-        rules::not_negative(&status.field(field), faults);
+        rules::not_negative(&status.field(field), errors);
         if number(field) > number("replicas") {
-            faults.push(status.field(field).invalid("cannot be greater than status.replicas"));
+            errors.push(status.field(field).invalid("cannot be greater than status.replicas"));
         }
     }
-    rules::not_negative(&status.field("observedGeneration"), faults);
+    rules::not_negative(&status.field("observedGeneration"), errors);
     if number("availableReplicas") > number("readyReplicas") {
-        faults.push(status.field("availableReplicas").invalid("cannot be greater than status.readyReplicas"));
+        errors.push(status.field("availableReplicas").invalid("cannot be greater than status.readyReplicas"));
     }
 }
 

@@ -73,7 +73,7 @@ impl Objects {
     }
 
     /// The errors of the schema and of the paths of `/scale`.
-    fn faults(
+    fn errors(
         &self,
         version: &Version,
         endpoint: Endpoint,
@@ -81,17 +81,17 @@ impl Objects {
         old: Option<&Value>,
         budget: &Budget,
     ) -> Vec<field::Error> {
-        let mut faults = match old {
+        let mut errors = match old {
             Some(old) => validate::validate_update(&version.schema, new, old, budget),
             None => validate::validate(&version.schema, new, budget),
         };
         if let Some(paths) = self.compiled(&version.name).and_then(|compiled| compiled.scale.as_ref()) {
             if endpoint != Endpoint::Status {
-                faults.extend(paths.spec_faults(new));
+                errors.extend(paths.spec_errors(new));
             }
-            faults.extend(paths.status_faults(new));
+            errors.extend(paths.status_errors(new));
         }
-        faults
+        errors
     }
 }
 
@@ -178,7 +178,7 @@ impl Strategy for Objects {
     }
 
     fn validate_create(&self, version: &Version, value: &Value, budget: &Budget) -> Vec<field::Error> {
-        self.faults(version, Endpoint::Main, value, None, budget)
+        self.errors(version, Endpoint::Main, value, None, budget)
     }
 
     fn validate_update(
@@ -189,7 +189,7 @@ impl Strategy for Objects {
         old: &Value,
         budget: &Budget,
     ) -> Vec<field::Error> {
-        self.faults(version, endpoint, new, Some(old), budget)
+        self.errors(version, endpoint, new, Some(old), budget)
     }
 
     fn judge(
@@ -197,11 +197,11 @@ impl Strategy for Objects {
         version: &Version,
         new: &Value,
         old: Option<&Value>,
-        faults: &mut Vec<field::Error>,
+        errors: &mut Vec<field::Error>,
         effort: Effort,
     ) -> Option<Vec<String>> {
         match self.compiled(&version.name) {
-            Some(compiled) => compiled.rules.judge(new, old, faults, effort),
+            Some(compiled) => compiled.rules.judge(new, old, errors, effort),
             None => Some(Vec::new()),
         }
     }

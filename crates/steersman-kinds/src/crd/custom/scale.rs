@@ -25,12 +25,12 @@ impl Paths {
     }
 
     /// The error of the desired number of replicas.
-    pub(super) fn spec_faults(&self, object: &Value) -> Option<field::Error> {
+    pub(super) fn spec_errors(&self, object: &Value) -> Option<field::Error> {
         replicas(object, &self.spec)
     }
 
     /// The errors of the current number of replicas and of the selector.
-    pub(super) fn status_faults(&self, object: &Value) -> Vec<field::Error> {
+    pub(super) fn status_errors(&self, object: &Value) -> Vec<field::Error> {
         let selector = self.selector.as_ref().and_then(|path| match find(object, path) {
             Ok(None | Some(Value::String(_))) => None,
             Ok(Some(other)) => Some(misfit(path, Value::from(""), path, other, "string")),

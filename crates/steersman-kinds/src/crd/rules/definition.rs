@@ -32,25 +32,25 @@ pub(crate) struct Place<'p> {
 }
 
 /// The errors of all rules of a schema that is structural and whose defaults are valid.
-pub(crate) fn faults(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
+pub(crate) fn errors(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
     if !has_rules(schema) {
         return Vec::new();
     }
-    let mut walk = Walk { place, faults: Vec::new(), total: 0, dearest: Vec::new() };
+    let mut walk = Walk { place, errors: Vec::new(), total: 0, dearest: Vec::new() };
     let decl = DeclType::from_schema(schema, true).map(Cow::Owned);
     walk.schema(schema, &Here { path: Cow::Borrowed(place.path), decl, times: Some(1), no_old: None });
     if let Some(factor) = factor_over(walk.total, SCHEMA_COST_LIMIT) {
         for (_, path) in std::mem::take(&mut walk.dearest) {
             let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-            walk.faults.push(Error::forbidden(&path, detail));
+            walk.errors.push(Error::forbidden(&path, detail));
         }
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        walk.faults.push(Error::forbidden(place.path, too_dear(what, &factor)));
+        walk.errors.push(Error::forbidden(place.path, too_dear(what, &factor)));
     }
-    walk.faults
+    walk.errors
 }
 
-/// The faults that rules find in a default. All defaults of a schema share what rules may cost, and those of all schemas the budget of the
+/// The errors that rules find in a default. All defaults of a schema share what rules may cost, and those of all schemas the budget of the
 /// request.
 pub(in crate::crd) fn judge_default(
     schema: &Schema,
@@ -60,14 +60,14 @@ pub(in crate::crd) fn judge_default(
     cost: &mut Option<u64>,
     budget: &Budget,
 ) -> Vec<Error> {
-    let mut faults = Vec::new();
-    let (Some(left), true) = (*cost, has_rules(schema)) else { return faults };
+    let mut errors = Vec::new();
+    let (Some(left), true) = (*cost, has_rules(schema)) else { return errors };
     if !compiles_within(schema, budget) {
-        return faults;
+        return errors;
     }
     let node = DeclType::from_schema(schema, is_resource).and_then(|decl| Node::compile(schema, &decl));
     if let Some(node) = node {
-        let mut pass = Pass::new(Some(path), left, &mut faults);
+        let mut pass = Pass::new(Some(path), left, &mut errors);
         // The default is also the old value, so that transition rules are evaluated too.
         pass.object(&node, default, Some(default));
         *cost = pass.budget();
@@ -75,7 +75,7 @@ pub(in crate::crd) fn judge_default(
         // The registry finds a refused charge when it checks the budget.
         let _ = budget.work(usize::try_from(spent).unwrap_or(usize::MAX).saturating_mul(STEPS_PER_COST));
     }
-    faults
+    errors
 }
 
 /// Charges the compilation of all rules of a schema. False if the budget is exceeded.
@@ -106,7 +106,7 @@ struct Here<'h> {
 
 struct Walk<'w> {
     place: &'w Place<'w>,
-    faults: Vec<Error>,
+    errors: Vec<Error>,
     /// The estimated cost of all rules together.
     total: u64,
     /// The most expensive expressions, in descending order.
@@ -129,7 +129,7 @@ impl Walk<'_> {
             let no_old = here.no_old.or(if is_matched { None } else { Some(&*here.path) });
             self.inner(items, here.path.child("items"), element, times(schema, here), no_old);
         }
-        if !schema.rules.is_empty() && !self.has_keyword_fault(&here.path) {
+        if !schema.rules.is_empty() && !self.has_keyword_error(&here.path) {
             self.rules(schema, here);
         }
     }
@@ -148,12 +148,12 @@ impl Walk<'_> {
     }
 
     /// Whether a keyword here or deeper has an error.
-    fn has_keyword_fault(&self, path: &Path) -> bool {
+    fn has_keyword_error(&self, path: &Path) -> bool {
         if self.place.budget.work(self.place.keywords.len()).is_err() {
             return true;
         }
-        self.place.keywords.iter().any(|fault| {
-            let behind = fault.field.strip_prefix(path.as_str());
+        self.place.keywords.iter().any(|error| {
+            let behind = error.field.strip_prefix(path.as_str());
             behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(['.', '[']))
         })
     }
@@ -162,7 +162,7 @@ impl Walk<'_> {
         let path = here.path.child("x-kubernetes-validations");
         let Some(decl) = here.decl.as_deref() else {
             let detail = "internal error: failed to retrieve type information for x-kubernetes-validations";
-            return self.faults.push(Error::internal(&path, detail));
+            return self.errors.push(Error::internal(&path, detail));
         };
         let environments = Environments::new(decl);
         let times = here.times.unwrap_or_else(|| decl.occurrences_max());
@@ -183,14 +183,14 @@ impl Walk<'_> {
                 let cost = program.cost().max.saturating_mul(times);
                 self.observe("estimated rule cost", cost, path.child("rule"));
             }
-            Err(why) => self.faults.push(whole_rule(&path.child("rule"), written, why)),
+            Err(why) => self.errors.push(whole_rule(&path.child("rule"), written, why)),
         }
         match &compiled.message_expression {
             Some(Ok(program)) => {
                 let what = "estimated messageExpression cost";
                 self.observe(what, program.cost().max, path.child("messageExpression"));
             }
-            Some(Err(why)) => self.faults.push(whole_rule(&path.child("messageExpression"), written, why)),
+            Some(Err(why)) => self.errors.push(whole_rule(&path.child("messageExpression"), written, why)),
             None => {}
         }
     }
@@ -202,11 +202,11 @@ impl Walk<'_> {
                 let detail =
                     format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
                 let rule = written.get("rule").cloned().unwrap_or_default();
-                self.faults.push(Error::invalid(&path.child("rule"), rule, detail));
+                self.errors.push(Error::invalid(&path.child("rule"), rule, detail));
             }
             (false, _, Some(optional)) => {
                 let detail = "may not be set if oldSelf is not used in rule";
-                self.faults.push(Error::invalid(&path.child("optionalOldSelf"), optional.clone(), detail));
+                self.errors.push(Error::invalid(&path.child("optionalOldSelf"), optional.clone(), detail));
             }
             _ => {}
         }
@@ -215,7 +215,7 @@ impl Walk<'_> {
     /// Adds the estimated cost of an expression, and reports an error if it is too high.
     fn observe(&mut self, what: &str, cost: u64, path: Path) {
         if let Some(factor) = factor_over(cost, RULE_COST_LIMIT).filter(|_| !self.place.is_unchanged) {
-            self.faults.push(Error::forbidden(&path, too_dear(what, &factor)));
+            self.errors.push(Error::forbidden(&path, too_dear(what, &factor)));
         }
         self.total = self.total.saturating_add(cost);
         // Expressions that hardly contribute are not named.

@@ -23,7 +23,7 @@ pub(super) struct Pass<'f, 'a> {
     work: u64,
     /// The cost of one evaluation.
     per_call: u64,
-    faults: &'f mut Vec<Error>,
+    errors: &'f mut Vec<Error>,
     warnings: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> At<'a> {
 }
 
 impl<'f, 'a> Pass<'f, 'a> {
-    pub(super) fn new(prefix: Option<&'f Path>, budget: u64, faults: &'f mut Vec<Error>) -> Pass<'f, 'a> {
+    pub(super) fn new(prefix: Option<&'f Path>, budget: u64, errors: &'f mut Vec<Error>) -> Pass<'f, 'a> {
         let work = Meter::object_work();
         Pass {
             prefix,
@@ -66,14 +66,14 @@ impl<'f, 'a> Pass<'f, 'a> {
             budget: Some(budget),
             work,
             per_call: PER_CALL_LIMIT,
-            faults,
+            errors,
             warnings: Vec::new(),
         }
     }
 
-    /// A pass that may end early: then `budget` is `None`, and the faults mean nothing.
-    pub(super) fn brief(faults: &'f mut Vec<Error>) -> Pass<'f, 'a> {
-        Pass { work: BRIEF_WORK, per_call: BRIEF_COST, ..Pass::new(None, BRIEF_COST, faults) }
+    /// A pass that may end early: then `budget` is `None`, and the errors mean nothing.
+    pub(super) fn brief(errors: &'f mut Vec<Error>) -> Pass<'f, 'a> {
+        Pass { work: BRIEF_WORK, per_call: BRIEF_COST, ..Pass::new(None, BRIEF_COST, errors) }
     }
 
     /// Evaluates the rules on an object and on all parts of it.
@@ -237,7 +237,7 @@ impl<'f, 'a> Pass<'f, 'a> {
             (Some(Ok(expression)), Some(variables)) => self.message(rule, expression, variables),
             _ => Ok(None),
         };
-        let (fault, is_last) = match said {
+        let (error, is_last) = match said {
             Ok(said) => {
                 let detail = said.unwrap_or_else(|| rule.message());
                 // These kinds do not show the value.
@@ -251,9 +251,9 @@ impl<'f, 'a> Pass<'f, 'a> {
         // A default is its own old value, and is not ratcheted.
         let is_forgiving = self.prefix.is_none() && !rule.uses_old;
         if is_forgiving && at.is_unchanged() {
-            self.warnings.push(fault.to_string());
+            self.warnings.push(error.to_string());
         } else {
-            self.faults.push(fault);
+            self.errors.push(error);
         }
         if is_last {
             self.budget = None;
@@ -287,7 +287,7 @@ impl<'f, 'a> Pass<'f, 'a> {
 
     fn fail(&mut self, node: &Node, detail: String) {
         let field = self.field();
-        self.faults.push(Error::invalid(&field, node.type_name, detail));
+        self.errors.push(Error::invalid(&field, node.type_name, detail));
     }
 
     fn stop(&mut self, node: &Node, detail: String) {

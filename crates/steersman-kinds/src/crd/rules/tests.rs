@@ -17,13 +17,13 @@ fn object(properties: &Value) -> Value {
 
 /// The errors and warnings of an object.
 fn judged(schema: &Value, new: &Value, old: Option<&Value>) -> (Vec<String>, Vec<String>) {
-    let mut faults = Vec::new();
-    let warnings = rules(schema).judge(new, old, &mut faults, Effort::Whole).unwrap();
-    (faults.iter().map(Error::to_string).collect(), warnings)
+    let mut errors = Vec::new();
+    let warnings = rules(schema).judge(new, old, &mut errors, Effort::Whole).unwrap();
+    (errors.iter().map(Error::to_string).collect(), warnings)
 }
 
 #[track_caller]
-fn check_faults(schema: &Value, new: &Value, old: Option<&Value>, wanted: &[&str]) {
+fn check_errors(schema: &Value, new: &Value, old: Option<&Value>, wanted: &[&str]) {
     assert_eq!(judged(schema, new, old), (wanted.iter().map(|text| (*text).to_owned()).collect(), Vec::new()));
 }
 
@@ -44,10 +44,10 @@ fn a_fault_of_the_shape_keeps_rules_from_being_tried_and_one_of_a_value_does_not
     let path = Path::new("b");
     let shape = Error::too_long(&path, 3);
     let value = Error::invalid(&path, "x", "should match");
-    for (fault, n_faults, last) in [(shape, 2, "<nil>"), (value, 2, "a")] {
-        let mut faults = vec![fault];
-        rules(&schema).judge(&json!({"a": 1}), None, &mut faults, Effort::Whole);
-        assert_eq!((faults.len(), faults[1].field.as_str()), (n_faults, last));
+    for (error, n_errors, last) in [(shape, 2, "<nil>"), (value, 2, "a")] {
+        let mut errors = vec![error];
+        rules(&schema).judge(&json!({"a": 1}), None, &mut errors, Effort::Whole);
+        assert_eq!((errors.len(), errors[1].field.as_str()), (n_errors, last));
     }
 }
 
@@ -55,9 +55,9 @@ fn a_fault_of_the_shape_keeps_rules_from_being_tried_and_one_of_a_value_does_not
 fn what_is_null_or_absent_is_not_tried() {
     let property = json!({"type": "string", "nullable": true, "x-kubernetes-validations": rule("self == 'x'")});
     let schema = object(&json!({"a": property}));
-    check_faults(&schema, &json!({}), None, &[]);
-    check_faults(&schema, &json!({"a": null}), None, &[]);
-    check_faults(&schema, &json!({"a": "y"}), None, &[r#"a: Invalid value: "y": failed rule: self == 'x'"#]);
+    check_errors(&schema, &json!({}), None, &[]);
+    check_errors(&schema, &json!({"a": null}), None, &[]);
+    check_errors(&schema, &json!({"a": "y"}), None, &[r#"a: Invalid value: "y": failed rule: self == 'x'"#]);
 }
 
 #[test]
@@ -71,19 +71,19 @@ fn rules_about_a_change_need_a_former_self() {
             "properties": {"k": {"type": "string"}, "n": {"type": "integer", "x-kubernetes-validations": rule("self == oldSelf")}}}},
         "map": {"type": "object", "additionalProperties": {"type": "integer", "x-kubernetes-validations": rule("self == oldSelf")}},
     }));
-    check_faults(&schema, &json!({"a": 9}), None, &["a: Invalid value: 9: begins small"]);
-    check_faults(&schema, &json!({"a": 8}), Some(&json!({"a": 9})), &["a: Invalid value: 8: may not shrink"]);
-    check_faults(&schema, &json!({"a": 9}), Some(&json!({"a": null})), &["a: Invalid value: 9: begins small"]);
+    check_errors(&schema, &json!({"a": 9}), None, &["a: Invalid value: 9: begins small"]);
+    check_errors(&schema, &json!({"a": 8}), Some(&json!({"a": 9})), &["a: Invalid value: 8: may not shrink"]);
+    check_errors(&schema, &json!({"a": 9}), Some(&json!({"a": null})), &["a: Invalid value: 9: begins small"]);
     let rows = |rows: &[(&str, i64)]| {
         let rows: Vec<Value> = rows.iter().map(|(key, number)| json!({"k": key, "n": number})).collect();
         json!({"rows": rows})
     };
     let old = rows(&[("a", 1), ("b", 2)]);
-    check_faults(&schema, &rows(&[("b", 2), ("c", 9), ("a", 1)]), Some(&old), &[]);
-    let faults = ["rows[0].n: Invalid value: 3: failed rule: self == oldSelf"];
-    check_faults(&schema, &rows(&[("b", 3), ("a", 1)]), Some(&old), &faults);
-    let faults = ["map[x.y]: Invalid value: 2: failed rule: self == oldSelf"];
-    check_faults(&schema, &json!({"map": {"x.y": 2, "z": 1}}), Some(&json!({"map": {"x.y": 1}})), &faults);
+    check_errors(&schema, &rows(&[("b", 2), ("c", 9), ("a", 1)]), Some(&old), &[]);
+    let errors = ["rows[0].n: Invalid value: 3: failed rule: self == oldSelf"];
+    check_errors(&schema, &rows(&[("b", 3), ("a", 1)]), Some(&old), &errors);
+    let errors = ["map[x.y]: Invalid value: 2: failed rule: self == oldSelf"];
+    check_errors(&schema, &json!({"map": {"x.y": 2, "z": 1}}), Some(&json!({"map": {"x.y": 1}})), &errors);
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn escaped_names_embedded_resources_and_free_fields_are_reached() {
     }));
     let template = json!({"apiVersion": "v1", "kind": "Hat", "metadata": {"name": "x"}});
     let new = json!({"a-b": 0, "ä": 1, "port": "", "template": template, "free": {"known": 0, "other": [1]}});
-    let (mut faults, _) = judged(&schema, &new, None);
-    faults.sort();
+    let (mut errors, _) = judged(&schema, &new, None);
+    errors.sort();
     let wanted = [
         "a-b: Invalid value: 0: failed rule: self > 0",
         "free: Invalid value: failed rule: self.known > 0",
@@ -108,7 +108,7 @@ fn escaped_names_embedded_resources_and_free_fields_are_reached() {
         "template: Invalid value: failed rule: self.kind == 'Pod' && self.metadata.name != ''",
         "ä: Invalid value: 1: failed rule: self > 1",
     ];
-    assert_eq!(faults, wanted);
+    assert_eq!(errors, wanted);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn rules_of_the_object_see_its_name_and_say_where_by_their_path() {
     let new = json!({"apiVersion": "g/v", "kind": "K", "metadata": {"name": "b"}, "spec": {"n": 0}});
     let wanted =
         ["<nil>: Invalid value: failed rule: self.metadata.name.startsWith('a')", "spec.n: Forbidden: too small"];
-    check_faults(&schema, &new, None, &wanted);
+    check_errors(&schema, &new, None, &wanted);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn faults_of_evaluation_name_the_type_and_go_on_with_the_next_rule() {
         "a: Invalid value: \"array\": division by zero evaluating rule: shown instead of the rule",
         "a: Invalid value: failed rule: self[0] > 1",
     ];
-    check_faults(&schema, &json!({"a": [1]}), None, &wanted);
+    check_errors(&schema, &json!({"a": [1]}), None, &wanted);
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn a_message_of_more_than_five_kilobytes_is_not_shown() {
         {"rule": "false", "messageExpression": "self", "message": "instead"}]}}));
     for (length, wanted) in [(5120, false), (5121, true)] {
         let text = "x".repeat(length);
-        let (faults, _) = judged(&schema, &json!({"a": text}), None);
-        assert_eq!(faults[0].ends_with("instead"), wanted, "{length}");
+        let (errors, _) = judged(&schema, &json!({"a": text}), None);
+        assert_eq!(errors[0].ends_with("instead"), wanted, "{length}");
     }
 }
 
@@ -153,9 +153,9 @@ fn the_work_of_all_rules_of_an_object_is_bounded() {
     let many: Vec<Value> = (0..400).map(|n| json!({"rule": format!("self.all(a, a == self[0]) || {n} < 0")})).collect();
     let schema =
         object(&json!({"a": {"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": many}}));
-    let (faults, _) = judged(&schema, &json!({"a": large}), None);
-    assert_eq!(faults.len(), 1, "{faults:?}");
-    assert!(faults[0].contains("no further validation rules will be run"), "{faults:?}");
+    let (errors, _) = judged(&schema, &json!({"a": large}), None);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].contains("no further validation rules will be run"), "{errors:?}");
 }
 
 /// A schema of every shape, with a rule at each position that is hardly ever true.
@@ -234,17 +234,17 @@ fn naive(schema: &Value, value: &Value, path: &Path, found: &mut Vec<String>) {
 proptest! {
     #[test]
     fn an_update_that_changes_nothing_is_never_refused(object in any_object()) {
-        let (faults, warnings) = judged(&strict(), &object, Some(&object));
-        prop_assert_eq!(faults, Vec::<String>::new());
+        let (errors, warnings) = judged(&strict(), &object, Some(&object));
+        prop_assert_eq!(errors, Vec::<String>::new());
         let (refused, _) = judged(&strict(), &object, None);
         prop_assert_eq!(warnings, refused, "what would be refused of a new object is warned of");
     }
 
     #[test]
     fn what_an_update_may_not_have_a_new_object_may_not_have_either(new in any_object(), old in any_object()) {
-        let (faults, warnings) = judged(&strict(), &new, Some(&old));
+        let (errors, warnings) = judged(&strict(), &new, Some(&old));
         let (mut all, _) = judged(&strict(), &new, None);
-        let mut said: Vec<String> = faults.into_iter().chain(warnings).collect();
+        let mut said: Vec<String> = errors.into_iter().chain(warnings).collect();
         all.sort();
         said.sort();
         prop_assert_eq!(said, all);
@@ -252,9 +252,9 @@ proptest! {
 
     #[test]
     fn rules_are_tried_where_a_naive_walk_finds_them(object in any_object()) {
-        let mut faults = Vec::new();
-        rules(&strict()).judge(&object, None, &mut faults, Effort::Whole);
-        let mut found: Vec<String> = faults.into_iter().map(|fault| fault.field).collect();
+        let mut errors = Vec::new();
+        rules(&strict()).judge(&object, None, &mut errors, Effort::Whole);
+        let mut found: Vec<String> = errors.into_iter().map(|error| error.field).collect();
         let mut wanted = Vec::new();
         naive(&strict(), &object, &Path::root(), &mut wanted);
         found.sort();
@@ -266,7 +266,7 @@ proptest! {
 fn found(schema: &Value, is_unchanged: bool) -> Vec<String> {
     let path = Path::new("s");
     let place = Place { path: &path, keywords: &[], is_unchanged, budget: &Budget::unlimited() };
-    faults(&structural::compile(schema), &place).iter().map(Error::to_string).collect()
+    errors(&structural::compile(schema), &place).iter().map(Error::to_string).collect()
 }
 
 #[test]
@@ -292,8 +292,8 @@ fn rules_are_not_compiled_where_a_keyword_is_wrong_at_or_below_them() {
     let path = Path::new("s");
     let keywords = [Error::forbidden(&Path::new("s.properties[a].uniqueItems"), "")];
     let place = Place { path: &path, keywords: &keywords, is_unchanged: false, budget: &Budget::unlimited() };
-    let found = faults(&structural::compile(&schema), &place);
-    let fields: Vec<&str> = found.iter().map(|fault| fault.field.as_str()).collect();
+    let found = errors(&structural::compile(&schema), &place);
+    let fields: Vec<&str> = found.iter().map(|error| error.field.as_str()).collect();
     assert_eq!(fields, ["s.properties[ab].x-kubernetes-validations[0].rule"]);
 }
 
@@ -310,12 +310,12 @@ fn all_defaults_of_a_schema_share_a_budget() {
     let schema = structural::compile(&json!({"type": "integer", "x-kubernetes-validations": rule("self > 5")}));
     let mut budget = Some(OBJECT_BUDGET);
     let path = Path::new("d");
-    let faults = judge_default(&schema, &json!(3), &path, false, &mut budget, &Budget::unlimited());
-    assert_eq!(faults[0].to_string(), "d: Invalid value: 3: failed rule: self > 5");
+    let errors = judge_default(&schema, &json!(3), &path, false, &mut budget, &Budget::unlimited());
+    assert_eq!(errors[0].to_string(), "d: Invalid value: 3: failed rule: self > 5");
     assert!(budget.is_some_and(|left| left < OBJECT_BUDGET));
     budget = Some(0);
-    let faults = judge_default(&schema, &json!(7), &path, false, &mut budget, &Budget::unlimited());
-    assert!(faults[0].to_string().contains("running out of cost budget"), "{faults:?}");
+    let errors = judge_default(&schema, &json!(7), &path, false, &mut budget, &Budget::unlimited());
+    assert!(errors[0].to_string().contains("running out of cost budget"), "{errors:?}");
     assert_eq!(
         (judge_default(&schema, &json!(3), &path, false, &mut budget, &Budget::unlimited()), budget),
         (Vec::new(), None)
@@ -328,9 +328,9 @@ fn costly_rules_are_given_up_in_a_brief_try_and_leave_no_fault() {
         "x-kubernetes-validations": rule("self.all(a, self.all(b, a + b < 198))")});
     let rules = rules(&object(&json!({"a": list})));
     let judge = |n: usize, effort| {
-        let mut faults = Vec::new();
-        let warnings = rules.judge(&json!({"a": vec![99; n]}), None, &mut faults, effort);
-        (warnings.is_some(), faults.len())
+        let mut errors = Vec::new();
+        let warnings = rules.judge(&json!({"a": vec![99; n]}), None, &mut errors, effort);
+        (warnings.is_some(), errors.len())
     };
     assert_eq!(judge(1, Effort::Brief), (true, 1));
     // Only the last of all pairs breaks the rule.
@@ -349,7 +349,7 @@ fn compiling_the_rules_of_a_definition_is_charged() {
     let limits = Limits { steps_max: 10_000_000, ..Limits::default() };
     let (path, budget) = (Path::new("s"), Budget::new(limits, Interrupt::default()));
     let place = Place { path: &path, keywords: &[], is_unchanged: false, budget: &budget };
-    faults(&schema, &place);
+    errors(&schema, &place);
     // Not all of them: the budget is exceeded before.
     assert!(budget.is_exceeded());
 }

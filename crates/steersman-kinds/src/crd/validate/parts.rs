@@ -14,12 +14,12 @@ const SELECTABLE_FIELDS_MAX: usize = 8;
 const DEPRECATION_BYTES_MAX: usize = 256;
 
 pub(super) fn names(names: &Value, path: &field::Path) -> Vec<field::Error> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for key in ["plural", "singular"] {
         let name = text(names, &[key]);
         let wrong = name::dns1035_label(name);
         if !name.is_empty() && !wrong.is_empty() {
-            faults.push(field::Error::invalid(&path.child(key), name, wrong.join(",")));
+            errors.push(field::Error::invalid(&path.child(key), name, wrong.join(",")));
         }
     }
     for key in ["kind", "listKind"] {
@@ -27,77 +27,77 @@ pub(super) fn names(names: &Value, path: &field::Path) -> Vec<field::Error> {
         let wrong = name::dns1035_label(&name.to_lowercase());
         if !name.is_empty() && !wrong.is_empty() {
             let detail = format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
-            faults.push(field::Error::invalid(&path.child(key), name, detail));
+            errors.push(field::Error::invalid(&path.child(key), name, detail));
         }
     }
     for key in ["shortNames", "categories"] {
         for (index, name) in texts(names, &[key]).into_iter().enumerate() {
             let wrong = name::dns1035_label(name);
             if !wrong.is_empty() {
-                faults.push(field::Error::invalid(&path.child(key).index(index), name, wrong.join(",")));
+                errors.push(field::Error::invalid(&path.child(key).index(index), name, wrong.join(",")));
             }
         }
     }
     let (kind, list_kind) = (text(names, &["kind"]), text(names, &["listKind"]));
     if !kind.is_empty() && kind == list_kind {
         let detail = "kind and listKind may not be the same";
-        faults.push(field::Error::invalid(&path.child("listKind"), list_kind, detail));
+        errors.push(field::Error::invalid(&path.child("listKind"), list_kind, detail));
     }
-    faults
+    errors
 }
 
 pub(super) fn deprecation(version: &Value, path: &field::Path) -> Vec<field::Error> {
     let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return Vec::new() };
-    let fault = |detail: &str| field::Error::invalid(path, warning, detail);
+    let error = |detail: &str| field::Error::invalid(path, warning, detail);
     if !flag(version, &["deprecated"]) {
-        return vec![fault("can only be set for deprecated versions")];
+        return vec![error("can only be set for deprecated versions")];
     }
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if warning.len() > DEPRECATION_BYTES_MAX {
-        faults.push(fault("must be <= 256 characters long"));
+        errors.push(error("must be <= 256 characters long"));
     }
     if warning.is_empty() {
-        faults.push(fault("must not be an empty string"));
+        errors.push(error("must not be an empty string"));
     }
     if let Some((at, _)) = warning.char_indices().find(|(_, char)| char.is_control()) {
         let detail =
             format!("must only contain printable UTF-8 characters; non-printable character found at index {at}");
-        faults.push(fault(&detail));
+        errors.push(error(&detail));
     }
-    faults
+    errors
 }
 
 pub(super) fn column(column: &Value, path: &field::Path) -> Vec<field::Error> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if text(column, &["name"]).is_empty() {
-        faults.push(field::Error::required(&path.child("name"), ""));
+        errors.push(field::Error::required(&path.child("name"), ""));
     }
     let (kind, kinds) = (text(column, &["type"]), format!("must be one of {}", COLUMN_TYPES.join(",")));
     if kind.is_empty() {
-        faults.push(field::Error::required(&path.child("type"), kinds));
+        errors.push(field::Error::required(&path.child("type"), kinds));
     } else if !COLUMN_TYPES.contains(&kind) {
-        faults.push(field::Error::invalid(&path.child("type"), kind, kinds));
+        errors.push(field::Error::invalid(&path.child("type"), kind, kinds));
     }
     let format = text(column, &["format"]);
     if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
         let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
-        faults.push(field::Error::invalid(&path.child("format"), format, detail));
+        errors.push(field::Error::invalid(&path.child("format"), format, detail));
     }
     let json_path = text(column, &["jsonPath"]);
-    faults.extend(match json_path {
+    errors.extend(match json_path {
         "" => Some(field::Error::required(&path.child("JSONPath"), "")),
         _ => simple_path(json_path, &path.child("JSONPath")),
     });
-    faults
+    errors
 }
 
 pub(super) fn subresources(subresources: &Value, path: &field::Path) -> Vec<field::Error> {
     let Some(scale) = subresources.get("scale").filter(|scale| !scale.is_null()) else { return Vec::new() };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (key, root) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
         let (place, json_path) = (path.child("scale").child(key), text(scale, &[key]));
         if json_path.is_empty() {
-            faults.push(field::Error::required(&place, ""));
+            errors.push(field::Error::required(&place, ""));
             continue;
         }
         let outside = || {
@@ -105,7 +105,7 @@ pub(super) fn subresources(subresources: &Value, path: &field::Path) -> Vec<fiel
             (!is_inside)
                 .then(|| field::Error::invalid(&place, json_path, format!("should be a json path under {root}")))
         };
-        faults.extend(simple_path(json_path, &place).or_else(outside));
+        errors.extend(simple_path(json_path, &place).or_else(outside));
     }
     let (place, json_path) = (path.child("scale").child("labelSelectorPath"), text(scale, &["labelSelectorPath"]));
     if !json_path.is_empty() {
@@ -114,9 +114,9 @@ pub(super) fn subresources(subresources: &Value, path: &field::Path) -> Vec<fiel
             let detail = "should be a json path under either .spec or .status";
             (!is_inside).then(|| field::Error::invalid(&place, json_path, detail))
         };
-        faults.extend(simple_path(json_path, &place).or_else(outside));
+        errors.extend(simple_path(json_path, &place).or_else(outside));
     }
-    faults
+    errors
 }
 
 pub(super) fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &field::Path) -> Vec<field::Error> {
@@ -124,12 +124,12 @@ pub(super) fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &f
         return vec![field::Error::invalid(path, "", "may only be set when validations.schema is included")];
     };
     let schema = Schema::from_json(schema);
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, selectable) in fields.as_array().into_iter().flatten().enumerate() {
         let (place, json_path) = (path.index(index).child("jsonPath"), text(selectable, &["jsonPath"]));
         if json_path.is_empty() {
-            faults.push(field::Error::required(&place, ""));
+            errors.push(field::Error::required(&place, ""));
             continue;
         }
         let steps: Option<Vec<&str>> = json_path.strip_prefix('.').map(|rest| rest.split('.').collect());
@@ -137,26 +137,26 @@ pub(super) fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &f
             steps.as_ref().and_then(|steps| steps.iter().try_fold(&schema, |schema, step| schema.property(step)));
         if target.is_none() || JsonPath::parse(json_path).is_err() {
             let detail = "is an invalid path: does not refer to a valid field";
-            faults.push(field::Error::invalid(&place, json_path, detail));
+            errors.push(field::Error::invalid(&place, json_path, detail));
             continue;
         }
         if steps.is_some_and(|steps| steps.first() == Some(&"metadata")) {
-            faults.push(field::Error::invalid(&place, json_path, "must not point to fields in metadata"));
+            errors.push(field::Error::invalid(&place, json_path, "must not point to fields in metadata"));
         }
         let is_scalar =
             target.is_some_and(|target| matches!(target.value_type(), Type::String | Type::Boolean | Type::Integer));
         if !is_scalar {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-            faults.push(field::Error::invalid(&place, json_path, detail));
+            errors.push(field::Error::invalid(&place, json_path, detail));
         }
         if !seen.insert(json_path) {
-            faults.push(field::Error::duplicate(&place, Value::from(json_path)));
+            errors.push(field::Error::duplicate(&place, Value::from(json_path)));
         }
     }
     if seen.len() > SELECTABLE_FIELDS_MAX {
-        faults.push(field::Error::too_many(path, seen.len(), SELECTABLE_FIELDS_MAX));
+        errors.push(field::Error::too_many(path, seen.len(), SELECTABLE_FIELDS_MAX));
     }
-    faults
+    errors
 }
 
 /// A path must start with a dot and must not be too long; other errors only leave the cells of its column empty.
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn paths_of_columns_are_measured() {
-        let faults = |path: &str| {
+        let errors = |path: &str| {
             let written = json!({"name": "A", "type": "string", "jsonPath": path});
             column(&written, &field::Path::new("c")).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(faults("..a"), [""; 0]);
-        assert_eq!(faults("[0]"), ["c.JSONPath: Invalid value: \"[0]\": must be a simple json path starting with ."]);
-        assert!(faults(&".a".repeat(65))[0].ends_with("must have at most 64 steps"));
-        assert!(faults(&".".repeat(1025))[0].contains("must have at most 1024 bytes, not 1025"));
+        assert_eq!(errors("..a"), [""; 0]);
+        assert_eq!(errors("[0]"), ["c.JSONPath: Invalid value: \"[0]\": must be a simple json path starting with ."]);
+        assert!(errors(&".a".repeat(65))[0].ends_with("must have at most 64 steps"));
+        assert!(errors(&".".repeat(1025))[0].contains("must have at most 1024 bytes, not 1025"));
     }
 }

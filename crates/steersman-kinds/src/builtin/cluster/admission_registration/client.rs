@@ -1,29 +1,30 @@
 //! The client configuration of a webhook: a URL, or a service.
 
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{self, Check, Rule};
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates a `clientConfig`.
-pub(super) fn validate(config: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(config: &Field<'_>, errors: &mut Vec<Error>) {
     let (url, service) = (config.field("url"), config.field("service"));
     match (url.is_present(), service.is_present()) {
-        (true, false) => validate_url(&url, faults),
-        (false, true) => validate_service(&service, faults),
-        _ => faults.push(config.required("exactly one of url or service is required")),
+        (true, false) => validate_url(&url, errors),
+        (false, true) => rule::check_field(SERVICE, &service, errors),
+        _ => errors.push(config.required("exactly one of url or service is required")),
     }
 }
 
-fn validate_url(url: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_url(url: &Field<'_>, errors: &mut Vec<Error>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let text = url.text();
     let (head, fragment) = text.split_once('#').unwrap_or((text, ""));
     let (head, query) = head.split_once('?').unwrap_or((head, ""));
     let Ok(uri) = head.parse::<http::Uri>() else {
-        return faults.push(url.required(&format!("url must be a valid URL: {text:?} cannot be read{FORM}")));
+        return errors.push(url.required(&format!("url must be a valid URL: {text:?} cannot be read{FORM}")));
     };
-    let mut wrong = |value: &str, why: String| faults.push(Error::invalid(&url.path, value, why));
+    let mut wrong = |value: &str, why: String| errors.push(Error::invalid(&url.path, value, why));
     let scheme = uri.scheme_str().unwrap_or_default();
     if scheme != "https" {
         wrong(scheme, format!("'https' is the only allowed URL scheme{FORM}"));
@@ -44,29 +45,32 @@ fn validate_url(url: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-fn validate_service(service: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required(&service.field("name"), faults);
-    rules::required(&service.field("namespace"), faults);
-    rules::service_port(&service.field("port"), faults);
-    let path = service.field("path");
+pub(in crate::builtin) const SERVICE: &[Rule] = &[
+    Rule::required("name", ""),
+    Rule::required("namespace", ""),
+    Rule::new("port", Check::By(rules::service_port)),
+    Rule::new("path", Check::By(validate_path)),
+];
+
+fn validate_path(path: &Field<'_>, errors: &mut Vec<Error>) {
     let text = path.text();
     if matches!(text, "" | "/") {
         return;
     }
     if text == "//" {
-        return faults.push(path.invalid("segment[0] may not be empty"));
+        return errors.push(path.invalid("segment[0] may not be empty"));
     }
     if !text.starts_with('/') {
-        faults.push(path.invalid("must start with a '/'"));
+        errors.push(path.invalid("must start with a '/'"));
     }
     // As upstream, the first byte is taken for the slash, whatever it is.
     let rest = text.get(1..).unwrap_or_default();
     for (index, step) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
         if step.is_empty() {
-            faults.push(path.invalid(format!("segment[{index}] may not be empty")));
+            errors.push(path.invalid(format!("segment[{index}] may not be empty")));
             continue;
         }
         let wrong = name::dns1123_subdomain(step).into_iter();
-        faults.extend(wrong.map(|fault| path.invalid(format!("segment[{index}]: {fault}"))));
+        errors.extend(wrong.map(|detail| path.invalid(format!("segment[{index}]: {detail}"))));
     }
 }

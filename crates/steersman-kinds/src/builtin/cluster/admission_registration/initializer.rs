@@ -4,13 +4,12 @@
 //! additional status that lists the awaited initializers.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP};
-use crate::builtin::kind::{Column, Kind, Request, Version};
-use crate::builtin::rules;
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
@@ -44,47 +43,33 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["initializers"]],
     status_leaves: &[&["initializers"]],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update: |request: &Request<'_>, faults| validate(&Place::root(request.new), faults),
+    validate: &[Rule::new("initializers[]", Check::Rules(INITIALIZER))],
     ..Kind::CLUSTER
 };
 
-fn validate(configuration: &Place<'_>, faults: &mut Vec<Error>) {
-    let mut names = BTreeSet::new();
-    for initializer in configuration.field("initializers").items() {
-        let name = initializer.field("name");
-        if name.is_empty() {
-            faults.push(name.required(""));
-        } else {
-            faults.extend(name_faults(name.text()).into_iter().map(|fault| name.invalid(fault)));
-            if !names.insert(name.text()) {
-                faults.push(name.duplicate());
-            }
-        }
-        initializer.field("rules").items().for_each(|rule| validate_rule(&rule, faults));
-        let timeout = initializer.field("timeoutSeconds");
-        if timeout.number().is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds)) {
-            faults.push(timeout.invalid(format!("must be between 1 and {TIMEOUT_SECONDS_MAX} seconds")));
-        }
-        rules::one_of_if_present(&initializer.field("failurePolicy"), &["Fail", "Ignore"], faults);
-    }
-}
+const INITIALIZER: &[Rule] = &[
+    Rule::new("name", Check::Format(name_faults)).and_required(""),
+    Rule::new("name", Check::Unique).unless_empty(),
+    Rule::new("rules[]", Check::By(validate_rule)),
+    Rule::new("timeoutSeconds", Check::Between(1, TIMEOUT_SECONDS_MAX, "must be between 1 and 3600 seconds")),
+    Rule::new("failurePolicy", Check::OneOf(&["Fail", "Ignore"])).if_present(),
+];
 
-fn validate_rule(rule: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_rule(rule: &Field<'_>, errors: &mut Vec<Error>) {
     for (field, may_be_empty) in [("apiGroups", true), ("apiVersions", false), ("resources", false)] {
         let list = rule.field(field);
         if list.is_empty() {
-            faults.push(list.required("must specify at least one"));
+            errors.push(list.required("must specify at least one"));
         }
         let n_items = list.items().count();
         for item in list.items() {
             match item.text() {
                 "*" if n_items > 1 => {
-                    faults.push(list.invalid("if '*' is present, must not specify others"));
+                    errors.push(list.invalid("if '*' is present, must not specify others"));
                 }
-                "" if !may_be_empty => faults.push(item.required("")),
+                "" if !may_be_empty => errors.push(item.required("")),
                 text if field == "resources" && text.contains('/') => {
-                    faults.push(item.invalid("must not specify subresources: they have no initializers"));
+                    errors.push(item.invalid("must not specify subresources: they have no initializers"));
                 }
                 _ => {}
             }
@@ -119,9 +104,9 @@ fn cells(configuration: &Value, now: Timestamp) -> Vec<Value> {
 
 /// The errors in the name of an initializer.
 pub fn name_faults(given: &str) -> Vec<String> {
-    let faults = name::dns1123_subdomain(given);
-    if faults.is_empty() && given.split('.').count() < 3 {
+    let errors = name::dns1123_subdomain(given);
+    if errors.is_empty() && given.split('.').count() < 3 {
         return vec!["should be a domain with at least three segments separated by dots".to_owned()];
     }
-    faults
+    errors
 }

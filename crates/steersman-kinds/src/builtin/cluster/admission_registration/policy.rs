@@ -2,11 +2,12 @@
 //! Expressions must compile to the expected types.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, rule};
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::rules::selector;
 use crate::expressions::{Compiler, Names, Purpose};
 use crate::strategy::Rules;
@@ -18,7 +19,7 @@ use steersman_machinery::{Value, name};
 
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
-const MUTABLE_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+const MUTABLE_OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
 /// Reserved words of CEL.
 const RESERVED: [&str; 21] = [
     "as",
@@ -60,9 +61,14 @@ pub const VALIDATING: Kind = Kind {
         cells: |policy, now| policy_cells(policy, "validations", now),
         ..POLICY_VERSION
     }],
-    validate_create: |request, faults| validate_validating(&Place::root(request.new), faults),
-    validate_update: |request, faults| validate_validating(&Place::root(request.new), faults),
-    validate_status: |request, faults| validate_status(&Place::root(request.new).field("status"), faults),
+    validate: &[Rule::new("", Check::By(validate_validating))],
+    status_rules: &[
+        Rule::new(
+            "status.typeChecking.expressionWarnings[]",
+            Check::Rules(&[Rule::required("fieldRef", ""), Rule::required("warning", "")]),
+        ),
+        Rule::new("status.conditions", Check::By(rules::conditions)),
+    ],
     ..POLICY
 };
 
@@ -93,8 +99,10 @@ pub const MUTATING: Kind = Kind {
             deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+",
         },
     ],
-    validate_create: |request, faults| validate_mutating(&Place::root(request.new).field("spec"), faults),
-    validate_update: |request, faults| validate_mutating(&Place::root(request.new).field("spec"), faults),
+    validate: &[
+        Rule::new("spec", Check::By(validate_mutating)),
+        Rule::new("spec.reinvocationPolicy", Check::OneOf(&["IfNeeded", "Never"])).and_required(""),
+    ],
     ..POLICY
 };
 
@@ -106,8 +114,15 @@ pub const VALIDATING_BINDING: Kind = Kind {
         definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
         ..BINDING_VERSION
     }],
-    validate_create: validate_validating_binding,
-    validate_update: validate_validating_binding,
+    validate: &[
+        Rule::new("spec", Check::Rules(BINDING)),
+        Rule::new(
+            "spec.validationActions[]",
+            Check::Rules(&[Rule::new("", Check::OneOf(&["Audit", "Deny", "Warn"])), Rule::new("", Check::Unique)]),
+        ),
+        Rule::new("spec.validationActions", Check::By(contradictory_actions)),
+        Rule::required("spec.validationActions", "at least one validation action is required"),
+    ],
     ..POLICY
 };
 
@@ -131,8 +146,11 @@ pub const MUTATING_BINDING: Kind = Kind {
             deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding is deprecated in v1.35+, unavailable in v1.38+",
         },
     ],
-    validate_create: validate_mutating_binding,
-    validate_update: validate_mutating_binding,
+    validate: &[
+        Rule::new("spec", Check::Rules(BINDING)),
+        Rule::new("spec.matchResources.resourceRules[].operations[]", Check::OneOf(MUTABLE_OPERATIONS))
+            .blaming("spec.matchResources.resourceRules.operations"),
+    ],
     ..POLICY
 };
 
@@ -175,46 +193,49 @@ fn default_resources(resources: Option<&mut Value>) {
 
 // === policies ===
 
+/// The rules of policies of both kinds, before those of expressions.
+pub(in crate::builtin) const POLICY_RULES: &[Rule] = &[
+    Rule::new("failurePolicy", Check::OneOf(&["Fail", "Ignore"])),
+    Rule::new("paramKind", Check::By(param_kind)).if_present(),
+    Rule::new(
+        "matchConstraints",
+        Check::Rules(&[Rule::new("", Check::Rules(rule::RESOURCES)), Rule::required("resourceRules", "")]),
+    )
+    .and_present(""),
+];
+
 /// Validates the fields that policies of both kinds have, and adds the variables to the compiler.
-fn validate_policy(spec: &Place<'_>, compiler: &mut Compiler, faults: &mut Vec<Error>) {
-    rules::one_of(&spec.field("failurePolicy"), &["Fail", "Ignore"], faults);
-    param_kind(&spec.field("paramKind"), faults);
-    let constraints = spec.field("matchConstraints");
-    if constraints.is_absent() {
-        faults.push(constraints.required(""));
-    } else {
-        rule::validate_resources(&constraints, faults);
-        rules::required(&constraints.field("resourceRules"), faults);
-    }
-    rule::validate_conditions(&spec.field("matchConditions"), names(spec), faults);
+fn validate_policy(spec: &Field<'_>, compiler: &mut Compiler, errors: &mut Vec<Error>) {
+    check_field(POLICY_RULES, spec, errors);
+    rule::validate_conditions(&spec.field("matchConditions"), names(spec), errors);
     for variable in spec.field("variables").items() {
         let (variable_name, expression) = (variable.field("name"), variable.field("expression"));
         if variable_name.text().trim().is_empty() {
-            faults.push(variable_name.required("name is not specified"));
+            errors.push(variable_name.required("name is not specified"));
         } else if !is_identifier(variable_name.text()) {
-            faults.push(variable_name.invalid("must be a valid CEL identifier"));
+            errors.push(variable_name.invalid("must be a valid CEL identifier"));
         }
-        if specified(&expression, faults) {
-            let fault = compiler.add(variable_name.text(), expression.text());
-            faults.extend(fault.map(|fault| expression.invalid(fault)));
+        if specified(&expression, errors) {
+            let detail = compiler.add(variable_name.text(), expression.text());
+            errors.extend(detail.map(|detail| expression.invalid(detail)));
         }
     }
 }
 
 /// The expression must not be empty. Returns whether it is not.
-fn specified(expression: &Place<'_>, faults: &mut Vec<Error>) -> bool {
+fn specified(expression: &Field<'_>, errors: &mut Vec<Error>) -> bool {
     let is_specified = !expression.text().trim().is_empty();
     if !is_specified {
         let field = expression.path.as_str().rsplit('.').next().unwrap_or_default();
-        faults.push(expression.required(&format!("{field} is not specified")));
+        errors.push(expression.required(&format!("{field} is not specified")));
     }
     is_specified
 }
 
 /// The expression must compile to one of these types.
-fn compiles(expression: &Place<'_>, compiler: &Compiler, wanted: &[Type], faults: &mut Vec<Error>) {
-    let fault = compiler.fault(expression.text(), Purpose::Value, wanted);
-    faults.extend(fault.map(|fault| expression.invalid(fault)));
+fn compiles(expression: &Field<'_>, compiler: &Compiler, wanted: &[Type], errors: &mut Vec<Error>) {
+    let detail = compiler.fault(expression.text(), Purpose::Value, wanted);
+    errors.extend(detail.map(|detail| expression.invalid(detail)));
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -222,157 +243,136 @@ fn is_identifier(text: &str) -> bool {
     is_word && !text.starts_with(|first: char| first.is_ascii_digit()) && !RESERVED.contains(&text)
 }
 
-fn param_kind(kind: &Place<'_>, faults: &mut Vec<Error>) {
-    if kind.is_absent() {
-        return;
-    }
+fn param_kind(kind: &Field<'_>, errors: &mut Vec<Error>) {
     let (api_version, kind) = (kind.field("apiVersion"), kind.field("kind"));
     match api_version.text().split('/').collect::<Vec<&str>>().as_slice() {
-        [""] => faults.push(api_version.required("")),
-        ["", ""] => faults.push(api_version.invalid("version must be specified")),
-        [version] => param_version(&api_version, "", version, faults),
-        [group, version] => param_version(&api_version, group, version, faults),
-        _ => faults.push(api_version.invalid(format!("unexpected GroupVersion string: {}", api_version.text()))),
+        [""] => errors.push(api_version.required("")),
+        ["", ""] => errors.push(api_version.invalid("version must be specified")),
+        [version] => param_version(&api_version, "", version, errors),
+        [group, version] => param_version(&api_version, group, version, errors),
+        _ => errors.push(api_version.invalid(format!("unexpected GroupVersion string: {}", api_version.text()))),
     }
     if kind.is_empty() {
-        return faults.push(kind.required(""));
+        return errors.push(kind.required(""));
     }
     let wrong = name::dns1035_label(&kind.text().to_lowercase());
     if !wrong.is_empty() {
-        faults.push(kind.invalid(format!("may have mixed case, but should otherwise match: {}", wrong.join(","))));
+        errors.push(kind.invalid(format!("may have mixed case, but should otherwise match: {}", wrong.join(","))));
     }
 }
 
-fn param_version(place: &Place<'_>, group: &str, version: &str, faults: &mut Vec<Error>) {
+fn param_version(field: &Field<'_>, group: &str, version: &str, errors: &mut Vec<Error>) {
     let wrong = if group.is_empty() { Vec::new() } else { name::dns1123_subdomain(group) };
     if !wrong.is_empty() {
-        faults.push(Error::invalid(&place.path, group, wrong.join(",")));
+        errors.push(Error::invalid(&field.path, group, wrong.join(",")));
     }
     let wrong = name::dns1035_label(version);
     if version.is_empty() {
-        faults.push(place.invalid("version must be specified"));
+        errors.push(field.invalid("version must be specified"));
     } else if !wrong.is_empty() {
-        faults.push(Error::invalid(&place.path, version, wrong.join(",")));
+        errors.push(Error::invalid(&field.path, version, wrong.join(",")));
     }
 }
 
 /// The variables of a policy's expressions.
-fn names(spec: &Place<'_>) -> Names {
+fn names(spec: &Field<'_>) -> Names {
     Names { params: spec.field("paramKind").is_present(), authorizer: true }
 }
 
-fn validate_validating(policy: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_validating(policy: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = policy.field("spec");
     let mut compiler = Compiler::validating(names(&spec));
-    validate_policy(&spec, &mut compiler, faults);
+    validate_policy(&spec, &mut compiler, errors);
     let (validations, annotations) = (spec.field("validations"), spec.field("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         let why = "validations or auditAnnotations must contain at least one item";
-        faults.extend([validations.required(why), annotations.required(why)]);
+        errors.extend([validations.required(why), annotations.required(why)]);
         return;
     }
-    validations.items().for_each(|validation| validate_validation(&validation, &compiler, faults));
+    validations.items().for_each(|validation| validate_validation(&validation, &compiler, errors));
     let policy_name = policy.at(&["metadata", "name"]).text();
     if annotations.items().count() > ANNOTATIONS_MAX {
-        faults.push(annotations.invalid(format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")));
+        errors.push(annotations.invalid(format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")));
     }
     let mut keys = BTreeSet::new();
     for annotation in annotations.items() {
         let (key, value) = (annotation.field("key"), annotation.field("valueExpression"));
         let full = format!("{policy_name}/{}", key.text());
-        faults.extend(name::qualified(&full).into_iter().map(|fault| Error::invalid(&key.path, &*full, fault)));
-        if specified(&value, faults) {
-            compiles(&value, &compiler, &[Type::String, Type::Null], faults);
+        errors.extend(name::qualified(&full).into_iter().map(|detail| Error::invalid(&key.path, &*full, detail)));
+        if specified(&value, errors) {
+            compiles(&value, &compiler, &[Type::String, Type::Null], errors);
         }
         if value.text().trim().len() > ANNOTATION_BYTES_MAX {
-            faults.push(value.required(&format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length")));
+            errors.push(value.required(&format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length")));
         }
         if !keys.insert(key.text()) {
-            faults.push(key.duplicate());
+            errors.push(key.duplicate());
         }
     }
 }
 
-fn validate_validation(validation: &Place<'_>, compiler: &Compiler, faults: &mut Vec<Error>) {
+fn validate_validation(validation: &Field<'_>, compiler: &Compiler, errors: &mut Vec<Error>) {
     let expression = validation.field("expression");
-    if specified(&expression, faults) {
-        compiles(&expression, compiler, &[Type::Bool], faults);
+    if specified(&expression, errors) {
+        compiles(&expression, compiler, &[Type::Bool], errors);
     }
     for field in ["messageExpression", "message"] {
         let text = validation.field(field);
         if !text.is_empty() && text.text().trim().is_empty() {
-            faults.push(text.invalid("must be non-empty if specified"));
+            errors.push(text.invalid("must be non-empty if specified"));
         }
     }
     let said = validation.field("messageExpression");
     if !said.text().trim().is_empty() {
-        let fault = compiler.fault(said.text(), Purpose::Message, &[Type::String]);
-        faults.extend(fault.map(|fault| said.invalid(fault)));
+        let detail = compiler.fault(said.text(), Purpose::Message, &[Type::String]);
+        errors.extend(detail.map(|detail| said.invalid(detail)));
     }
     let message = validation.field("message");
     if message.text().trim().contains(['\n', '\r']) {
-        faults.push(message.invalid("must not contain line breaks"));
+        errors.push(message.invalid("must not contain line breaks"));
     }
     let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-    rules::one_of_if_present(&validation.field("reason"), &reasons, faults);
+    rules::one_of_if_present(&validation.field("reason"), &reasons, errors);
 }
 
-fn validate_status(status: &Place<'_>, faults: &mut Vec<Error>) {
-    for warning in status.at(&["typeChecking", "expressionWarnings"]).items() {
-        rules::required(&warning.field("fieldRef"), faults);
-        rules::required(&warning.field("warning"), faults);
-    }
-    rules::conditions(&status.field("conditions"), faults);
-}
-
-fn validate_mutating(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_mutating(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let mut compiler = Compiler::mutating(names(spec));
-    validate_policy(spec, &mut compiler, faults);
-    mutable(&spec.field("matchConstraints"), faults);
+    validate_policy(spec, &mut compiler, errors);
+    check_field(MUTABLE, spec, errors);
     let mutations = spec.field("mutations");
     if mutations.is_empty() {
-        faults.push(mutations.required("mutations must contain at least one item"));
+        errors.push(mutations.required("mutations must contain at least one item"));
     }
-    mutations.items().for_each(|mutation| validate_mutation(&mutation, &compiler, faults));
-    let policy = spec.field("reinvocationPolicy");
-    if policy.is_empty() {
-        faults.push(policy.required(""));
-    } else {
-        rules::one_of(&policy, &["IfNeeded", "Never"], faults);
-    }
+    mutations.items().for_each(|mutation| validate_mutation(&mutation, &compiler, errors));
 }
 
 /// The operations must have an object that can be changed.
-fn mutable(resources: &Place<'_>, faults: &mut Vec<Error>) {
-    let list = resources.field("resourceRules");
-    let path = list.path.child("operations");
-    for operation in list.items().flat_map(|rule| rule.field("operations").items()) {
-        rules::one_of(&Place { path: path.clone(), ..operation }, &MUTABLE_OPERATIONS, faults);
-    }
-}
+pub(in crate::builtin) const MUTABLE: &[Rule] =
+    &[Rule::new("matchConstraints.resourceRules[].operations[]", Check::OneOf(MUTABLE_OPERATIONS))
+        .blaming("matchConstraints.resourceRules.operations")];
 
-fn validate_mutation(mutation: &Place<'_>, compiler: &Compiler, faults: &mut Vec<Error>) {
+fn validate_mutation(mutation: &Field<'_>, compiler: &Compiler, errors: &mut Vec<Error>) {
     const TYPES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
     let kind = mutation.field("patchType");
     if kind.is_empty() {
-        return faults.push(kind.required(""));
+        return errors.push(kind.required(""));
     }
     if !TYPES.iter().any(|(name, _)| *name == kind.text()) {
-        return faults.push(kind.not_supported(&TYPES.map(|(name, _)| name)));
+        return errors.push(kind.not_supported(&TYPES.map(|(name, _)| name)));
     }
-    for (name, field) in TYPES {
-        let place = mutation.field(field);
-        match (name == kind.text(), place.is_present()) {
+    for (wanted, name) in TYPES {
+        let field = mutation.field(name);
+        match (wanted == kind.text(), field.is_present()) {
             (true, true) => {
-                let expression = place.field("expression");
-                if specified(&expression, faults) {
-                    compiles(&expression, compiler, &[mutation_type(name)], faults);
+                let expression = field.field("expression");
+                if specified(&expression, errors) {
+                    compiles(&expression, compiler, &[mutation_type(wanted)], errors);
                 }
             }
-            (true, false) => faults.push(place.required(&format!("must be specified when patchType is {name}"))),
+            (true, false) => errors.push(field.required(&format!("must be specified when patchType is {wanted}"))),
             (false, true) => {
                 let why = format!("must not be specified when patchType is {}", kind.text());
-                faults.push(Error::invalid(&place.path, format!("{{{field}}}"), why));
+                errors.push(Error::invalid(&field.path, format!("{{{name}}}"), why));
             }
             (false, false) => {}
         }
@@ -390,59 +390,35 @@ fn mutation_type(kind: &str) -> Type {
 
 // === bindings ===
 
-fn validate_binding(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required_name(&spec.field("policyName"), name::dns1123_subdomain, faults);
-    param_ref(&spec.field("paramRef"), faults);
-    rule::validate_resources(&spec.field("matchResources"), faults);
-}
+const BINDING: &[Rule] = &[
+    Rule::new("policyName", Check::Format(name::dns1123_subdomain)).and_required(""),
+    Rule::new("paramRef", Check::Rules(PARAM_REF)).if_present(),
+    Rule::new("matchResources", Check::Rules(rule::RESOURCES)).if_present(),
+];
 
-fn param_ref(reference: &Place<'_>, faults: &mut Vec<Error>) {
+const PARAM_REF: &[Rule] = &[
+    Rule::new("name", Check::Format(name::path_segment)).unless_empty(),
+    Rule::new("selector", Check::By(selector::validate)),
+    Rule::new("", Check::By(param_ref)),
+    Rule::new("parameterNotFoundAction", Check::OneOf(&["Deny", "Allow"])).and_required(""),
+];
+
+fn param_ref(reference: &Field<'_>, errors: &mut Vec<Error>) {
     const EITHER: &str = "name and selector are mutually exclusive";
-    if reference.is_absent() {
-        return;
-    }
     let (param_name, labels) = (reference.field("name"), reference.field("selector"));
-    if !param_name.is_empty() {
-        rules::named(&param_name, name::path_segment, faults);
-    }
-    selector::validate(&labels, faults);
     match (param_name.is_empty(), labels.is_absent()) {
-        (false, false) => faults.extend([param_name.forbidden(EITHER), labels.forbidden(EITHER)]),
-        (true, true) => faults.push(reference.required("one of name or selector must be specified")),
+        (false, false) => errors.extend([param_name.forbidden(EITHER), labels.forbidden(EITHER)]),
+        (true, true) => errors.push(reference.required("one of name or selector must be specified")),
         _ => {}
     }
-    let action = reference.field("parameterNotFoundAction");
-    if action.is_empty() {
-        faults.push(action.required(""));
-    } else {
-        rules::one_of(&action, &["Deny", "Allow"], faults);
-    }
 }
 
-fn validate_validating_binding(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    validate_binding(&spec, faults);
-    let actions = spec.field("validationActions");
-    let mut seen = BTreeSet::new();
-    for action in actions.items() {
-        rules::one_of(&action, &["Audit", "Deny", "Warn"], faults);
-        if !seen.insert(action.text()) {
-            faults.push(action.duplicate());
-        }
-    }
-    if seen.contains("Deny") && seen.contains("Warn") {
+fn contradictory_actions(actions: &Field<'_>, errors: &mut Vec<Error>) {
+    let has = |wanted: &str| actions.items().any(|action| action.text() == wanted);
+    if has("Deny") && has("Warn") {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
-        faults.push(actions.invalid(why));
+        errors.push(actions.invalid(why));
     }
-    if seen.is_empty() {
-        faults.push(actions.required("at least one validation action is required"));
-    }
-}
-
-fn validate_mutating_binding(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    validate_binding(&spec, faults);
-    mutable(&spec.field("matchResources"), faults);
 }
 
 // === printing ===
@@ -450,7 +426,7 @@ fn validate_mutating_binding(request: &Request<'_>, faults: &mut Vec<Error>) {
 const UNSET: &str = "<unset>";
 
 fn policy_cells(policy: &Value, list: &str, now: Timestamp) -> Vec<Value> {
-    let kind = Place::root(policy).at(&["spec", "paramKind"]);
+    let kind = Field::root(policy).at(&["spec", "paramKind"]);
     let params = match kind.is_present() {
         true => format!("{}/{}", kind.field("apiVersion").text(), kind.field("kind").text()),
         false => UNSET.to_owned(),
@@ -460,7 +436,7 @@ fn policy_cells(policy: &Value, list: &str, now: Timestamp) -> Vec<Value> {
 }
 
 fn binding_cells(binding: &Value, now: Timestamp) -> Vec<Value> {
-    let reference = Place::root(binding).at(&["spec", "paramRef"]);
+    let reference = Field::root(binding).at(&["spec", "paramRef"]);
     let (param_name, namespace) = (reference.field("name").text(), reference.field("namespace").text());
     let params = match (param_name, namespace) {
         ("", _) if reference.field("selector").is_present() => selector::text(reference.field("selector").value),

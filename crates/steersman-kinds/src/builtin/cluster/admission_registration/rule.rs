@@ -2,7 +2,8 @@
 
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::expressions::{self, Names};
 use serde_json::json;
@@ -13,7 +14,6 @@ use steersman_machinery::value::Map;
 use steersman_machinery::{Value, name};
 
 const CONDITIONS_MAX: usize = 64;
-const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
 /// Sets the default scope of the rules in a list.
 pub(super) fn default(object: &mut Map, list: &str) {
@@ -30,53 +30,46 @@ pub(super) fn default_match(object: &mut Map) {
     unless_set(object, "objectSelector", json!({}));
 }
 
-/// Validates the fields that [`default_match`] sets.
-pub(super) fn validate_match(place: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::one_of(&place.field("matchPolicy"), &MATCH_POLICIES, faults);
-    selector::validate(&place.field("namespaceSelector"), faults);
-    selector::validate(&place.field("objectSelector"), faults);
-}
+/// The rules of the fields that [`default_match`] sets.
+pub(in crate::builtin) const MATCH: &[Rule] = &[
+    Rule::new("matchPolicy", Check::OneOf(&["Equivalent", "Exact"])),
+    Rule::new("namespaceSelector", Check::By(selector::validate)),
+    Rule::new("objectSelector", Check::By(selector::validate)),
+];
 
-/// Validates the `MatchResources` of a policy or a binding.
-pub(super) fn validate_resources(resources: &Place<'_>, faults: &mut Vec<Error>) {
-    if resources.is_absent() {
-        return;
-    }
-    validate_match(resources, faults);
-    for rule in resources.field("resourceRules").items().chain(resources.field("excludeResourceRules").items()) {
-        let mut names = BTreeSet::new();
-        for resource_name in rule.field("resourceNames").items() {
-            rules::named(&resource_name, name::path_segment, faults);
-            if !names.insert(resource_name.text()) {
-                faults.push(resource_name.duplicate());
-            }
-        }
-        validate(&rule, faults);
-    }
-}
+/// The rules of the `MatchResources` of a policy or a binding.
+pub(super) const RESOURCES: &[Rule] = &[
+    Rule::new("", Check::Rules(MATCH)),
+    Rule::new("resourceRules[]", Check::Rules(NAMED)),
+    Rule::new("excludeResourceRules[]", Check::Rules(NAMED)),
+];
 
-pub(super) fn validate(rule: &Place<'_>, faults: &mut Vec<Error>) {
-    const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    let (operations, versions) = (rule.field("operations"), rule.field("apiVersions"));
-    let groups = rule.field("apiGroups");
-    for (list, what) in [(&operations, "operations"), (&groups, "API groups"), (&versions, "API versions")] {
-        if list.is_empty() {
-            faults.push(list.required(""));
-        }
-        if list.items().count() > 1 && list.items().any(|item| item.text() == "*") {
-            faults.push(list.invalid(format!("if '*' is present, must not specify other {what}")));
-        }
-    }
-    operations.items().for_each(|operation| rules::one_of(&operation, &OPERATIONS, faults));
-    versions.items().for_each(|version| rules::required(&version, faults));
-    validate_names(&rule.field("resources"), faults);
-    rules::one_of_if_present(&rule.field("scope"), &["*", "Cluster", "Namespaced"], faults);
-}
+const NAMED: &[Rule] = &[
+    Rule::new(
+        "resourceNames[]",
+        Check::Rules(&[Rule::new("", Check::Format(name::path_segment)), Rule::new("", Check::Unique)]),
+    ),
+    Rule::new("", Check::Rules(OPERATIONS_AND_RESOURCES)),
+];
+
+/// The rules of what a webhook or a policy is called for.
+pub(super) const OPERATIONS_AND_RESOURCES: &[Rule] = &[
+    Rule::required("operations", ""),
+    Rule::new("operations", Check::WildcardAlone("if '*' is present, must not specify other operations")),
+    Rule::required("apiGroups", ""),
+    Rule::new("apiGroups", Check::WildcardAlone("if '*' is present, must not specify other API groups")),
+    Rule::required("apiVersions", ""),
+    Rule::new("apiVersions", Check::WildcardAlone("if '*' is present, must not specify other API versions")),
+    Rule::new("operations[]", Check::OneOf(&["*", "CONNECT", "CREATE", "DELETE", "UPDATE"])),
+    Rule::required("apiVersions[]", ""),
+    Rule::new("resources", Check::By(validate_names)),
+    Rule::new("scope", Check::OneOf(&["*", "Cluster", "Namespaced"])).if_present(),
+];
 
 /// Validates a list of `resource` and `resource/subresource`, either of which may be `*`.
-fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_names(resources: &Field<'_>, errors: &mut Vec<Error>) {
     if resources.is_empty() {
-        faults.push(resources.required(""));
+        errors.push(resources.required(""));
     }
     let (mut with_all_subresources, mut of_all_resources) = (BTreeSet::new(), BTreeSet::new());
     // As upstream, the last entry without a subresource decides.
@@ -84,7 +77,7 @@ fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
     for item in resources.items() {
         let text = item.text();
         if text.is_empty() {
-            faults.push(item.required(""));
+            errors.push(item.required(""));
             continue;
         }
         let Some((resource, subresource)) = text.split_once('/') else {
@@ -92,10 +85,10 @@ fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
             continue;
         };
         if with_all_subresources.contains(resource) {
-            faults.push(item.invalid(format!("if '{resource}/*' is present, must not specify {text}")));
+            errors.push(item.invalid(format!("if '{resource}/*' is present, must not specify {text}")));
         }
         if of_all_resources.contains(subresource) {
-            faults.push(item.invalid(format!("if '*/{subresource}' is present, must not specify {text}")));
+            errors.push(item.invalid(format!("if '*/{subresource}' is present, must not specify {text}")));
         }
         if subresource == "*" {
             with_all_subresources.insert(resource);
@@ -106,32 +99,32 @@ fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
     }
     let has = |text: &str| resources.items().any(|item| item.text() == text);
     if resources.items().count() > 1 && has("*/*") {
-        faults.push(resources.invalid("if '*/*' is present, must not specify other resources"));
+        errors.push(resources.invalid("if '*/*' is present, must not specify other resources"));
     }
     if has("*") && has_plain {
         let why = "if '*' is present, must not specify other resources without subresources";
-        faults.push(resources.invalid(why));
+        errors.push(resources.invalid(why));
     }
 }
 
 /// Validates a list of `matchConditions`.
-pub(super) fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
+pub(super) fn validate_conditions(conditions: &Field<'_>, known: Names, errors: &mut Vec<Error>) {
     let count = conditions.items().count();
     if count > CONDITIONS_MAX {
-        faults.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));
+        errors.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));
     }
     let mut names = BTreeSet::new();
     for condition in conditions.items() {
         let (expression, condition_name) = (condition.field("expression"), condition.field("name"));
         if expression.text().trim().is_empty() {
-            faults.push(expression.required(""));
+            errors.push(expression.required(""));
         } else if count <= CONDITIONS_MAX {
-            let fault = expressions::fault(known.environment(), expression.text(), &[Type::Bool]);
-            faults.extend(fault.map(|fault| expression.invalid(fault)));
+            let detail = expressions::fault(known.environment(), expression.text(), &[Type::Bool]);
+            errors.extend(detail.map(|detail| expression.invalid(detail)));
         }
-        rules::required_name(&condition_name, name::qualified, faults);
+        rules::required_name(&condition_name, name::qualified, errors);
         if !condition_name.is_empty() && !names.insert(condition_name.text()) {
-            faults.push(condition_name.duplicate());
+            errors.push(condition_name.duplicate());
         }
     }
 }

@@ -1,11 +1,13 @@
 //! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: the webhooks that are called for writes.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, client, rule};
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
@@ -49,8 +51,7 @@ const KIND: Kind = Kind {
     categories: CATEGORIES,
     generation: &[&["webhooks"]],
     rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
-    validate_create: validate,
-    validate_update: validate,
+    validate: &[Rule::new("webhooks", Check::Change(validate))],
     ..Kind::CLUSTER
 };
 
@@ -81,12 +82,11 @@ fn default(configuration: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (configuration, old) = (Place::root(request.new), Place::root(request.old));
-    let before: Vec<Place<'_>> = old.field("webhooks").items().collect();
+fn validate(webhooks: &Change<'_>, errors: &mut Vec<Error>) {
+    let before: Vec<Field<'_>> = webhooks.old.items().collect();
     // Violations that the stored object already has are accepted.
     let has_no_side_effects = before.iter().all(|one| NO_SIDE_EFFECTS.contains(&one.field("sideEffects").text()));
-    let has_known_review = |one: &Place<'_>| {
+    let has_known_review = |one: &Field<'_>| {
         let versions = one.field("admissionReviewVersions");
         versions.is_empty() || versions.items().any(|version| REVIEWS.contains(&version.text()))
     };
@@ -94,63 +94,69 @@ fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let names_before: BTreeSet<&str> = before.iter().map(|one| one.field("name").text()).collect();
     let had_unique_names = names_before.len() == before.len();
     let mut names = BTreeSet::new();
-    for webhook in configuration.field("webhooks").items() {
+    for webhook in webhooks.new.items() {
         let webhook_name = webhook.field("name");
-        validate_webhook(&webhook, has_no_side_effects, faults);
-        validate_reviews(&webhook.field("admissionReviewVersions"), have_known_reviews, faults);
+        validate_webhook(&webhook, has_no_side_effects, errors);
+        validate_reviews(&webhook.field("admissionReviewVersions"), have_known_reviews, errors);
         if had_unique_names && !webhook_name.is_empty() && !names.insert(webhook_name.text()) {
-            faults.push(webhook_name.duplicate());
+            errors.push(webhook_name.duplicate());
         }
     }
 }
 
-fn validate_webhook(webhook: &Place<'_>, needs_no_side_effects: bool, faults: &mut Vec<Error>) {
-    validate_name(&webhook.field("name"), faults);
-    webhook.field("rules").items().for_each(|one| rule::validate(&one, faults));
-    rules::one_of(&webhook.field("failurePolicy"), &["Fail", "Ignore"], faults);
-    rule::validate_match(webhook, faults);
+/// The rules of the fields before `sideEffects`.
+pub(in crate::builtin) const SELECTION: &[Rule] = &[
+    Rule::new("name", Check::By(validate_name)),
+    Rule::new("rules[]", Check::Rules(rule::OPERATIONS_AND_RESOURCES)),
+    Rule::new("failurePolicy", Check::OneOf(&["Fail", "Ignore"])),
+    Rule::new("", Check::Rules(rule::MATCH)),
+];
+/// The rules of the fields after it.
+pub(in crate::builtin) const CALL: &[Rule] = &[
+    Rule::new("timeoutSeconds", Check::Between(1, 30, "the timeout value must be between 1 and 30 seconds")),
+    Rule::new("reinvocationPolicy", Check::OneOf(&["IfNeeded", "Never"])).if_present(),
+    Rule::new("clientConfig", Check::By(client::validate)),
+];
+
+fn validate_webhook(webhook: &Field<'_>, needs_no_side_effects: bool, errors: &mut Vec<Error>) {
+    check_field(SELECTION, webhook, errors);
     let effects = webhook.field("sideEffects");
     let allowed: &[&str] = if needs_no_side_effects { &NO_SIDE_EFFECTS } else { &ALL_SIDE_EFFECTS };
     if effects.is_absent() {
-        faults.push(effects.required(&format!("must specify one of {}", allowed.join(", "))));
+        errors.push(effects.required(&format!("must specify one of {}", allowed.join(", "))));
     }
-    rules::one_of_if_present(&effects, allowed, faults);
-    let timeout = webhook.field("timeoutSeconds");
-    if timeout.number().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
-        faults.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
-    }
-    rules::one_of_if_present(&webhook.field("reinvocationPolicy"), &["IfNeeded", "Never"], faults);
-    client::validate(&webhook.field("clientConfig"), faults);
-    rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, faults);
+    rules::one_of_if_present(&effects, allowed, errors);
+    check_field(CALL, webhook, errors);
+    rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, errors);
 }
 
 /// The string must be a domain of at least three parts.
-fn validate_name(webhook_name: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_name(webhook_name: &Field<'_>, errors: &mut Vec<Error>) {
     if webhook_name.is_empty() {
-        return rules::required(webhook_name, faults);
+        return rules::required(webhook_name, errors);
     }
     let wrong = name::dns1123_subdomain(webhook_name.text());
     if !wrong.is_empty() {
-        faults.push(webhook_name.invalid(wrong.join(",")));
+        errors.push(webhook_name.invalid(wrong.join(",")));
     } else if webhook_name.text().split('.').count() < 3 {
-        faults.push(webhook_name.invalid("should be a domain with at least three segments separated by dots"));
+        errors.push(webhook_name.invalid("should be a domain with at least three segments separated by dots"));
     }
 }
 
-fn validate_reviews(versions: &Place<'_>, needs_known: bool, faults: &mut Vec<Error>) {
+fn validate_reviews(versions: &Field<'_>, needs_known: bool, errors: &mut Vec<Error>) {
     let known = REVIEWS.join(", ");
     if versions.is_empty() {
-        return faults.push(versions.required(&format!("must specify one of {known}")));
+        return errors.push(versions.required(&format!("must specify one of {known}")));
     }
     let mut seen = BTreeSet::new();
     for version in versions.items() {
         if seen.insert(version.text()) {
-            rules::named(&version, name::dns1035_label, faults);
+            rules::named(&version, name::dns1035_label, errors);
         } else {
-            faults.push(version.invalid("duplicate version"));
+            errors.push(version.invalid("duplicate version"));
         }
     }
     if needs_known && !REVIEWS.iter().any(|known| seen.contains(known)) {
-        faults.push(versions.invalid(format!("must include at least one of {known}")));
+        errors.push(versions.invalid(format!("must include at least one of {known}")));
     }
 }

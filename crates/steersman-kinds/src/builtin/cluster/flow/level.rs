@@ -1,18 +1,18 @@
 //! PriorityLevelConfiguration: the concurrency limit of a class of requests, and the treatment of excess requests.
 
 use crate::builtin::cluster::flow::bootstrap::{self, EXEMPT};
-use crate::builtin::cluster::flow::{GROUP, STATUS_LEAVES, conditions};
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::cluster::flow::{CONDITIONS, GROUP, STATUS_LEAVES};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{Map, at, set_at};
 
-const QUEUES_MAX: i64 = 10_000_000;
 /// The number of bits of the hash that selects the queues of a flow.
 const HASH_BITS: i64 = 60;
 
@@ -39,9 +39,8 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: STATUS_LEAVES,
-    validate_create: validate,
-    validate_update: validate,
-    validate_status: |request, faults| conditions(&Place::root(request.new), faults),
+    validate: &[Rule::new("", Check::By(validate)), CONDITIONS],
+    status_rules: &[CONDITIONS],
     ..Kind::CLUSTER
 };
 
@@ -70,84 +69,78 @@ fn unless_positive(object: &mut Map, name: &str, value: i64) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let level = Place::root(request.new);
+fn validate(level: &Field<'_>, errors: &mut Vec<Error>) {
     let (name, spec) = (level.at(&["metadata", "name"]).text(), level.field("spec"));
     let (kind, limited, exempt) = (spec.field("type"), spec.field("limited"), spec.field("exempt"));
     if (name == EXEMPT) != (kind.text() == "Exempt") {
-        faults.push(kind.invalid("must be 'Exempt' if and only if `name` is 'exempt'"));
+        errors.push(kind.invalid("must be 'Exempt' if and only if `name` is 'exempt'"));
     }
     match kind.text() {
         "Exempt" => {
             if limited.is_present() {
-                faults.push(limited.forbidden("must be nil if the type is not Limited"));
+                errors.push(limited.forbidden("must be nil if the type is not Limited"));
             }
-            shares(&exempt, faults);
+            check_field(SHARES, &exempt, errors);
         }
         "Limited" => {
             if exempt.is_present() {
-                faults.push(exempt.forbidden("must be nil if the type is Limited"));
+                errors.push(exempt.forbidden("must be nil if the type is Limited"));
             }
             match limited.is_present() {
-                true => validate_limited(&limited, faults),
-                false => faults.push(limited.required("must not be empty when type is Limited")),
+                true => check_field(LIMITED, &limited, errors),
+                false => errors.push(limited.required("must not be empty when type is Limited")),
             }
         }
-        _ => faults.push(kind.not_supported(&["Exempt", "Limited"])),
+        _ => errors.push(kind.not_supported(&["Exempt", "Limited"])),
     }
-    mandatory(name, &spec, faults);
-    conditions(&level, faults);
+    mandatory(name, &spec, errors);
 }
 
-fn shares(place: &Place<'_>, faults: &mut Vec<Error>) {
-    let (shares, lendable) = (place.field("nominalConcurrencyShares"), place.field("lendablePercent"));
-    if shares.number().is_some_and(|shares| shares < 0) {
-        faults.push(shares.invalid("must be a non-negative integer"));
-    }
-    rules::within(&lendable, 0, 100, faults);
-}
+pub(in crate::builtin) const SHARES: &[Rule] = &[
+    Rule::new("nominalConcurrencyShares", Check::AtLeast(0, "must be a non-negative integer")),
+    Rule::new("lendablePercent", Check::Within(0, 100)),
+];
 
-fn validate_limited(limited: &Place<'_>, faults: &mut Vec<Error>) {
-    shares(limited, faults);
-    let borrowing = limited.field("borrowingLimitPercent");
-    if borrowing.number().is_some_and(|percent| percent < 0) {
-        faults.push(borrowing.invalid("if specified, must be a non-negative integer"));
-    }
-    let response = limited.field("limitResponse");
+pub(in crate::builtin) const LIMITED: &[Rule] = &[
+    Rule::new("", Check::Rules(SHARES)),
+    Rule::new("borrowingLimitPercent", Check::AtLeast(0, "if specified, must be a non-negative integer")),
+    Rule::new("limitResponse", Check::By(response)),
+];
+
+fn response(response: &Field<'_>, errors: &mut Vec<Error>) {
     let (kind, queuing) = (response.field("type"), response.field("queuing"));
     // Both of upstream's messages name the type `Limited` instead of `Queue`.
     match (kind.text(), queuing.is_present()) {
-        ("Queue", true) => validate_queuing(&queuing, faults),
+        ("Queue", true) => check_field(QUEUING, &queuing, errors),
         ("Queue", false) => {
-            faults.push(queuing.required("must not be empty if limited.limitResponse.type is Limited"));
+            errors.push(queuing.required("must not be empty if limited.limitResponse.type is Limited"));
         }
         ("Reject", true) => {
-            faults.push(queuing.forbidden("must be nil if limited.limitResponse.type is not Limited"));
+            errors.push(queuing.forbidden("must be nil if limited.limitResponse.type is not Limited"));
         }
         ("Reject", false) => {}
-        _ => rules::one_of(&kind, &["Queue", "Reject"], faults),
+        _ => rules::one_of(&kind, &["Queue", "Reject"], errors),
     }
 }
 
-fn validate_queuing(queuing: &Place<'_>, faults: &mut Vec<Error>) {
-    let (length, queues, hand) =
-        (queuing.field("queueLengthLimit"), queuing.field("queues"), queuing.field("handSize"));
-    let positive = "must be positive";
-    let (queue_count, hand_size) = (queues.number().unwrap_or(0), hand.number().unwrap_or(0));
-    if length.number().unwrap_or(0) <= 0 {
-        faults.push(length.invalid(positive));
-    }
-    if queue_count <= 0 {
-        faults.push(queues.invalid(positive));
-    } else if queue_count > QUEUES_MAX {
-        faults.push(queues.invalid(format!("must not be greater than {QUEUES_MAX}")));
-    }
+pub(in crate::builtin) const QUEUING: &[Rule] = &[
+    Rule::new("queueLengthLimit", Check::AtLeast(1, "must be positive")).or_zero(),
+    Rule::new("queues", Check::AtLeast(1, "must be positive")).or_zero(),
+    Rule::new("queues", Check::AtMost(10_000_000, "must not be greater than 10000000")),
+    Rule::new("handSize", Check::AtLeast(1, "must be positive")).or_zero(),
+    Rule::new("", Check::By(hand_size)),
+];
+
+fn hand_size(queuing: &Field<'_>, errors: &mut Vec<Error>) {
+    let hand = queuing.field("handSize");
+    let (queue_count, hand_size) = (queuing.field("queues").number().unwrap_or(0), hand.number().unwrap_or(0));
     if hand_size <= 0 {
-        faults.push(hand.invalid(positive));
-    } else if hand_size > queue_count {
-        faults.push(hand.invalid(format!("should not be greater than queues ({queue_count})")));
+        return;
+    }
+    if hand_size > queue_count {
+        errors.push(hand.invalid(format!("should not be greater than queues ({queue_count})")));
     } else if entropy_bits(queue_count, hand_size) > HASH_BITS {
-        faults.push(hand.invalid(format!(
+        errors.push(hand.invalid(format!(
             "required entropy bits of deckSize {queue_count} and handSize {hand_size} should not be greater than {HASH_BITS}"
         )));
     }
@@ -165,7 +158,7 @@ fn entropy_bits(queues: i64, hand: i64) -> i64 {
 
 /// The mandatory level of this name must be as the server created it, except for the part of `exempt` that
 /// administrators may set.
-fn mandatory(name: &str, spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn mandatory(name: &str, spec: &Field<'_>, errors: &mut Vec<Error>) {
     let Some(mut wanted) = bootstrap::mandatory_spec(bootstrap::levels(), name) else { return };
     let mut except = "";
     if name == EXEMPT {
@@ -175,13 +168,13 @@ fn mandatory(name: &str, spec: &Place<'_>, faults: &mut Vec<Error>) {
         }
     }
     if *spec.value != wanted {
-        faults.push(spec.invalid(format!("spec of '{name}'{except} must equal the fixed value")));
+        errors.push(spec.invalid(format!("spec of '{name}'{except} must equal the fixed value")));
     }
 }
 
 fn cells(level: &Value, now: Timestamp) -> Vec<Value> {
-    let limited = Place::root(level).at(&["spec", "limited"]);
-    let number = |place: Place<'_>| if place.is_present() { place.value.clone() } else { Value::from(cells::NONE) };
+    let limited = Field::root(level).at(&["spec", "limited"]);
+    let number = |field: Field<'_>| if field.is_present() { field.value.clone() } else { Value::from(cells::NONE) };
     let queuing = limited.at(&["limitResponse", "queuing"]);
     vec![
         cells::name(level),

@@ -1,16 +1,16 @@
 //! FlowSchema: the priority level of matching requests, and the flows into which they are divided.
 
-use crate::builtin::cluster::flow::{GROUP, STATUS_LEAVES, bootstrap, conditions};
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::cluster::flow::{CONDITIONS, GROUP, STATUS_LEAVES, bootstrap};
+use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{object_at, str_at};
 use steersman_machinery::{Value, name};
 
-const PRECEDENCE_MAX: i64 = 10_000;
 const PRECEDENCE_DEFAULT: i64 = 1_000;
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
@@ -36,9 +36,22 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: STATUS_LEAVES,
-    validate_create: validate,
-    validate_update: validate,
-    validate_status: |request, faults| conditions(&Place::root(request.new), faults),
+    validate: &[
+        Rule::new("spec.matchingPrecedence", Check::AtLeast(1, "must be a positive value")).or_zero(),
+        Rule::new("spec.matchingPrecedence", Check::AtMost(10_000, "must not be greater than 10000")),
+        Rule::new("", Check::By(first_precedence)),
+        Rule::new(
+            "spec.distinguisherMethod",
+            Check::Rules(&[Rule::new("type", Check::OneOf(&["ByNamespace", "ByUser"]))]),
+        )
+        .if_present(),
+        Rule::new("spec.priorityLevelConfiguration.name", Check::Format(name::dns1123_subdomain))
+            .and_required("must reference a priority level"),
+        Rule::new("spec.rules[]", Check::Rules(RULE)),
+        Rule::new("", Check::By(mandatory)),
+        CONDITIONS,
+    ],
+    status_rules: &[CONDITIONS],
     ..Kind::CLUSTER
 };
 
@@ -49,148 +62,130 @@ fn default(schema: &mut Value) {
     }
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let schema = Place::root(request.new);
+fn first_precedence(schema: &Field<'_>, errors: &mut Vec<Error>) {
+    let precedence = schema.at(&["spec", "matchingPrecedence"]);
+    if precedence.number() == Some(1) && schema.at(&["metadata", "name"]).text() != bootstrap::EXEMPT {
+        errors.push(precedence.invalid("only the schema named 'exempt' may have matchingPrecedence 1"));
+    }
+}
+
+fn mandatory(schema: &Field<'_>, errors: &mut Vec<Error>) {
     let (name, spec) = (schema.at(&["metadata", "name"]).text(), schema.field("spec"));
-    let precedence = spec.field("matchingPrecedence");
-    let number = precedence.number().unwrap_or(0);
-    if number <= 0 {
-        faults.push(precedence.invalid("must be a positive value"));
-    }
-    if number > PRECEDENCE_MAX {
-        faults.push(precedence.invalid(format!("must not be greater than {PRECEDENCE_MAX}")));
-    }
-    if number == 1 && name != bootstrap::EXEMPT {
-        faults.push(precedence.invalid("only the schema named 'exempt' may have matchingPrecedence 1"));
-    }
-    let method = spec.field("distinguisherMethod");
-    if method.is_present() {
-        rules::one_of(&method.field("type"), &["ByNamespace", "ByUser"], faults);
-    }
-    let level = spec.at(&["priorityLevelConfiguration", "name"]);
-    if level.is_empty() {
-        faults.push(level.required("must reference a priority level"));
-    } else {
-        rules::named(&level, name::dns1123_subdomain, faults);
-    }
-    spec.field("rules").items().for_each(|rule| validate_rule(&rule, faults));
     if bootstrap::mandatory_spec(bootstrap::schemas(), name).is_some_and(|wanted| wanted != *spec.value) {
-        faults.push(spec.invalid(format!("spec of '{name}' must equal the fixed value")));
+        errors.push(spec.invalid(format!("spec of '{name}' must equal the fixed value")));
     }
-    conditions(&schema, faults);
 }
 
-fn validate_rule(rule: &Place<'_>, faults: &mut Vec<Error>) {
-    let (subjects, resources) = (rule.field("subjects"), rule.field("resourceRules"));
-    let paths = rule.field("nonResourceRules");
-    if subjects.is_empty() {
-        faults.push(subjects.required("subjects must contain at least one value"));
+const RULE: &[Rule] = &[
+    Rule::required("subjects", "subjects must contain at least one value"),
+    Rule::new("subjects[]", Check::By(validate_subject)),
+    Rule::new("", Check::By(has_rules)),
+    Rule::new("resourceRules[]", Check::Rules(RESOURCE_RULE)),
+    Rule::new("nonResourceRules[]", Check::Rules(PATH_RULE)),
+];
+
+const RESOURCE_RULE: &[Rule] = &[
+    Rule::new("verbs", Check::By(validate_verbs)),
+    Rule::required("apiGroups", "resource rules must supply at least one api group"),
+    Rule::new("apiGroups", Check::WildcardAlone("if '*' is present, must not specify other api groups")),
+    Rule::required("resources", "resource rules must supply at least one resource"),
+    Rule::new("resources", Check::WildcardAlone("if '*' is present, must not specify other resources")),
+    Rule::new("", Check::By(validate_namespaces)),
+];
+
+const PATH_RULE: &[Rule] = &[
+    Rule::new("verbs", Check::By(validate_verbs)),
+    Rule::required("nonResourceURLs", "nonResourceURLs must contain at least one value"),
+    Rule::new("nonResourceURLs", Check::WildcardAlone("if '*' is present, must not specify other non-resource URLs")),
+    Rule::new("nonResourceURLs", Check::By(validate_paths)),
+];
+
+fn has_rules(rule: &Field<'_>, errors: &mut Vec<Error>) {
+    if rule.field("resourceRules").is_empty() && rule.field("nonResourceRules").is_empty() {
+        errors.push(rule.required("at least one of resourceRules and nonResourceRules has to be non-empty"));
     }
-    subjects.items().for_each(|subject| validate_subject(&subject, faults));
-    if resources.is_empty() && paths.is_empty() {
-        faults.push(rule.required("at least one of resourceRules and nonResourceRules has to be non-empty"));
-    }
-    resources.items().for_each(|rule| validate_resources(&rule, faults));
-    paths.items().for_each(|rule| validate_paths(&rule, faults));
 }
 
-fn validate_subject(subject: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_subject(subject: &Field<'_>, errors: &mut Vec<Error>) {
     const KINDS: [(&str, &str); 3] = [("Group", "group"), ("ServiceAccount", "serviceAccount"), ("User", "user")];
     let kind = subject.field("kind");
     if !KINDS.iter().any(|(name, _)| *name == kind.text()) {
-        return faults.push(kind.not_supported(&KINDS.map(|(name, _)| name)));
+        return errors.push(kind.not_supported(&KINDS.map(|(name, _)| name)));
     }
-    for (name, field) in KINDS {
-        let place = subject.field(field);
-        match (name == kind.text(), place.is_present()) {
+    for (wanted, name) in KINDS {
+        let field = subject.field(name);
+        match (wanted == kind.text(), field.is_present()) {
             (true, false) => {
-                faults.push(place.required(&format!("{field} is required when subject kind is '{name}'")));
+                errors.push(field.required(&format!("{name} is required when subject kind is '{wanted}'")));
             }
             (false, true) => {
-                faults.push(place.forbidden(format!("{field} is forbidden when subject kind is not '{name}'")));
+                errors.push(field.forbidden(format!("{name} is forbidden when subject kind is not '{wanted}'")));
             }
-            (true, true) => validate_name(&place, faults),
+            (true, true) if name == "serviceAccount" => check_field(ACCOUNT, &field, errors),
+            (true, true) => rules::required(&field.field("name"), errors),
             (false, false) => {}
         }
     }
 }
 
-/// Validates the name of the user, group or service account of a subject.
-fn validate_name(subject: &Place<'_>, faults: &mut Vec<Error>) {
-    let (subject_name, namespace) = (subject.field("name"), subject.field("namespace"));
-    rules::required(&subject_name, faults);
-    if !subject.path.as_str().ends_with(".serviceAccount") {
-        return;
-    }
-    if !matches!(subject_name.text(), "" | "*") {
-        rules::named(&subject_name, name::dns1123_subdomain, faults);
-    }
-    if namespace.is_empty() {
-        faults.push(namespace.required("must specify namespace for service account"));
-    } else {
-        rules::named(&namespace, name::dns1123_label, faults);
+pub(in crate::builtin) const ACCOUNT: &[Rule] = &[
+    Rule::required("name", ""),
+    Rule::new("name", Check::By(account_name)).unless_empty(),
+    Rule::new("namespace", Check::Format(name::dns1123_label))
+        .and_required("must specify namespace for service account"),
+];
+
+fn account_name(account_name: &Field<'_>, errors: &mut Vec<Error>) {
+    if account_name.text() != "*" {
+        rules::named(account_name, name::dns1123_subdomain, errors);
     }
 }
 
-fn has_wildcard(list: &Place<'_>) -> bool {
+fn has_wildcard(list: &Field<'_>) -> bool {
     list.items().any(|item| item.text() == "*")
 }
 
 /// Reports an error if a list has `*` beside other items.
-fn is_wildcard_alone(list: &Place<'_>, what: &str, faults: &mut Vec<Error>) {
+fn is_wildcard_alone(list: &Field<'_>, what: &str, errors: &mut Vec<Error>) {
     if has_wildcard(list) && list.items().count() > 1 {
-        faults.push(list.invalid(format!("if '*' is present, must not specify other {what}")));
+        errors.push(list.invalid(format!("if '*' is present, must not specify other {what}")));
     }
 }
 
-fn validate_verbs(verbs: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_verbs(verbs: &Field<'_>, errors: &mut Vec<Error>) {
     if verbs.is_empty() {
-        faults.push(verbs.required("verbs must contain at least one value"));
+        errors.push(verbs.required("verbs must contain at least one value"));
     } else if has_wildcard(verbs) {
-        is_wildcard_alone(verbs, "verbs", faults);
+        is_wildcard_alone(verbs, "verbs", errors);
     } else if verbs.items().any(|verb| !VERBS.contains(&verb.text())) {
-        faults.push(verbs.not_supported(&VERBS));
+        errors.push(verbs.not_supported(&VERBS));
     }
 }
 
-fn validate_resources(rule: &Place<'_>, faults: &mut Vec<Error>) {
-    validate_verbs(&rule.field("verbs"), faults);
-    for (field, what, one) in [("apiGroups", "api groups", "api group"), ("resources", "resources", "resource")] {
-        let list = rule.field(field);
-        if list.is_empty() {
-            faults.push(list.required(&format!("resource rules must supply at least one {one}")));
-        }
-        is_wildcard_alone(&list, what, faults);
-    }
+fn validate_namespaces(rule: &Field<'_>, errors: &mut Vec<Error>) {
     let namespaces = rule.field("namespaces");
     if namespaces.is_empty() && !rule.field("clusterScope").flag() {
         let why = "resource rules that are not cluster scoped must supply at least one namespace";
-        faults.push(namespaces.required(why));
+        errors.push(namespaces.required(why));
     } else if has_wildcard(&namespaces) {
-        is_wildcard_alone(&namespaces, "namespaces", faults);
+        is_wildcard_alone(&namespaces, "namespaces", errors);
     } else {
         for namespace in namespaces.items() {
-            for fault in name::dns1123_label(namespace.text()) {
-                let why = format!("each member of this list must be '*' or a DNS-1123 label; {fault}");
-                faults.push(namespace.invalid(why));
+            for detail in name::dns1123_label(namespace.text()) {
+                let why = format!("each member of this list must be '*' or a DNS-1123 label; {detail}");
+                errors.push(namespace.invalid(why));
             }
         }
     }
 }
 
-fn validate_paths(rule: &Place<'_>, faults: &mut Vec<Error>) {
-    validate_verbs(&rule.field("verbs"), faults);
-    let urls = rule.field("nonResourceURLs");
-    if urls.is_empty() {
-        faults.push(urls.required("nonResourceURLs must contain at least one value"));
-    } else if has_wildcard(&urls) {
-        is_wildcard_alone(&urls, "non-resource URLs", faults);
-    } else {
-        faults.extend(urls.items().filter_map(|url| Some(url.invalid(path_fault(url.text())?))));
+fn validate_paths(urls: &Field<'_>, errors: &mut Vec<Error>) {
+    if !has_wildcard(urls) {
+        errors.extend(urls.items().filter_map(|url| Some(url.invalid(path_error(url.text())?))));
     }
 }
 
-fn path_fault(path: &str) -> Option<&'static str> {
+fn path_error(path: &str) -> Option<&'static str> {
     let stars = path.matches('*').count();
     match path {
         "" => Some("must not be empty"),
@@ -204,7 +199,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
 }
 
 fn cells(schema: &Value, now: Timestamp) -> Vec<Value> {
-    let conditions = Place::root(schema).at(&["status", "conditions"]);
+    let conditions = Field::root(schema).at(&["status", "conditions"]);
     let dangling = conditions.items().find(|condition| condition.field("type").text() == "Dangling");
     let dangling = dangling.map_or("?", |condition| condition.field("status").text());
     let method = str_at(schema, &["spec", "distinguisherMethod", "type"]);

@@ -1,121 +1,107 @@
 //! Validation of Nodes, as `ValidateNode` and `ValidateNodeUpdate` of kubernetes' `pkg/apis/core/validation`. Left out
 //! are the annotations that once held taints, and `spec.configSource`, which nothing uses any more.
 
-use crate::builtin::kind::Request;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
-use steersman_machinery::field::{Error, Path};
+use steersman_machinery::field::Error;
 use steersman_machinery::name;
 use steersman_machinery::quantity::Quantity;
 
 /// The maximum length of a feature that a node declares.
 const FEATURE_LENGTH_MAX: usize = 253;
 
-/// Validates a new node.
-pub(super) fn creation(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let node = Place::root(request.new);
-    taints(&node, faults);
-    resources(&node, faults);
-    // The path is upstream's, though the field is in `status`.
-    let swap = node.at(&["status", "nodeInfo", "swap", "capacity"]);
-    rules::positive(&Place { path: Path::new("metadata.nodeSwapStatus.capacity"), ..swap }, faults);
-    declared_features(&node, faults);
-    ranges(&node.at(&["spec", "podCIDRs"]), faults);
-}
+/// The rules of nodes, new or changed through the main endpoint.
+pub(super) const NODE: &[Rule] = &[
+    TAINTS,
+    CAPACITY,
+    ALLOCATABLE,
+    Rule::new("status.nodeInfo.swap.capacity", Check::Positive).blaming("metadata.nodeSwapStatus.capacity"),
+    FEATURES,
+    Rule::new("spec.podCIDRs", Check::By(ranges)),
+    UNCHANGED,
+    EXTERNAL_ID,
+];
 
-/// Validates an update of a node.
-pub(super) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    creation(request, faults);
-    unchanged(request, faults);
-}
+/// The rules of updates of the status, and of the rest of the node too.
+pub(super) const STATUS: &[Rule] = &[TAINTS, CAPACITY, ALLOCATABLE, FEATURES, UNCHANGED, EXTERNAL_ID];
 
-/// Validates an update of the status, and the rest of the node too.
-pub(super) fn status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let node = Place::root(request.new);
-    taints(&node, faults);
-    resources(&node, faults);
-    declared_features(&node, faults);
-    unchanged(request, faults);
-}
+// The path is upstream's, though the field is in `spec`.
+const TAINTS: Rule = Rule::new("spec.taints", Check::By(taints)).blaming("metadata.taints");
+const CAPACITY: Rule = Rule::new("status.capacity", Check::By(amounts));
+const ALLOCATABLE: Rule = Rule::new("status.allocatable", Check::By(amounts));
+const FEATURES: Rule = Rule::new("status.declaredFeatures", Check::By(declared_features));
+const UNCHANGED: Rule = Rule::new("", Check::Change(unchanged)).on_update();
+const EXTERNAL_ID: Rule = Rule::new("spec.externalID", Check::Unchanged("may not be updated"));
 
 /// Fields that may not change, and addresses that may not repeat.
-fn unchanged(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (node, old) = (Place::root(request.new), Place::root(request.old));
+fn unchanged(Change { new: node, old }: &Change<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for address in node.at(&["status", "addresses"]).items() {
         if !seen.insert((address.field("type").text(), address.field("address").text())) {
-            faults.push(Error::duplicate(&address.path, address.value.clone()));
+            errors.push(Error::duplicate(&address.path, address.value.clone()));
         }
     }
     let (spec, before) = (node.field("spec"), old.field("spec"));
     let (ranges, ranges_before) = (spec.field("podCIDRs"), before.field("podCIDRs"));
     if !ranges_before.is_empty() && ranges.value != ranges_before.value {
-        faults.push(ranges.forbidden("node updates may not change podCIDR except from \"\" to valid"));
+        errors.push(ranges.forbidden("node updates may not change podCIDR except from \"\" to valid"));
     }
     let (provider, provider_before) = (spec.field("providerID"), before.field("providerID"));
     if !provider_before.is_empty() && provider.text() != provider_before.text() {
-        faults.push(provider.forbidden("node updates may not change providerID except from \"\" to valid"));
-    }
-    let external = spec.field("externalID");
-    if external.text() != before.field("externalID").text() {
-        faults.push(external.forbidden("may not be updated"));
+        errors.push(provider.forbidden("node updates may not change providerID except from \"\" to valid"));
     }
 }
 
-fn taints(node: &Place<'_>, faults: &mut Vec<Error>) {
-    // The path is upstream's, though the field is in `spec`.
-    let taints = Place { path: Path::new("metadata.taints"), ..node.at(&["spec", "taints"]) };
+pub(in crate::builtin) const TAINT: &[Rule] = &[
+    Rule::new("key", Check::Format(name::qualified)),
+    Rule::new("value", Check::Format(name::label_value)).unless_empty(),
+    Rule::new("effect", Check::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"])).and_required(""),
+];
+
+fn taints(taints: &Field<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for taint in taints.items() {
-        let (key, effect, value) = (taint.field("key"), taint.field("effect"), taint.field("value"));
-        rules::named(&key, name::qualified, faults);
-        if !value.is_empty() {
-            rules::named(&value, name::label_value, faults);
-        }
-        if effect.is_empty() {
-            faults.push(effect.required(""));
-        } else {
-            rules::one_of(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], faults);
-        }
-        if !seen.insert((key.text(), effect.text())) {
+        check_field(TAINT, &taint, errors);
+        if !seen.insert(["key", "effect"].map(|field| taint.field(field).text())) {
             let detail = "taints must be unique by key and effect pair".to_owned();
-            faults.push(Error { detail, ..taint.duplicate() });
+            errors.push(Error { detail, ..taint.duplicate() });
         }
     }
 }
 
-fn resources(node: &Place<'_>, faults: &mut Vec<Error>) {
-    for list in ["capacity", "allocatable"].map(|list| node.at(&["status", list])) {
-        for (resource, amount) in list.entries() {
-            let amount = Place { path: list.path.child(resource), ..amount };
-            rules::not_negative_quantity(&amount, faults);
-            let is_whole = Quantity::parse(amount.text()).is_ok_and(|quantity| quantity.is_whole());
-            if resource_name::is_whole(resource) && !is_whole {
-                faults.push(amount.invalid("must be an integer"));
-            }
+/// The amounts of resources. Upstream's paths name a resource like a field.
+fn amounts(amounts: &Field<'_>, errors: &mut Vec<Error>) {
+    for (resource, _) in amounts.entries() {
+        let amount = amounts.field(resource);
+        rules::not_negative_quantity(&amount, errors);
+        let is_whole = Quantity::parse(amount.text()).is_ok_and(|quantity| quantity.is_whole());
+        if resource_name::is_whole(resource) && !is_whole {
+            errors.push(amount.invalid("must be an integer"));
         }
     }
 }
 
 /// The features must be sorted, so a duplicate follows its first occurrence.
-fn declared_features(node: &Place<'_>, faults: &mut Vec<Error>) {
+fn declared_features(features: &Field<'_>, errors: &mut Vec<Error>) {
     let mut before = None::<&str>;
-    for feature in node.at(&["status", "declaredFeatures"]).items() {
+    for feature in features.items() {
         let text = feature.text();
         match before {
-            Some(before) if before == text => faults.push(feature.duplicate()),
-            Some(before) if before > text => faults.push(feature.invalid("list must be sorted alphabetically")),
+            Some(before) if before == text => errors.push(feature.duplicate()),
+            Some(before) if before > text => errors.push(feature.invalid("list must be sorted alphabetically")),
             _ => {}
         }
         before = Some(text);
         if text.len() > FEATURE_LENGTH_MAX {
             let why = format!("invalid feature name {text:?}: must be no more than {FEATURE_LENGTH_MAX} characters");
-            faults.push(feature.invalid(why));
+            errors.push(feature.invalid(why));
         } else if !is_feature(text) {
-            faults.push(feature.invalid(format!(
+            errors.push(feature.invalid(format!(
                 "invalid feature name {text:?}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
             )));
         }
@@ -130,9 +116,9 @@ fn is_feature(text: &str) -> bool {
 }
 
 /// The pod CIDRs of the node: at most one of each family.
-fn ranges(ranges: &Place<'_>, faults: &mut Vec<Error>) {
-    let items: Vec<Place<'_>> = ranges.items().collect();
-    items.iter().for_each(|range| rules::legacy_cidr(range, faults));
+fn ranges(ranges: &Field<'_>, errors: &mut Vec<Error>) {
+    let items: Vec<Field<'_>> = ranges.items().collect();
+    items.iter().for_each(|range| rules::legacy_cidr(range, errors));
     if items.len() < 2 {
         return;
     }
@@ -142,11 +128,11 @@ fn ranges(ranges: &Place<'_>, faults: &mut Vec<Error>) {
             "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR address: {})",
             range.text()
         );
-        faults.push(Error::internal(&ranges.path, why));
+        errors.push(Error::internal(&ranges.path, why));
     }
     let is_of = |is_v4: bool| parsed.iter().flatten().any(|range| range.addr().is_ipv4() == is_v4);
     let is_dual = parsed.iter().all(Option::is_some) && is_of(true) && is_of(false);
     if !is_dual || items.len() > 2 {
-        faults.push(ranges.invalid("may specify no more than one CIDR for each IP family"));
+        errors.push(ranges.invalid("may specify no more than one CIDR for each IP family"));
     }
 }

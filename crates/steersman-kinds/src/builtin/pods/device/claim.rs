@@ -8,7 +8,7 @@ use crate::builtin::pods::device::{
 use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::storage::csi;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -52,33 +52,33 @@ pub const KIND: Kind = Kind {
         &["metadata", "ownerReferences"],
     ],
     prepare_status: drop_deallocated,
-    validate_create: |request, faults| request::validate(&Place::root(request.new).field("spec"), faults),
-    validate_update: |request, faults| {
-        let (claim, old) = (Place::root(request.new), Place::root(request.old));
-        rules::immutable(&claim.field("spec"), &old.field("spec"), faults);
+    validate_create: |request, errors| request::validate(&Field::root(request.new).field("spec"), errors),
+    validate_update: |request, errors| {
+        let (claim, old) = (Field::root(request.new), Field::root(request.old));
+        rules::immutable(&claim.field("spec"), &old.field("spec"), errors);
     },
     validate_status,
     ..Kind::NAMESPACED
 };
 
 /// The identity of a device, as one value.
-fn device(place: &Place<'_>) -> Value {
-    let text = |field: &str| place.field(field).text();
+fn device(field: &Field<'_>) -> Value {
+    let text = |name: &str| field.field(name).text();
     json!({
-        "driver": text("driver"), "pool": text("pool"), "device": text("device"), "shareID": place.field("shareID").value,
+        "driver": text("driver"), "pool": text("pool"), "device": text("device"), "shareID": field.field("shareID").value,
     })
 }
 
-fn allocated(status: &Place<'_>) -> BTreeSet<String> {
+fn allocated(status: &Field<'_>) -> BTreeSet<String> {
     status.at(&["allocation", "devices", "results"]).items().map(|result| device(&result).to_string()).collect()
 }
 
 /// Drops the status of devices that are no longer allocated.
 fn drop_deallocated(new: &mut Value, old: &Value) {
-    let (before, after) = (allocated(&Place::root(old).field("status")), allocated(&Place::root(new).field("status")));
+    let (before, after) = (allocated(&Field::root(old).field("status")), allocated(&Field::root(new).field("status")));
     let Some(devices) = new.pointer_mut("/status/devices").and_then(Value::as_array_mut) else { return };
     devices.retain(|one| {
-        let key = device(&Place::root(one)).to_string();
+        let key = device(&Field::root(one)).to_string();
         after.contains(&key) || !before.contains(&key)
     });
     let is_empty = devices.is_empty();
@@ -90,71 +90,71 @@ fn drop_deallocated(new: &mut Value, old: &Value) {
     }
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let claim = Place::root(request.new);
-    let (status, old) = (claim.field("status"), Place::root(request.old).field("status"));
+fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let claim = Field::root(request.new);
+    let (status, old) = (claim.field("status"), Field::root(request.old).field("status"));
     let (consumers, allocation) = (status.field("reservedFor"), status.field("allocation"));
     each_once(
         &consumers,
         CONSUMERS_MAX,
         |consumer| consumer.field("uid").text().into(),
-        faults,
-        |consumer, faults| {
-            ["resource", "name", "uid"].iter().for_each(|field| rules::required(&consumer.field(field), faults));
+        errors,
+        |consumer, errors| {
+            ["resource", "name", "uid"].iter().for_each(|field| rules::required(&consumer.field(field), errors));
         },
     );
     let in_use = allocated(&status);
-    each_once(&status.field("devices"), usize::MAX, device, faults, |one, faults| {
-        validate_device(one, &in_use, faults);
+    each_once(&status.field("devices"), usize::MAX, device, errors, |one, errors| {
+        validate_device(one, &in_use, errors);
     });
     if !consumers.is_empty() && allocation.is_absent() {
-        faults.push(consumers.forbidden("may not be specified when `allocated` is not set"));
+        errors.push(consumers.forbidden("may not be specified when `allocated` is not set"));
     } else if claim.at(&["metadata", "deletionTimestamp"]).is_present() {
         let before: BTreeSet<String> = old.field("reservedFor").items().map(|one| one.value.to_string()).collect();
         if consumers.items().any(|consumer| !before.contains(&consumer.value.to_string())) {
             let why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
-            faults.push(consumers.forbidden(why));
+            errors.push(consumers.forbidden(why));
         }
     }
     match (old.field("allocation").is_present(), allocation.is_present()) {
-        (true, true) => rules::immutable(&allocation, &old.field("allocation"), faults),
-        (false, true) => validate_allocation(&allocation, &Names::of(&claim.field("spec")), faults),
+        (true, true) => rules::immutable(&allocation, &old.field("allocation"), errors),
+        (false, true) => validate_allocation(&allocation, &Names::of(&claim.field("spec")), errors),
         (_, false) => {}
     }
 }
 
-fn validate_allocation(allocation: &Place<'_>, names: &Names<'_>, faults: &mut Vec<Error>) {
+fn validate_allocation(allocation: &Field<'_>, names: &Names<'_>, errors: &mut Vec<Error>) {
     let devices = allocation.field("devices");
-    each(&devices.field("results"), RESULTS_MAX, faults, |result, faults| {
-        names.validate(&result.field("request"), faults);
-        validate_identity(result, faults);
-        binding_conditions(result, faults);
+    each(&devices.field("results"), RESULTS_MAX, errors, |result, errors| {
+        names.validate(&result.field("request"), errors);
+        validate_identity(result, errors);
+        binding_conditions(result, errors);
     });
-    each(&devices.field("config"), 2 * CONFIG_MAX, faults, |config, faults| {
+    each(&devices.field("config"), 2 * CONFIG_MAX, errors, |config, errors| {
         let source = config.field("source");
         if source.is_empty() {
-            faults.push(source.required(""));
+            errors.push(source.required(""));
         } else {
-            rules::one_of(&source, &["FromClaim", "FromClass"], faults);
+            rules::one_of(&source, &["FromClaim", "FromClass"], errors);
         }
-        names.validate_all(&config.field("requests"), faults);
-        configuration(config, faults);
+        names.validate_all(&config.field("requests"), errors);
+        configuration(config, errors);
     });
     let nodes = allocation.field("nodeSelector");
     if nodes.is_present() {
-        scheduling::node_selector(&nodes, faults);
+        scheduling::node_selector(&nodes, errors);
     }
 }
 
 /// Validates the identity of a device.
-fn validate_identity(place: &Place<'_>, faults: &mut Vec<Error>) {
-    csi::driver_name(&place.field("driver"), faults);
-    pool_name(&place.field("pool"), faults);
-    label(&place.field("device"), faults);
-    let share = place.field("shareID");
+fn validate_identity(field: &Field<'_>, errors: &mut Vec<Error>) {
+    csi::driver_name(&field.field("driver"), errors);
+    pool_name(&field.field("pool"), errors);
+    label(&field.field("device"), errors);
+    let share = field.field("shareID");
     if share.is_present() && !is_uid(share.text()) {
         let why = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters";
-        faults.push(share.invalid(why));
+        errors.push(share.invalid(why));
     }
 }
 
@@ -162,46 +162,46 @@ fn is_uid(text: &str) -> bool {
     text.len() == 36 && text == text.to_lowercase() && uuid::Uuid::try_parse(text).is_ok()
 }
 
-fn validate_device(one: &Place<'_>, in_use: &BTreeSet<String>, faults: &mut Vec<Error>) {
-    validate_identity(one, faults);
+fn validate_device(one: &Field<'_>, in_use: &BTreeSet<String>, errors: &mut Vec<Error>) {
+    validate_identity(one, errors);
     if !in_use.contains(&device(one).to_string()) {
-        faults.push(Error::invalid(&one.path, device(one), "must be an allocated device in the claim"));
+        errors.push(Error::invalid(&one.path, device(one), "must be an allocated device in the claim"));
     }
     let (conditions, data) = (one.field("conditions"), one.field("data"));
     let count = conditions.items().count();
     if count > CONDITIONS_MAX {
-        faults.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));
+        errors.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));
     }
-    rules::conditions(&conditions, faults);
+    rules::conditions(&conditions, errors);
     if data.is_present() {
-        json_object(&data, faults);
+        json_object(&data, errors);
     }
     let network = one.field("networkData");
     for (field, most) in [("interfaceName", INTERFACE_BYTES_MAX), ("hardwareAddress", HARDWARE_ADDRESS_BYTES_MAX)] {
         let text = network.field(field);
         if text.text().len() > most {
-            faults.push(Error::too_long(&text.path, most));
+            errors.push(Error::too_long(&text.path, most));
         }
     }
     each_once(
         &network.field("ips"),
         ADDRESSES_MAX,
         |address| address.text().into(),
-        faults,
-        |address, faults| {
+        errors,
+        |address, errors| {
             if address.text().parse::<ipnet::IpNet>().is_err() {
                 let why = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
-                faults.push(address.invalid(why));
+                errors.push(address.invalid(why));
             }
         },
     );
 }
 
 fn cells(claim: &Value, now: Timestamp) -> Vec<Value> {
-    let place = Place::root(claim);
-    let is_deleted = place.at(&["metadata", "deletionTimestamp"]).is_present();
-    let is_allocated = place.at(&["status", "allocation"]).is_present();
-    let is_reserved = is_allocated && !place.at(&["status", "reservedFor"]).is_empty();
+    let field = Field::root(claim);
+    let is_deleted = field.at(&["metadata", "deletionTimestamp"]).is_present();
+    let is_allocated = field.at(&["status", "allocation"]).is_present();
+    let is_reserved = is_allocated && !field.at(&["status", "reservedFor"]).is_empty();
     let states = [
         (is_deleted, "deleted"),
         (!is_deleted && !is_allocated, "pending"),

@@ -4,7 +4,7 @@ use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::device::{GROUP, request};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use steersman_machinery::field::Error;
 
@@ -26,27 +26,27 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate",
         deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
     }],
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
-    validate_update: |request, faults| {
-        let (template, old) = (Place::root(request.new), Place::root(request.old));
-        validate(&template, faults);
-        rules::immutable(&template.field("spec"), &old.field("spec"), faults);
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
+    validate_update: |request, errors| {
+        let (template, old) = (Field::root(request.new), Field::root(request.old));
+        validate(&template, errors);
+        rules::immutable(&template.field("spec"), &old.field("spec"), errors);
     },
     ..Kind::NAMESPACED
 };
 
 /// Claims only inherit labels and annotations from the template's metadata.
-fn validate(template: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(template: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = template.field("spec");
     let metadata = spec.field("metadata");
-    for (field, value) in metadata.value.as_object().into_iter().flatten() {
-        let place = metadata.field(field);
-        match field.as_str() {
-            "labels" => rules::labels(&place, faults),
-            "annotations" => rules::annotations(&place, faults),
-            _ if place.is_empty() || value == 0 => {}
-            _ => faults.push(place.forbidden("cannot be set")),
+    for (name, value) in metadata.value.as_object().into_iter().flatten() {
+        let field = metadata.field(name);
+        match name.as_str() {
+            "labels" => rules::labels(&field, errors),
+            "annotations" => rules::annotations(&field, errors),
+            _ if field.is_empty() || value == 0 => {}
+            _ => errors.push(field.forbidden("cannot be set")),
         }
     }
-    request::validate(&spec.field("spec"), faults);
+    request::validate(&spec.field("spec"), errors);
 }

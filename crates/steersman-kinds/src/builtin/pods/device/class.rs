@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;
 use crate::strategy::Rules;
 use steersman_machinery::field::Error;
@@ -31,12 +31,12 @@ pub const KIND: Kind = Kind {
     ..Kind::CLUSTER
 };
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    selectors(&spec.field("selectors"), faults);
-    each(&spec.field("config"), CONFIG_MAX, faults, configuration);
+fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let spec = Field::root(request.new).field("spec");
+    selectors(&spec.field("selectors"), errors);
+    each(&spec.field("config"), CONFIG_MAX, errors, configuration);
     let extended = spec.field("extendedResourceName");
     if extended.is_present() && !resource_name::is_extended(extended.text()) {
-        faults.push(extended.invalid("must be a valid extended resource name"));
+        errors.push(extended.invalid("must be a valid extended resource name"));
     }
 }

@@ -5,7 +5,7 @@ use crate::builtin::pods::device::{
 };
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::BTreeMap;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::Map;
@@ -21,7 +21,7 @@ pub(super) struct Names<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> Names<'a> {
     /// The names in the spec of a claim.
-    pub(super) fn of(spec: &Place<'a>) -> Names<'a> {
+    pub(super) fn of(spec: &Field<'a>) -> Names<'a> {
         let requests = spec.at(&["devices", "requests"]);
         let names = requests.items().map(|request| {
             let alternatives = request.field("firstAvailable");
@@ -31,14 +31,14 @@ impl<'a> Names<'a> {
     }
 
     /// The string must name a request, or an alternative of one.
-    pub(super) fn validate(&self, reference: &Place<'_>, faults: &mut Vec<Error>) {
+    pub(super) fn validate(&self, reference: &Field<'_>, errors: &mut Vec<Error>) {
         const WHY: &str =
             "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
         let parts: Vec<&str> = reference.text().split('/').collect();
         if parts.len() <= 2 {
             for part in &parts {
                 let wrong = name::dns1123_label(part).into_iter();
-                faults.extend(wrong.map(|fault| Error::invalid(&reference.path, *part, fault)));
+                errors.extend(wrong.map(|detail| Error::invalid(&reference.path, *part, detail)));
             }
         }
         let is_known = match parts.as_slice() {
@@ -47,13 +47,13 @@ impl<'a> Names<'a> {
             _ => false,
         };
         if !is_known {
-            faults.push(Error::invalid(&reference.path, reference.text(), WHY));
+            errors.push(Error::invalid(&reference.path, reference.text(), WHY));
         }
     }
 
     /// The rules of a list of such references.
-    pub(super) fn validate_all(&self, references: &Place<'_>, faults: &mut Vec<Error>) {
-        each_once(references, REQUESTS_MAX, itself, faults, |reference, faults| self.validate(reference, faults));
+    pub(super) fn validate_all(&self, references: &Field<'_>, errors: &mut Vec<Error>) {
+        each_once(references, REQUESTS_MAX, itself, errors, |reference, errors| self.validate(reference, errors));
     }
 }
 
@@ -84,90 +84,90 @@ fn default_one(request: &mut Map) {
 }
 
 /// The rules of the spec of a claim.
-pub(super) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let devices = spec.field("devices");
     let names = Names::of(spec);
-    each_once(&devices.field("requests"), REQUESTS_MAX, name_of, faults, validate_request);
-    each(&devices.field("constraints"), CONSTRAINTS_MAX, faults, |constraint, faults| {
-        names.validate_all(&constraint.field("requests"), faults);
+    each_once(&devices.field("requests"), REQUESTS_MAX, name_of, errors, validate_request);
+    each(&devices.field("constraints"), CONSTRAINTS_MAX, errors, |constraint, errors| {
+        names.validate_all(&constraint.field("requests"), errors);
         let (same, different) = (constraint.field("matchAttribute"), constraint.field("distinctAttribute"));
         if same.is_present() {
-            fully_qualified(&same, faults);
+            fully_qualified(&same, errors);
         } else if different.is_present() {
-            fully_qualified(&different, faults);
+            fully_qualified(&different, errors);
         } else {
             // Upstream takes the end of this text from another case.
             let why =
                 r#"exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set"#;
-            faults.push(constraint.required(why));
+            errors.push(constraint.required(why));
         }
     });
-    each(&devices.field("config"), CONFIG_MAX, faults, |config, faults| {
-        names.validate_all(&config.field("requests"), faults);
-        configuration(config, faults);
+    each(&devices.field("config"), CONFIG_MAX, errors, |config, errors| {
+        names.validate_all(&config.field("requests"), errors);
+        configuration(config, errors);
     });
 }
 
-fn validate_request(request: &Place<'_>, faults: &mut Vec<Error>) {
-    label(&request.field("name"), faults);
+fn validate_request(request: &Field<'_>, errors: &mut Vec<Error>) {
+    label(&request.field("name"), errors);
     let (exactly, alternatives) = (request.field("exactly"), request.field("firstAvailable"));
     match (exactly.is_present(), !alternatives.is_empty()) {
         (false, false) => {
-            faults.push(request.required("exactly one of `exactly` or `firstAvailable` is required"));
+            errors.push(request.required("exactly one of `exactly` or `firstAvailable` is required"));
         }
         (true, true) => {
             let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            faults.push(Error::invalid_without_value(&request.path, why));
+            errors.push(Error::invalid_without_value(&request.path, why));
         }
-        (true, false) => validate_one(&exactly, faults),
-        (false, true) => each_once(&alternatives, ALTERNATIVES_MAX, name_of, faults, |one, faults| {
-            label(&one.field("name"), faults);
-            validate_one(one, faults);
+        (true, false) => validate_one(&exactly, errors),
+        (false, true) => each_once(&alternatives, ALTERNATIVES_MAX, name_of, errors, |one, errors| {
+            label(&one.field("name"), errors);
+            validate_one(one, errors);
         }),
     }
 }
 
-fn validate_one(request: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required_name(&request.field("deviceClassName"), name::dns1123_subdomain, faults);
-    selectors(&request.field("selectors"), faults);
+fn validate_one(request: &Field<'_>, errors: &mut Vec<Error>) {
+    rules::required_name(&request.field("deviceClassName"), name::dns1123_subdomain, errors);
+    selectors(&request.field("selectors"), errors);
     let (mode, count) = (request.field("allocationMode"), request.field("count"));
     let number = count.number().unwrap_or(0);
     match mode.text() {
-        "All" if number != 0 => faults.push(count.invalid("must not be specified when allocationMode is 'All'")),
-        "ExactCount" if number <= 0 => faults.push(count.invalid("must be greater than zero")),
+        "All" if number != 0 => errors.push(count.invalid("must not be specified when allocationMode is 'All'")),
+        "ExactCount" if number <= 0 => errors.push(count.invalid("must be greater than zero")),
         "All" | "ExactCount" => {}
-        _ => faults.push(mode.not_supported(&["All", "ExactCount"])),
+        _ => errors.push(mode.not_supported(&["All", "ExactCount"])),
     }
-    request.field("tolerations").items().for_each(|toleration| validate_toleration(&toleration, faults));
+    request.field("tolerations").items().for_each(|toleration| validate_toleration(&toleration, errors));
 }
 
-fn validate_toleration(toleration: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_toleration(toleration: &Field<'_>, errors: &mut Vec<Error>) {
     let (key, value) = (toleration.field("key"), toleration.field("value"));
     let (operator, effect) = (toleration.field("operator"), toleration.field("effect"));
     if !key.is_empty() {
-        rules::named(&key, name::qualified, faults);
+        rules::named(&key, name::qualified, errors);
     }
     match operator.text() {
-        "Exists" if !value.is_empty() => faults.push(value.invalid("must be empty for operator `Exists`")),
+        "Exists" if !value.is_empty() => errors.push(value.invalid("must be empty for operator `Exists`")),
         "Exists" => {}
-        "Equal" => rules::named(&value, name::label_value, faults),
-        "" => faults.push(operator.required("")),
-        _ => faults.push(operator.not_supported(&["Equal", "Exists"])),
+        "Equal" => rules::named(&value, name::label_value, errors),
+        "" => errors.push(operator.required("")),
+        _ => errors.push(operator.not_supported(&["Equal", "Exists"])),
     }
     if !effect.is_empty() {
-        rules::one_of(&effect, &EFFECTS, faults);
+        rules::one_of(&effect, &EFFECTS, errors);
     }
 }
 
 /// The rules of a taint of a device.
-pub(super) fn validate_taint(taint: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_taint(taint: &Field<'_>, errors: &mut Vec<Error>) {
     let (key, effect) = (taint.field("key"), taint.field("effect"));
     let wrong = name::qualified(key.text()).into_iter();
-    faults.extend(wrong.map(|fault| Error::invalid(&key.path, key.text(), fault)));
-    rules::named(&taint.field("value"), name::label_value, faults);
+    errors.extend(wrong.map(|detail| Error::invalid(&key.path, key.text(), detail)));
+    rules::named(&taint.field("value"), name::label_value, errors);
     if effect.is_empty() {
-        faults.push(effect.required(""));
+        errors.push(effect.required(""));
     } else {
-        rules::one_of(&effect, &EFFECTS, faults);
+        rules::one_of(&effect, &EFFECTS, errors);
     }
 }

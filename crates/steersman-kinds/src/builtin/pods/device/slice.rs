@@ -1,6 +1,6 @@
 //! ResourceSlice: devices that a driver offers, on one node or for several.
 
-use crate::builtin::kind::{Alias, Column, Field, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, SelectableField, Version};
 use crate::builtin::pods::device::request::validate_taint;
 use crate::builtin::pods::device::{
     GROUP, binding_conditions, capacity, each, each_once, label, name_of, pool_name, qualified,
@@ -8,7 +8,7 @@ use crate::builtin::pods::device::{
 use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::storage::csi;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -54,7 +54,10 @@ pub const KIND: Kind = Kind {
             Column::AGE,
         ],
         cells,
-        fields: &[Field::new("spec.driver", ".spec.driver"), Field::new("spec.nodeName", ".spec.nodeName")],
+        fields: &[
+            SelectableField::new("spec.driver", ".spec.driver"),
+            SelectableField::new("spec.nodeName", ".spec.nodeName"),
+        ],
         ..Version::V1
     }],
     aliases: &[Alias {
@@ -66,7 +69,7 @@ pub const KIND: Kind = Kind {
     prepare_create: drop_disabled,
     prepare_update: |new, _| drop_disabled(new),
     set_times,
-    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
     validate_update,
     ..Kind::CLUSTER
 };
@@ -96,162 +99,162 @@ fn set_times(slice: &mut Value, _old: &Value, now: &str) {
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    validate(&spec, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+    validate(&spec, errors);
     for path in [&["pool", "name"][..], &["driver"], &["nodeName"]] {
-        rules::immutable(&spec.at(path), &old.at(path), faults);
+        rules::immutable(&spec.at(path), &old.at(path), errors);
     }
 }
 
-fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    csi::driver_name(&spec.field("driver"), faults);
+fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    csi::driver_name(&spec.field("driver"), errors);
     let pool = spec.field("pool");
-    pool_name(&pool.field("name"), faults);
+    pool_name(&pool.field("name"), errors);
     let (count, generation) = (pool.field("resourceSliceCount"), pool.field("generation"));
     if count.number().unwrap_or(0) <= 0 {
-        faults.push(Error::invalid(&count.path, count.number().unwrap_or(0), "must be greater than zero"));
+        errors.push(Error::invalid(&count.path, count.number().unwrap_or(0), "must be greater than zero"));
     }
     if generation.number().is_some_and(|number| number < 0) {
-        faults.push(generation.invalid("must be greater than or equal to zero"));
+        errors.push(generation.invalid("must be greater than or equal to zero"));
     }
-    validate_nodes(spec, faults);
+    validate_nodes(spec, errors);
     let (devices, counters) = (spec.field("devices"), spec.field("sharedCounters"));
     if devices.is_present() && counters.is_present() {
         let why = "only one of `sharedCounters` or `devices` is allowed";
-        faults.push(Error::invalid(&spec.path, "", why));
+        errors.push(Error::invalid(&spec.path, "", why));
     }
     let is_complex =
-        |device: Place<'_>| !device.field("taints").is_empty() || !device.field("consumesCounters").is_empty();
+        |device: Field<'_>| !device.field("taints").is_empty() || !device.field("consumesCounters").is_empty();
     let most = if devices.items().any(is_complex) { COMPLEX_DEVICES_MAX } else { DEVICES_MAX };
     let is_per_device = spec.field("perDeviceNodeSelection").flag();
-    each_once(&devices, most, name_of, faults, |device, faults| validate_device(device, is_per_device, faults));
-    each_once(&counters, COUNTER_SETS_MAX, name_of, faults, |set, faults| {
-        validate_counters(set, "name", faults);
+    each_once(&devices, most, name_of, errors, |device, errors| validate_device(device, is_per_device, errors));
+    each_once(&counters, COUNTER_SETS_MAX, name_of, errors, |set, errors| {
+        validate_counters(set, "name", errors);
     });
 }
 
 /// The field that locates devices, as errors name it; `None` if it is not set.
-fn place_of(place: &Place<'_>, field: &'static str, faults: &mut Vec<Error>) -> Option<&'static str> {
-    let place = place.field(field);
-    match (field, place.value) {
+fn node_selection(field: &Field<'_>, name: &'static str, errors: &mut Vec<Error>) -> Option<&'static str> {
+    let field = field.field(name);
+    match (name, field.value) {
         (_, Value::Null) => None,
         ("nodeName", Value::String(node)) if !node.is_empty() => {
-            rules::named(&place, name::dns1123_subdomain, faults);
+            rules::named(&field, name::dns1123_subdomain, errors);
             Some("`nodeName`")
         }
         ("nodeSelector", _) => {
-            scheduling::node_selector(&place, faults);
+            scheduling::node_selector(&field, errors);
             Some("`nodeSelector`")
         }
         ("allNodes", Value::Bool(true)) => Some("`allNodes`"),
         ("perDeviceNodeSelection", Value::Bool(true)) => Some("`perDeviceNodeSelection`"),
         ("nodeName", _) => {
-            faults.push(place.invalid("must be either unset or set to a non-empty string"));
+            errors.push(field.invalid("must be either unset or set to a non-empty string"));
             None
         }
         _ => {
-            faults.push(place.invalid("must be either unset or set to true"));
+            errors.push(field.invalid("must be either unset or set to true"));
             None
         }
     }
 }
 
-fn validate_nodes(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_nodes(spec: &Field<'_>, errors: &mut Vec<Error>) {
     const FIELDS: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
     const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    let set: Vec<&str> = FIELDS.iter().filter_map(|field| place_of(spec, field, faults)).collect();
+    let set: Vec<&str> = FIELDS.iter().filter_map(|field| node_selection(spec, field, errors)).collect();
     let terms = spec.at(&["nodeSelector", "nodeSelectorTerms"]);
     if spec.field("nodeSelector").is_present() && terms.items().count() != 1 {
-        faults.push(terms.invalid("must have exactly one node selector term"));
+        errors.push(terms.invalid("must have exactly one node selector term"));
     }
     match set.len() {
-        0 => faults.push(spec.required(ONE)),
+        0 => errors.push(spec.required(ONE)),
         1 => {}
         _ => {
             let why = format!("{ONE}, but multiple fields are set");
-            faults.push(Error::invalid(&spec.path, format!("{{{}}}", set.join(", ")), why));
+            errors.push(Error::invalid(&spec.path, format!("{{{}}}", set.join(", ")), why));
         }
     }
 }
 
-fn validate_device(device: &Place<'_>, is_per_device: bool, faults: &mut Vec<Error>) {
-    label(&device.field("name"), faults);
+fn validate_device(device: &Field<'_>, is_per_device: bool, errors: &mut Vec<Error>) {
+    label(&device.field("name"), errors);
     let (attributes, capacities) = (device.field("attributes"), device.field("capacity"));
     let count = attributes.entries().count() + capacities.entries().count();
     if count > ATTRIBUTES_MAX {
         let why = format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}");
-        faults.push(Error::invalid(&device.path, count, why));
+        errors.push(Error::invalid(&device.path, count, why));
     }
     for (key, attribute) in attributes.entries() {
-        qualified(key, &attributes, faults);
-        validate_attribute(&attribute, faults);
+        qualified(key, &attributes, errors);
+        validate_attribute(&attribute, errors);
     }
     let is_shared = device.field("allowMultipleAllocations").flag();
     for (key, one) in capacities.entries() {
-        qualified(key, &capacities, faults);
-        capacity::validate(&one, is_shared, faults);
+        qualified(key, &capacities, errors);
+        capacity::validate(&one, is_shared, errors);
     }
-    each(&device.field("taints"), TAINTS_MAX, faults, validate_taint);
+    each(&device.field("taints"), TAINTS_MAX, errors, validate_taint);
     let consumptions = device.field("consumesCounters");
-    let set_of = |consumption: &Place<'_>| Value::from(consumption.field("counterSet").text());
-    each_once(&consumptions, CONSUMPTIONS_MAX, set_of, faults, |consumption, faults| {
-        validate_counters(consumption, "counterSet", faults);
+    let set_of = |consumption: &Field<'_>| Value::from(consumption.field("counterSet").text());
+    each_once(&consumptions, CONSUMPTIONS_MAX, set_of, errors, |consumption, errors| {
+        validate_counters(consumption, "counterSet", errors);
     });
-    validate_device_nodes(device, is_per_device, faults);
-    binding_conditions(device, faults);
+    validate_device_nodes(device, is_per_device, errors);
+    binding_conditions(device, errors);
 }
 
 /// Validates a counter set, or the counters that a device consumes.
-fn validate_counters(set: &Place<'_>, name_field: &str, faults: &mut Vec<Error>) {
-    rules::required_name(&set.field(name_field), name::dns1123_label, faults);
+fn validate_counters(set: &Field<'_>, name_field: &str, errors: &mut Vec<Error>) {
+    rules::required_name(&set.field(name_field), name::dns1123_label, errors);
     let counters = set.field("counters");
     let count = counters.entries().count();
     if count == 0 {
-        faults.push(counters.required(""));
+        errors.push(counters.required(""));
     } else if count > COUNTERS_MAX {
-        faults.push(Error::too_many(&counters.path, count, COUNTERS_MAX));
+        errors.push(Error::too_many(&counters.path, count, COUNTERS_MAX));
     } else {
         for (key, _) in counters.entries() {
             let wrong = name::dns1123_label(key).into_iter();
-            faults.extend(wrong.map(|fault| Error::invalid(&counters.path, key, fault)));
+            errors.extend(wrong.map(|detail| Error::invalid(&counters.path, key, detail)));
         }
     }
 }
 
-fn validate_device_nodes(device: &Place<'_>, is_per_device: bool, faults: &mut Vec<Error>) {
+fn validate_device_nodes(device: &Field<'_>, is_per_device: bool, errors: &mut Vec<Error>) {
     const FIELDS: [&str; 3] = ["nodeName", "nodeSelector", "allNodes"];
     const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
     if !is_per_device {
         if FIELDS.iter().any(|field| device.field(field).is_present()) {
             let why = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
-            faults.push(Error::invalid_without_value(&device.path, why));
+            errors.push(Error::invalid_without_value(&device.path, why));
         }
         return;
     }
-    let set: Vec<&str> = FIELDS.iter().filter_map(|field| place_of(device, field, faults)).collect();
+    let set: Vec<&str> = FIELDS.iter().filter_map(|field| node_selection(device, field, errors)).collect();
     match set.len() {
-        0 => faults.push(device.required(ONE)),
+        0 => errors.push(device.required(ONE)),
         1 => {}
-        _ => faults.push(Error::invalid(&device.path, format!("{{{}}}", set.join(", ")), ONE)),
+        _ => errors.push(Error::invalid(&device.path, format!("{{{}}}", set.join(", ")), ONE)),
     }
 }
 
-fn validate_attribute(attribute: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_attribute(attribute: &Field<'_>, errors: &mut Vec<Error>) {
     let (text, version) = (attribute.field("string"), attribute.field("version"));
     if version.is_present() && !VERSION.is_match(version.text()) {
-        faults.push(version.invalid("must be a string compatible with semver.org spec 2.0.0"));
+        errors.push(version.invalid("must be a string compatible with semver.org spec 2.0.0"));
     }
-    for place in [&text, &version] {
-        if place.text().len() > ATTRIBUTE_LENGTH_MAX {
-            faults.push(Error::too_long(&place.path, ATTRIBUTE_LENGTH_MAX));
+    for field in [&text, &version] {
+        if field.text().len() > ATTRIBUTE_LENGTH_MAX {
+            errors.push(Error::too_long(&field.path, ATTRIBUTE_LENGTH_MAX));
         }
     }
-    let set = ["bool", "int", "string", "version"].iter().filter(|field| attribute.field(field).is_present()).count();
+    let set = ["bool", "int", "string", "version"].iter().filter(|name| attribute.field(name).is_present()).count();
     match set {
-        0 => faults.push(Error::invalid(&attribute.path, "", "exactly one value must be specified")),
+        0 => errors.push(Error::invalid(&attribute.path, "", "exactly one value must be specified")),
         1 => {}
-        _ => faults.push(attribute.invalid("exactly one value must be specified")),
+        _ => errors.push(attribute.invalid("exactly one value must be specified")),
     }
 }
 

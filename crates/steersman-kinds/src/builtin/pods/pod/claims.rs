@@ -1,51 +1,51 @@
 //! Validation of the ResourceClaims of a pod, and of their use by containers.
 
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates the claims of a pod spec.
-pub(super) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for claim in spec.field("resourceClaims").items() {
         let claim_name = claim.field("name");
         if claim_name.is_empty() {
-            faults.push(claim_name.required(""));
+            errors.push(claim_name.required(""));
         } else if names.insert(claim_name.text()) {
-            rules::named(&claim_name, name::dns1123_label, faults);
+            rules::named(&claim_name, name::dns1123_label, errors);
         } else {
-            faults.push(claim_name.duplicate());
+            errors.push(claim_name.duplicate());
         }
         let (direct, template) = (claim.field("resourceClaimName"), claim.field("resourceClaimTemplateName"));
         match (direct.is_present(), template.is_present()) {
-            (true, true) => faults.push(
+            (true, true) => errors.push(
                 claim.invalid("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
             ),
             (false, false) => {
-                faults.push(claim.invalid("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"));
+                errors.push(claim.invalid("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"));
             }
             _ => {}
         }
         for reference in [&direct, &template].into_iter().filter(|reference| reference.is_present()) {
-            rules::named(reference, name::dns1123_subdomain, faults);
+            rules::named(reference, name::dns1123_subdomain, errors);
         }
     }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in spec.field(list).items() {
-            of_container(&container.at(&["resources", "claims"]), &names, faults);
+            of_container(&container.at(&["resources", "claims"]), &names, errors);
         }
     }
 }
 
 /// Validates the claims that a container uses, as a whole or one of their requests. `names` are the claims of the pod.
-fn of_container(claims: &Place<'_>, names: &BTreeSet<&str>, faults: &mut Vec<Error>) {
+fn of_container(claims: &Field<'_>, names: &BTreeSet<&str>, errors: &mut Vec<Error>) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for claim in claims.items() {
         let (claim_name, request) = (claim.field("name").text(), claim.field("request"));
         if claim_name.is_empty() {
-            faults.push(claim.required(""));
+            errors.push(claim.required(""));
             continue;
         }
         // Using the whole claim includes each of its requests.
@@ -55,18 +55,18 @@ fn of_container(claims: &Place<'_>, names: &BTreeSet<&str>, faults: &mut Vec<Err
         if let Some((_, part)) = seen.iter().find(overlaps) {
             let is_request = !part.is_empty() && !request.is_empty();
             let key = if is_request { format!("{claim_name}/{part}") } else { claim_name.to_owned() };
-            faults.push(Error::duplicate(&claim.path, key.into()));
+            errors.push(Error::duplicate(&claim.path, key.into()));
         }
         if !request.is_empty() {
-            rules::named(&request, name::dns1123_label, faults);
+            rules::named(&request, name::dns1123_label, errors);
         }
         seen.push((claim_name, request.text()));
         if !names.contains(claim_name) {
-            let mut fault = Error::not_found(&claim.path, claim_name);
+            let mut error = Error::not_found(&claim.path, claim_name);
             let known = names.iter().copied().collect::<Vec<&str>>().join(", ");
             let end = if known.is_empty() { " which is empty".to_owned() } else { format!(": {known}") };
-            fault.detail = format!("must be one of the names in pod.spec.resourceClaims{end}");
-            faults.push(fault);
+            error.detail = format!("must be one of the names in pod.spec.resourceClaims{end}");
+            errors.push(error);
         }
     }
 }
@@ -82,9 +82,9 @@ mod tests {
             "resourceClaims": [{"name": "a", "resourceClaimName": "x"}],
             "containers": [{"resources": {"claims": used}}],
         });
-        let mut faults = Vec::new();
-        validate(&Place::root(&spec), &mut faults);
-        let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        let mut errors = Vec::new();
+        validate(&Field::root(&spec), &mut errors);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(texts, want);
     }
 
@@ -108,9 +108,9 @@ mod tests {
         let spec = json!({"resourceClaims": [
             {"name": "a"}, {"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"},
         ]});
-        let mut faults = Vec::new();
-        validate(&Place::root(&spec), &mut faults);
-        let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+        let mut errors = Vec::new();
+        validate(&Field::root(&spec), &mut errors);
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["resourceClaims[0]", "resourceClaims[1].name", "resourceClaims[1]"]);
     }
 }

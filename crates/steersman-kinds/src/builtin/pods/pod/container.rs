@@ -3,146 +3,146 @@
 use crate::builtin::pods::pod::volume::Volumes;
 use crate::builtin::pods::pod::{environment, ephemeral, handler, resources, security};
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
 
 /// Validates all containers of a pod spec.
-pub fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>) {
+pub fn validate_all(spec: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Error>) {
     let (main, init) = (spec.field("containers"), spec.field("initContainers"));
     if main.is_empty() {
-        faults.push(main.required(""));
+        errors.push(main.required(""));
     }
     for container in spec.field("ephemeralContainers").items() {
-        common(&container, volumes, faults);
+        common(&container, volumes, errors);
     }
-    ephemeral::validate_all(spec, faults);
+    ephemeral::validate_all(spec, errors);
     let mut names = BTreeSet::new();
     for container in main.items().chain(init.items()) {
         let name = container.field("name");
         if !name.is_empty() && !names.insert(name.text()) {
-            faults.push(name.duplicate());
+            errors.push(name.duplicate());
         }
-        common(&container, volumes, faults);
-        restart_rules(&container, faults);
-        resize_policy(&container, spec.field("restartPolicy").text(), faults);
+        common(&container, volumes, errors);
+        restart_rules(&container, errors);
+        resize_policy(&container, spec.field("restartPolicy").text(), errors);
     }
     for container in main.items() {
-        handler::validate_probes(&container, faults);
-        handler::validate_lifecycle(&container, faults);
+        handler::validate_probes(&container, errors);
+        handler::validate_lifecycle(&container, errors);
     }
     for container in init.items() {
-        validate_init(&container, faults);
+        validate_init(&container, errors);
     }
 }
 
-fn common(container: &Place<'_>, volumes: &Volumes<'_>, faults: &mut Vec<Error>) {
-    rules::required_name(&container.field("name"), name::dns1123_label, faults);
-    image(&container.field("image"), faults);
-    rules::one_of(&container.field("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], faults);
+fn common(container: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Error>) {
+    rules::required_name(&container.field("name"), name::dns1123_label, errors);
+    image(&container.field("image"), errors);
+    rules::one_of(&container.field("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], errors);
     let policies = ["FallbackToLogsOnError", "File"];
-    rules::one_of(&container.field("terminationMessagePolicy"), &policies, faults);
-    ports(&container.field("ports"), faults);
-    environment::validate(container, faults);
-    volumes.validate_mounts(container, faults);
-    resources::validate(&container.field("resources"), faults);
-    security::validate_container(&container.field("securityContext"), faults);
+    rules::one_of(&container.field("terminationMessagePolicy"), &policies, errors);
+    ports(&container.field("ports"), errors);
+    environment::validate(container, errors);
+    volumes.validate_mounts(container, errors);
+    resources::validate(&container.field("resources"), errors);
+    security::validate_container(&container.field("securityContext"), errors);
 }
 
 /// The rules of the resize policy. Upstream reports errors for the whole list.
-fn resize_policy(container: &Place<'_>, pod_restarts: &str, faults: &mut Vec<Error>) {
+fn resize_policy(container: &Field<'_>, pod_restarts: &str, errors: &mut Vec<Error>) {
     let policies = container.field("resizePolicy");
     let mut seen = BTreeSet::new();
     for policy in policies.items() {
-        let at_list = |field: &str| Place { path: policies.path.clone(), ..policy.field(field) };
+        let at_list = |name: &str| Field { path: policies.path.clone(), ..policy.field(name) };
         let (resource, restart) = (at_list("resourceName"), at_list("restartPolicy"));
         if !seen.insert(resource.text()) {
-            faults.push(Error::duplicate(&policy.path, Value::from(resource.text())));
+            errors.push(Error::duplicate(&policy.path, Value::from(resource.text())));
         }
-        for (place, words) in [(&resource, ["cpu", "memory"]), (&restart, ["NotRequired", "RestartContainer"])] {
-            match place.is_empty() {
-                true => faults.push(place.required("")),
-                false => rules::one_of(place, &words, faults),
+        for (field, words) in [(&resource, ["cpu", "memory"]), (&restart, ["NotRequired", "RestartContainer"])] {
+            match field.is_empty() {
+                true => errors.push(field.required("")),
+                false => rules::one_of(field, &words, errors),
             }
         }
         if pod_restarts == "Never" && restart.text() != "NotRequired" {
-            faults.push(restart.invalid("must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
+            errors.push(restart.invalid("must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
         }
     }
 }
 
 /// The rules of when a container restarts independently of its Pod.
-fn restart_rules(container: &Place<'_>, faults: &mut Vec<Error>) {
+fn restart_rules(container: &Field<'_>, errors: &mut Vec<Error>) {
     const RULES_MAX: usize = 20;
     const VALUES_MAX: usize = 255;
     let (policy, restarts) = (container.field("restartPolicy"), container.field("restartPolicyRules"));
     if policy.is_present() {
-        rules::one_of(&policy, &["Always", "Never", "OnFailure"], faults);
+        rules::one_of(&policy, &["Always", "Never", "OnFailure"], errors);
     } else if !restarts.is_empty() {
-        faults.push(policy.required("must specify restartPolicy when restart rules are used"));
+        errors.push(policy.required("must specify restartPolicy when restart rules are used"));
     }
-    if !rules::at_most(&restarts, RULES_MAX, faults) {
+    if !rules::at_most(&restarts, RULES_MAX, errors) {
         return;
     }
     for rule in restarts.items() {
-        rules::one_of(&rule.field("action"), &["Restart", "RestartAllContainers"], faults);
+        rules::one_of(&rule.field("action"), &["Restart", "RestartAllContainers"], errors);
         let codes = rule.field("exitCodes");
         if codes.is_absent() {
-            faults.push(codes.required("must be specified"));
+            errors.push(codes.required("must be specified"));
         } else {
-            rules::one_of(&codes.field("operator"), &["In", "NotIn"], faults);
-            rules::at_most(&codes.field("values"), VALUES_MAX, faults);
+            rules::one_of(&codes.field("operator"), &["In", "NotIn"], errors);
+            rules::at_most(&codes.field("values"), VALUES_MAX, errors);
         }
     }
 }
 
 /// An init container ends before the containers start, unless it always restarts: then it may have the same fields as
 /// they.
-fn validate_init(container: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_init(container: &Field<'_>, errors: &mut Vec<Error>) {
     let policy = container.field("restartPolicy");
     if policy.text() == "Always" {
-        handler::validate_probes(container, faults);
-        handler::validate_lifecycle(container, faults);
+        handler::validate_probes(container, errors);
+        handler::validate_lifecycle(container, errors);
         return;
     }
-    for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-        let place = container.field(field);
-        if place.is_present() {
-            faults.push(place.forbidden("may not be set for init containers without restartPolicy=Always"));
+    for name in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        let field = container.field(name);
+        if field.is_present() {
+            errors.push(field.forbidden("may not be set for init containers without restartPolicy=Always"));
         }
     }
 }
 
-pub fn image(image: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn image(image: &Field<'_>, errors: &mut Vec<Error>) {
     if image.is_empty() {
-        faults.push(image.required(""));
+        errors.push(image.required(""));
     } else if image.text().trim() != image.text() {
-        faults.push(image.invalid("must not have leading or trailing whitespace"));
+        errors.push(image.invalid("must not have leading or trailing whitespace"));
     }
 }
 
-fn ports(ports: &Place<'_>, faults: &mut Vec<Error>) {
+fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for port in ports.items() {
         let name = port.field("name");
         if !name.is_empty() {
             let wrong = rules::port_name(name.text());
             if wrong.is_empty() && !names.insert(name.text()) {
-                faults.push(name.duplicate());
+                errors.push(name.duplicate());
             }
-            faults.extend(wrong.into_iter().map(|fault| name.invalid(fault)));
+            errors.extend(wrong.into_iter().map(|detail| name.invalid(detail)));
         }
         match port.field("containerPort").number() {
-            None | Some(0) => faults.push(port.field("containerPort").required("")),
-            Some(_) => rules::port(&port.field("containerPort"), faults),
+            None | Some(0) => errors.push(port.field("containerPort").required("")),
+            Some(_) => rules::port(&port.field("containerPort"), errors),
         }
         if port.field("hostPort").number().is_some_and(|number| number != 0) {
-            rules::port(&port.field("hostPort"), faults);
+            rules::port(&port.field("hostPort"), errors);
         }
         if !port.field("hostIP").is_empty() {
-            rules::ip(&port.field("hostIP"), faults);
+            rules::ip(&port.field("hostIP"), errors);
         }
-        rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], faults);
+        rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
     }
 }

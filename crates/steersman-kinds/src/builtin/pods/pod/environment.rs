@@ -1,31 +1,31 @@
 //! Validation of environment variables and of their sources.
 
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// Validates the environment of a container.
-pub(super) fn validate(container: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(container: &Field<'_>, errors: &mut Vec<Error>) {
     for variable in container.field("env").items() {
-        rules::required_name(&variable.field("name"), rules::variable_name, faults);
-        value_from(&variable, faults);
+        rules::required_name(&variable.field("name"), rules::variable_name, errors);
+        value_from(&variable, errors);
     }
     for source in container.field("envFrom").items() {
         if !source.field("prefix").is_empty() {
-            rules::named(&source.field("prefix"), rules::variable_name, faults);
+            rules::named(&source.field("prefix"), rules::variable_name, errors);
         }
         let given = given(&source, &["configMapRef", "secretRef"]);
         match given.as_slice() {
-            [] => faults.push(blank(&source, "must specify one of: `configMapRef` or `secretRef`")),
-            [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, faults),
-            _ => faults.push(blank(&source, "may not have more than one field specified at a time")),
+            [] => errors.push(blank(&source, "must specify one of: `configMapRef` or `secretRef`")),
+            [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, errors),
+            _ => errors.push(blank(&source, "may not have more than one field specified at a time")),
         }
     }
 }
 
-fn value_from(variable: &Place<'_>, faults: &mut Vec<Error>) {
+fn value_from(variable: &Field<'_>, errors: &mut Vec<Error>) {
     const SOURCES: [&str; 5] = ["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"];
     let source = variable.field("valueFrom");
     if source.is_absent() {
@@ -33,29 +33,29 @@ fn value_from(variable: &Place<'_>, faults: &mut Vec<Error>) {
     }
     let given = given(&source, &SOURCES);
     match given.as_slice() {
-        [] => faults.push(blank(
+        [] => errors.push(blank(
             &source,
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         )),
         _ if !variable.field("value").is_empty() => {
-            faults.push(blank(&source, "may not be specified when `value` is not empty"));
+            errors.push(blank(&source, "may not be specified when `value` is not empty"));
         }
         [_] => {}
-        _ => faults.push(blank(&source, "may not have more than one field specified at a time")),
+        _ => errors.push(blank(&source, "may not have more than one field specified at a time")),
     }
     for reference in ["configMapKeyRef", "secretKeyRef"].map(|field| source.field(field)) {
         if reference.is_present() {
-            rules::required_name(&reference.field("key"), name::config_key, faults);
+            rules::required_name(&reference.field("key"), name::config_key, errors);
         }
     }
     let file = source.field("fileKeyRef");
     if file.is_present() {
         for field in ["volumeName", "path", "key"] {
-            rules::required(&file.field(field), faults);
+            rules::required(&file.field(field), errors);
         }
     }
-    field_reference(&source.field("fieldRef"), ENVIRONMENT_FIELDS, faults);
-    resource_reference(&source.field("resourceFieldRef"), faults);
+    field_reference(&source.field("fieldRef"), ENVIRONMENT_FIELDS, errors);
+    resource_reference(&source.field("resourceFieldRef"), errors);
 }
 
 /// The fields of a pod that can be the source of a variable.
@@ -75,32 +75,32 @@ pub(super) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// Validates a reference to a field of the pod, or to one of its labels or annotations.
-pub(super) fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &mut Vec<Error>) {
+pub(super) fn field_reference(reference: &Field<'_>, fields: &[&str], errors: &mut Vec<Error>) {
     if reference.is_absent() {
         return;
     }
     let path = reference.field("fieldPath");
     if reference.field("apiVersion").is_empty() {
-        faults.push(reference.field("apiVersion").required(""));
+        errors.push(reference.field("apiVersion").required(""));
     } else if path.is_empty() {
-        faults.push(path.required(""));
+        errors.push(path.required(""));
     } else if let Some((map, key)) = path.text().strip_suffix("']").and_then(|text| text.split_once("['")) {
         match map {
             "metadata.annotations" => {
-                faults.extend(name::qualified(&key.to_lowercase()).into_iter().map(|f| path.invalid(f)));
+                errors.extend(name::qualified(&key.to_lowercase()).into_iter().map(|f| path.invalid(f)));
             }
-            "metadata.labels" => faults.extend(name::qualified(key).into_iter().map(|fault| path.invalid(fault))),
-            _ => faults.push(path.invalid(format!("{map:?} does not support subscript"))),
+            "metadata.labels" => errors.extend(name::qualified(key).into_iter().map(|detail| path.invalid(detail))),
+            _ => errors.push(path.invalid(format!("{map:?} does not support subscript"))),
         }
     } else if !fields.contains(&path.text()) {
         let known = ENVIRONMENT_FIELDS.contains(&path.text()) || FILE_FIELDS.contains(&path.text());
         let unknown = || format!("error converting fieldPath: field label not supported: {}", path.text());
-        faults.push(if known { path.not_supported(fields) } else { path.invalid(unknown()) });
+        errors.push(if known { path.not_supported(fields) } else { path.invalid(unknown()) });
     }
 }
 
 /// Validates a reference to a container's resource request or limit.
-pub(super) fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn resource_reference(reference: &Field<'_>, errors: &mut Vec<Error>) {
     const RESOURCES: [&str; 6] = [
         "limits.cpu",
         "limits.ephemeral-storage",
@@ -116,18 +116,18 @@ pub(super) fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>)
     let is_huge_page =
         ["limits.hugepages-", "requests.hugepages-"].iter().any(|lead| resource.text().starts_with(lead));
     if resource.is_empty() {
-        faults.push(resource.required(""));
+        errors.push(resource.required(""));
     } else if !is_huge_page {
-        rules::one_of(&resource, &RESOURCES, faults);
+        rules::one_of(&resource, &RESOURCES, errors);
     }
 }
 
 /// The fields that are present.
-pub(super) fn given<'a>(place: &Place<'a>, fields: &[&str]) -> Vec<Place<'a>> {
-    fields.iter().map(|field| place.field(field)).filter(Place::is_present).collect()
+pub(super) fn given<'a>(field: &Field<'a>, fields: &[&str]) -> Vec<Field<'a>> {
+    fields.iter().map(|name| field.field(name)).filter(Field::is_present).collect()
 }
 
 /// An error of an object as a whole. The message does not repeat the object.
-fn blank(place: &Place<'_>, detail: &str) -> Error {
-    Error::invalid(&place.path, Value::from(""), detail)
+fn blank(field: &Field<'_>, detail: &str) -> Error {
+    Error::invalid(&field.path, Value::from(""), detail)
 }

@@ -4,7 +4,7 @@
 use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
 use crate::builtin::pods::pod::spec;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -45,13 +45,13 @@ pub(super) fn prepare(new: &mut Value, old: &Value) {
 }
 
 /// Validates a change through `/ephemeralcontainers`.
-pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
     if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
-        faults.push(Place::root(request.old).forbidden("static pods do not support ephemeral containers"));
+        errors.push(Field::root(request.old).forbidden("static pods do not support ephemeral containers"));
         return;
     }
-    let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    spec::validate(&new, faults);
+    let (new, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+    spec::validate(&new, errors);
     let list = new.field(LIST);
     let mut after: BTreeMap<&str, &Value> = BTreeMap::new();
     for container in list.items() {
@@ -64,12 +64,12 @@ pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
             Some(_) => "may not be changed",
             None => "may not be removed",
         };
-        faults.push(list.forbidden(format!("existing ephemeral containers {:?} {why}\n", name.text())));
+        errors.push(list.forbidden(format!("existing ephemeral containers {:?} {why}\n", name.text())));
     }
 }
 
 /// Validates the ephemeral containers of a pod spec, besides the rules of all containers.
-pub(super) fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate_all(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let names =
         |list: &str| spec.field(list).items().filter_map(|one| str_at(one.value, &["name"])).collect::<Vec<&str>>();
     let others: BTreeSet<&str> = names("containers").into_iter().chain(names("initContainers")).collect();
@@ -77,17 +77,17 @@ pub(super) fn validate_all(spec: &Place<'_>, faults: &mut Vec<Error>) {
     for container in spec.field(LIST).items() {
         let (name, target) = (container.field("name"), container.field("targetContainerName"));
         if !name.is_empty() && !taken.insert(name.text()) {
-            faults.push(name.duplicate());
+            errors.push(name.duplicate());
         }
         if !target.is_empty() && !others.contains(target.text()) {
-            faults.push(Error::not_found(&target.path, target.text()));
+            errors.push(Error::not_found(&target.path, target.text()));
         }
         const WHY: &str = "cannot be set for an Ephemeral Container";
-        let unfit = NOT_THEIRS.iter().map(|field| container.field(field)).filter(|place| !place.is_empty());
-        faults.extend(unfit.map(|place| place.forbidden(WHY)));
+        let unfit = NOT_THEIRS.iter().map(|name| container.field(name)).filter(|field| !field.is_empty());
+        errors.extend(unfit.map(|field| field.forbidden(WHY)));
         for mount in container.field("volumeMounts").items() {
-            let unfit = ["subPath", "subPathExpr"].map(|field| mount.field(field));
-            faults.extend(unfit.iter().filter(|place| !place.is_empty()).map(|place| place.forbidden(WHY)));
+            let unfit = ["subPath", "subPathExpr"].map(|name| mount.field(name));
+            errors.extend(unfit.iter().filter(|field| !field.is_empty()).map(|field| field.forbidden(WHY)));
         }
     }
 }

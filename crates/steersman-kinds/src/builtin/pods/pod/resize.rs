@@ -4,7 +4,7 @@ use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
 use crate::builtin::pods::pod::ephemeral::METADATA;
 use crate::builtin::pods::pod::spec;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::pod::qos;
@@ -35,32 +35,32 @@ pub(super) fn prepare(new: &mut Value, old: &Value) {
 }
 
 /// Validates a change through `/resize`.
-pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (pod, old) = (Place::root(request.new), Place::root(request.old));
+pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (pod, old) = (Field::root(request.new), Field::root(request.old));
     if at(request.old, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
-        return faults.push(pod.forbidden("static pods cannot be resized"));
+        return errors.push(pod.forbidden("static pods cannot be resized"));
     }
     if str_at(request.old, &["spec", "os", "name"]) == Some("windows") {
-        return faults.push(pod.forbidden("windows pods cannot be resized"));
+        return errors.push(pod.forbidden("windows pods cannot be resized"));
     }
     let (new_spec, old_spec) = (pod.field("spec"), old.field("spec"));
-    spec::validate(&new_spec, faults);
+    spec::validate(&new_spec, errors);
     if qos::class(request.new) != qos::class(request.old) {
         let class = qos::class(request.old);
-        faults.push(Error::invalid(&new_spec.path, class, "Pod QOS Class may not change as a result of resizing"));
+        errors.push(Error::invalid(&new_spec.path, class, "Pod QOS Class may not change as a result of resizing"));
     }
     if [&new_spec, &old_spec].iter().any(|spec| !spec.field("resources").is_empty()) {
         let why = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
-        return faults.push(pod.forbidden(why));
+        return errors.push(pod.forbidden(why));
     }
-    let n_before = faults.len();
-    LISTS.iter().for_each(|list| order(&new_spec.field(list), &old_spec.field(list), list, faults));
-    if faults.len() > n_before {
+    let n_before = errors.len();
+    LISTS.iter().for_each(|list| order(&new_spec.field(list), &old_spec.field(list), list, errors));
+    if errors.len() > n_before {
         return;
     }
     for list in LISTS {
         for (new, old) in new_spec.field(list).items().zip(old_spec.field(list).items()) {
-            container(&new, &old, list, &new_spec, faults);
+            container(&new, &old, list, &new_spec, errors);
         }
     }
 }
@@ -70,31 +70,31 @@ fn names(pod: &Value, list: &str) -> Vec<String> {
     containers.map(|container| str_at(container, &["name"]).unwrap_or_default().to_owned()).collect()
 }
 
-fn order(new: &Place<'_>, old: &Place<'_>, list: &str, faults: &mut Vec<Error>) {
+fn order(new: &Field<'_>, old: &Field<'_>, list: &str, errors: &mut Vec<Error>) {
     if new.items().count() != old.items().count() {
-        faults.push(new.forbidden(format!("{list} may not be added or removed on resize")));
+        errors.push(new.forbidden(format!("{list} may not be added or removed on resize")));
         return;
     }
     for (new, old) in new.items().zip(old.items()) {
         if new.field("name").value != old.field("name").value {
-            faults.push(new.field("name").forbidden(format!("{list} may not be renamed or reordered on resize")));
+            errors.push(new.field("name").forbidden(format!("{list} may not be renamed or reordered on resize")));
         }
     }
 }
 
-fn container(new: &Place<'_>, old: &Place<'_>, list: &str, spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn container(new: &Field<'_>, old: &Field<'_>, list: &str, spec: &Field<'_>, errors: &mut Vec<Error>) {
     let is_init = list == "initContainers";
     let can_be_resized = !is_init || new.field("restartPolicy").text() == "Always";
     if !can_be_resized {
         if new.value != old.value {
-            faults.push(spec.forbidden("resources for non-sidecar init containers are immutable"));
+            errors.push(spec.forbidden("resources for non-sidecar init containers are immutable"));
         }
         return;
     }
     for field in ["requests", "limits"] {
         let (amounts, before) = (new.at(&["resources", field]), old.at(&["resources", field]));
         if before.entries().any(|(resource, _)| amounts.key(resource).is_absent()) {
-            faults.push(amounts.forbidden(format!("resource {field} cannot be removed")));
+            errors.push(amounts.forbidden(format!("resource {field} cannot be removed")));
         }
     }
     let mut allowed = new.value.clone();
@@ -109,7 +109,7 @@ fn container(new: &Place<'_>, old: &Place<'_>, list: &str, spec: &Place<'_>, fau
         drop_if_empty(&mut allowed, &["resources", field]);
     }
     if with_resources(&allowed) != with_resources(old.value) {
-        faults.push(match is_init {
+        errors.push(match is_init {
             true => new.forbidden("only cpu and memory resources for init or sidecar containers are mutable"),
             false => spec.forbidden(ONLY_THESE),
         });

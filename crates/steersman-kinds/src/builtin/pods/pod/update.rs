@@ -3,7 +3,7 @@
 use crate::builtin::kind::Request;
 use crate::builtin::pods::pod::spec;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::HashSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
@@ -12,48 +12,48 @@ use steersman_machinery::value::{at, set_at};
 const ONLY_THESE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates a change through the main endpoint.
-pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    spec::validate(&new, faults);
+pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (new, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+    spec::validate(&new, errors);
     for list in ["containers", "initContainers"] {
         if new.field(list).items().count() != old.field(list).items().count() {
-            faults.push(new.field(list).forbidden("pod updates may not add or remove containers"));
+            errors.push(new.field(list).forbidden("pod updates may not add or remove containers"));
             return;
         }
     }
-    deadline(&new.field("activeDeadlineSeconds"), &old.field("activeDeadlineSeconds"), faults);
-    gates(&new.field("schedulingGates"), &old.field("schedulingGates"), faults);
-    tolerations(&new.field("tolerations"), &old.field("tolerations"), faults);
-    rest(&new, &old, faults);
+    deadline(&new.field("activeDeadlineSeconds"), &old.field("activeDeadlineSeconds"), errors);
+    gates(&new.field("schedulingGates"), &old.field("schedulingGates"), errors);
+    tolerations(&new.field("tolerations"), &old.field("tolerations"), errors);
+    rest(&new, &old, errors);
 }
 
 /// A deadline can be set and shortened.
-fn deadline(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+fn deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
     match (new.number(), old.number()) {
-        (None, Some(_)) => faults.push(new.invalid("must not update from a positive integer to nil value")),
+        (None, Some(_)) => errors.push(new.invalid("must not update from a positive integer to nil value")),
         (Some(new_seconds), Some(old_seconds)) if new_seconds > old_seconds => {
-            faults.push(new.invalid("must be less than or equal to previous value"));
+            errors.push(new.invalid("must be less than or equal to previous value"));
         }
-        _ => rules::within(new, 0, i64::from(i32::MAX), faults),
+        _ => rules::within(new, 0, i64::from(i32::MAX), errors),
     }
 }
 
 /// Scheduling gates can be removed, not added.
-fn gates(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+fn gates(new: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
     let known: HashSet<&str> = old.items().map(|gate| gate.field("name").text()).collect();
     for gate in new.items().filter(|gate| !known.contains(gate.field("name").text())) {
         let name = gate.field("name").text();
         let path = gate.path.child("name");
-        faults
+        errors
             .push(Error::forbidden(&path, format!("only deletion is allowed, but found new scheduling gate '{name}'")));
     }
 }
 
 /// Tolerations can be added, and their seconds changed; none can be removed.
-fn tolerations(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+fn tolerations(new: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
     let kept: HashSet<String> = new.items().map(|toleration| timeless(toleration.value)).collect();
     if !old.items().all(|toleration| kept.contains(&timeless(toleration.value))) {
-        faults.push(new.forbidden("existing toleration can not be modified except its tolerationSeconds"));
+        errors.push(new.forbidden("existing toleration can not be modified except its tolerationSeconds"));
     }
 }
 
@@ -67,7 +67,7 @@ fn timeless(toleration: &Value) -> String {
 }
 
 /// No other field may change.
-fn rest(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+fn rest(new: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
     let mut allowed = new.value.clone();
     for (list, images) in [("containers", images(old, "containers")), ("initContainers", images(old, "initContainers"))]
     {
@@ -89,10 +89,10 @@ fn rest(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     }
     let mut changed = Vec::new();
     differences(&Path::root(), &allowed, old.value, &mut changed);
-    faults.push(new.forbidden(format!("{ONLY_THESE}\nchanged: {}", changed.join(", "))));
+    errors.push(new.forbidden(format!("{ONLY_THESE}\nchanged: {}", changed.join(", "))));
 }
 
-fn images<'a>(spec: &Place<'a>, list: &str) -> Vec<Option<&'a Value>> {
+fn images<'a>(spec: &Field<'a>, list: &str) -> Vec<Option<&'a Value>> {
     spec.field(list).items().map(|container| at(container.value, &["image"])).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::builtin::pods::pod::volume_source;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
@@ -13,7 +13,7 @@ pub struct Volumes<'a> {
 }
 
 /// Validates volumes, and returns those that containers can mount.
-pub(super) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volumes<'a> {
+pub(super) fn validate<'a>(volumes: &Field<'a>, errors: &mut Vec<Error>) -> Volumes<'a> {
     let mut sources = BTreeMap::new();
     for volume in volumes.items() {
         let name = volume.field("name");
@@ -27,85 +27,85 @@ pub(super) fn validate<'a>(volumes: &Place<'a>, faults: &mut Vec<Error>) -> Volu
         if wrong.is_empty() {
             sources.insert(name.text(), source);
         }
-        faults.extend(wrong);
+        errors.extend(wrong);
     }
     Volumes { sources }
 }
 
 impl<'a> Volumes<'a> {
-    pub fn validate_mounts(&self, container: &Place<'a>, faults: &mut Vec<Error>) {
+    pub fn validate_mounts(&self, container: &Field<'a>, errors: &mut Vec<Error>) {
         let (mounts, devices) = (container.field("volumeMounts"), container.field("volumeDevices"));
-        let texts = |list: &Place<'a>, field: &str| -> BTreeSet<&'a str> {
+        let texts = |list: &Field<'a>, field: &str| -> BTreeSet<&'a str> {
             list.items().map(|item| item.field(field).text()).filter(|text| !text.is_empty()).collect()
         };
         let mut paths = BTreeSet::new();
         let (device_names, device_paths) = (texts(&devices, "name"), texts(&devices, "devicePath"));
         for mount in mounts.items() {
             let (name, path) = (mount.field("name"), mount.field("mountPath"));
-            self.name(&name, faults);
-            rules::required(&path, faults);
+            self.name(&name, errors);
+            rules::required(&path, errors);
             if !paths.insert(path.text()) {
-                faults.push(path.invalid("must be unique"));
+                errors.push(path.invalid("must be unique"));
             }
             if device_names.contains(name.text()) {
-                faults.push(name.invalid("must not already exist in volumeDevices"));
+                errors.push(name.invalid("must not already exist in volumeDevices"));
             }
             if device_paths.contains(path.text()) {
-                faults.push(path.invalid("must not already exist as a path in volumeDevices"));
+                errors.push(path.invalid("must not already exist as a path in volumeDevices"));
             }
-            mount_options(&mounts, &mount, container, faults);
+            mount_options(&mounts, &mount, container, errors);
         }
         let (mount_names, mount_paths) = (texts(&mounts, "name"), texts(&mounts, "mountPath"));
         let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
         for device in devices.items() {
             let (name, path) = (device.field("name"), device.field("devicePath"));
-            self.name(&name, faults);
+            self.name(&name, errors);
             if !name.is_empty() && !names.insert(name.text()) {
-                faults.push(name.invalid("must be unique"));
+                errors.push(name.invalid("must be unique"));
             }
-            rules::required(&path, faults);
+            rules::required(&path, errors);
             if !paths.insert(path.text()) {
-                faults.push(path.invalid("must be unique"));
+                errors.push(path.invalid("must be unique"));
             }
             if path.text().split('/').any(|part| part == "..") {
-                faults.push(path.invalid("can not contain backsteps ('..')"));
+                errors.push(path.invalid("can not contain backsteps ('..')"));
             }
             if mount_names.contains(name.text()) {
-                faults.push(name.invalid("must not already exist in volumeMounts"));
+                errors.push(name.invalid("must not already exist in volumeMounts"));
             }
             if mount_paths.contains(path.text()) {
-                faults.push(path.invalid("must not already exist as a path in volumeMounts"));
+                errors.push(path.invalid("must not already exist as a path in volumeMounts"));
             }
             let source = self.sources.get(device.field("name").text()).copied().unwrap_or("persistentVolumeClaim");
             if !matches!(source, "persistentVolumeClaim" | "ephemeral") {
                 let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-                faults.push(device.field("name").invalid(why));
+                errors.push(device.field("name").invalid(why));
             }
         }
     }
 
-    fn name(&self, name: &Place<'_>, faults: &mut Vec<Error>) {
-        rules::required(name, faults);
+    fn name(&self, name: &Field<'_>, errors: &mut Vec<Error>) {
+        rules::required(name, errors);
         if !self.sources.contains_key(name.text()) {
-            faults.push(Error::not_found(&name.path, name.text()));
+            errors.push(Error::not_found(&name.path, name.text()));
         }
     }
 }
 
 /// Validates the other fields of a volume mount. These errors name the list and not the mount, as upstream's do.
-fn mount_options(mounts: &Place<'_>, mount: &Place<'_>, container: &Place<'_>, faults: &mut Vec<Error>) {
-    let field = |name: &str| Place { path: mounts.path.child(name), ..mount.field(name) };
+fn mount_options(mounts: &Field<'_>, mount: &Field<'_>, container: &Field<'_>, errors: &mut Vec<Error>) {
+    let field = |name: &str| Field { path: mounts.path.child(name), ..mount.field(name) };
     let (sub_path, expression) = (field("subPath"), field("subPathExpr"));
-    rules::local_path(&sub_path, faults);
+    rules::local_path(&sub_path, errors);
     if !expression.is_empty() && !sub_path.is_empty() {
-        faults.push(expression.invalid("subPathExpr and subPath are mutually exclusive"));
+        errors.push(expression.invalid("subPathExpr and subPath are mutually exclusive"));
     }
-    rules::local_path(&expression, faults);
+    rules::local_path(&expression, errors);
     let propagation = field("mountPropagation");
-    rules::one_of_if_present(&propagation, &["Bidirectional", "HostToContainer", "None"], faults);
+    rules::one_of_if_present(&propagation, &["Bidirectional", "HostToContainer", "None"], errors);
     if propagation.text() == "Bidirectional" && !container.at(&["securityContext", "privileged"]).flag() {
         let why = "Bidirectional mount propagation is available only to privileged containers";
-        faults.push(propagation.forbidden(why));
+        errors.push(propagation.forbidden(why));
     }
-    rules::one_of_if_present(&field("recursiveReadOnly"), &["Disabled", "Enabled", "IfPossible"], faults);
+    rules::one_of_if_present(&field("recursiveReadOnly"), &["Disabled", "Enabled", "IfPossible"], errors);
 }

@@ -2,7 +2,7 @@
 
 use crate::builtin::pods::pod::environment::{FILE_FIELDS, field_reference, resource_reference};
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
@@ -69,49 +69,49 @@ const PROJECTED: [&str; 6] =
     ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
 
 /// The names of the fields, the known ones first and in order.
-fn in_order<'a>(place: &Place<'a>, order: &[&str]) -> Vec<&'a str> {
-    let fields = place.value.as_object().into_iter().flatten();
+fn in_order<'a>(field: &Field<'a>, order: &[&str]) -> Vec<&'a str> {
+    let fields = field.value.as_object().into_iter().flatten();
     let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
     names.sort_by_key(|name| order.iter().position(|known| known == name).unwrap_or(order.len()));
     names
 }
 
 /// Validates the source of a volume, and returns its name.
-pub(super) fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
+pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Option<&'a str> {
     let mut sources = in_order(volume, &SOURCES).into_iter().filter(|name| *name != "name");
     let Some(first) = sources.next() else {
-        faults.push(volume.required("must specify a volume type"));
+        errors.push(volume.required("must specify a volume type"));
         return None;
     };
-    faults.extend(sources.map(|name| volume.field(name).forbidden("may not specify more than 1 volume type")));
+    errors.extend(sources.map(|name| volume.field(name).forbidden("may not specify more than 1 volume type")));
     let source = volume.field(first);
     for (_, required) in REQUIRED.iter().filter(|(name, _)| *name == first) {
-        required.iter().for_each(|field| rules::required(&source.field(field), faults));
+        required.iter().for_each(|field| rules::required(&source.field(field), errors));
     }
     match first {
         "configMap" | "secret" => {
-            mode(&source.field("defaultMode"), faults);
-            key_paths(&source.field("items"), faults);
+            mode(&source.field("defaultMode"), errors);
+            key_paths(&source.field("items"), errors);
         }
         "downwardAPI" => {
-            mode(&source.field("defaultMode"), faults);
-            downward_items(&source.field("items"), faults);
+            mode(&source.field("defaultMode"), errors);
+            downward_items(&source.field("items"), errors);
         }
         "emptyDir" => {
             let limit = source.field("sizeLimit");
             let zero = Quantity::parse("0").ok();
             if Quantity::parse(limit.text()).is_ok_and(|amount| Some(amount) < zero) {
-                faults.push(Error::forbidden(&limit.path, "SizeLimit field must be a valid resource quantity"));
+                errors.push(Error::forbidden(&limit.path, "SizeLimit field must be a valid resource quantity"));
             }
         }
         "hostPath" => {
-            rules::no_backsteps(&source.field("path"), faults);
-            rules::one_of_if_present(&source.field("type"), &HOST_PATH_TYPES, faults);
+            rules::no_backsteps(&source.field("path"), errors);
+            rules::one_of_if_present(&source.field("type"), &HOST_PATH_TYPES, errors);
         }
         "nfs" if !source.field("path").text().starts_with('/') => {
-            faults.push(source.field("path").invalid("must be an absolute path"));
+            errors.push(source.field("path").invalid("must be an absolute path"));
         }
-        "projected" => projected(&source, faults),
+        "projected" => projected(&source, errors),
         _ => {}
     }
     Some(first)
@@ -120,72 +120,72 @@ pub(super) fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Optio
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-fn mode(mode: &Place<'_>, faults: &mut Vec<Error>) {
+fn mode(mode: &Field<'_>, errors: &mut Vec<Error>) {
     if mode.number().is_some_and(|bits| !(0..=0o777).contains(&bits)) {
-        faults.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
+        errors.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
     }
 }
 
-fn key_paths(items: &Place<'_>, faults: &mut Vec<Error>) {
+fn key_paths(items: &Field<'_>, errors: &mut Vec<Error>) {
     for item in items.items() {
-        rules::required(&item.field("key"), faults);
-        file_path(&item.field("path"), faults);
-        mode(&item.field("mode"), faults);
+        rules::required(&item.field("key"), errors);
+        file_path(&item.field("path"), errors);
+        mode(&item.field("mode"), errors);
     }
 }
 
-fn file_path(path: &Place<'_>, faults: &mut Vec<Error>) {
-    rules::required(path, faults);
-    rules::local_path(path, faults);
+fn file_path(path: &Field<'_>, errors: &mut Vec<Error>) {
+    rules::required(path, errors);
+    rules::local_path(path, errors);
 }
 
-fn downward_items(items: &Place<'_>, faults: &mut Vec<Error>) {
+fn downward_items(items: &Field<'_>, errors: &mut Vec<Error>) {
     for item in items.items() {
         let (field, resource) = (item.field("fieldRef"), item.field("resourceFieldRef"));
-        file_path(&item.field("path"), faults);
-        mode(&item.field("mode"), faults);
+        file_path(&item.field("path"), errors);
+        mode(&item.field("mode"), errors);
         match (field.is_present(), resource.is_present()) {
             (true, true) => {
                 let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                faults.push(Error::invalid(&item.path, Value::from("resource"), why));
+                errors.push(Error::invalid(&item.path, Value::from("resource"), why));
             }
-            (false, false) => faults.push(item.required("one of fieldRef and resourceFieldRef is required")),
+            (false, false) => errors.push(item.required("one of fieldRef and resourceFieldRef is required")),
             _ => {}
         }
-        field_reference(&field, FILE_FIELDS, faults);
-        resource_reference(&resource, faults);
+        field_reference(&field, FILE_FIELDS, errors);
+        resource_reference(&resource, errors);
     }
 }
 
-fn projected(source: &Place<'_>, faults: &mut Vec<Error>) {
-    mode(&source.field("defaultMode"), faults);
+fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
+    mode(&source.field("defaultMode"), errors);
     for part in source.field("sources").items() {
         let mut kinds = in_order(&part, &PROJECTED).into_iter();
         let Some(first) = kinds.next() else {
-            faults.push(part.required("must specify a source"));
+            errors.push(part.required("must specify a source"));
             continue;
         };
-        faults.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
+        errors.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
         let inner = part.field(first);
         match first {
             "configMap" | "secret" => {
-                rules::required(&inner.field("name"), faults);
-                key_paths(&inner.field("items"), faults);
+                rules::required(&inner.field("name"), errors);
+                key_paths(&inner.field("items"), errors);
             }
-            "downwardAPI" => downward_items(&inner.field("items"), faults),
+            "downwardAPI" => downward_items(&inner.field("items"), errors),
             "serviceAccountToken" => {
                 let expiration = inner.field("expirationSeconds");
                 if expiration.number().is_some_and(|seconds| seconds < 600) {
-                    faults.push(expiration.invalid("may not specify a duration less than 10 minutes"));
+                    errors.push(expiration.invalid("may not specify a duration less than 10 minutes"));
                 }
-                file_path(&inner.field("path"), faults);
+                file_path(&inner.field("path"), errors);
             }
             "clusterTrustBundle" => {
                 let name = inner.field("name");
                 if name.is_present() {
-                    rules::named(&name, name::dns1123_subdomain, faults);
+                    rules::named(&name, name::dns1123_subdomain, errors);
                 }
-                file_path(&inner.field("path"), faults);
+                file_path(&inner.field("path"), errors);
             }
             _ => {}
         }

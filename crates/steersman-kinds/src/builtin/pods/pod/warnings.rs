@@ -1,6 +1,6 @@
 //! Warnings for the writer of a valid pod. Follows kubernetes' `pkg/api/pod/warnings.go`.
 
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use std::collections::{BTreeMap, HashSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Path;
@@ -23,7 +23,7 @@ const VOLUMES: [(&str, &str); 9] = [
 
 /// The warnings about a pod.
 pub(super) fn of_pod(pod: &Value) -> Vec<String> {
-    let (pod, mut warnings) = (Place::root(pod), Vec::new());
+    let (pod, mut warnings) = (Field::root(pod), Vec::new());
     let spec = pod.field("spec");
     annotations(&pod, &spec, &mut warnings);
     for volume in spec.field("volumes").items() {
@@ -36,14 +36,14 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
     for (list, key, word) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
         let mut known = HashSet::new();
         for item in spec.field(list).items() {
-            let place = item.field(key);
-            if !known.insert(place.text()) {
-                warnings.push(format!("{}: duplicate {word} {:?}", place.path, place.text()));
+            let field = item.field(key);
+            if !known.insert(field.text()) {
+                warnings.push(format!("{}: duplicate {word} {:?}", field.path, field.text()));
             }
         }
     }
     fractions(&spec.field("overhead"), &mut warnings);
-    let containers = |list: &str| spec.field(list).items().collect::<Vec<Place<'_>>>();
+    let containers = |list: &str| spec.field(list).items().collect::<Vec<Field<'_>>>();
     let all = [containers("initContainers"), containers("containers"), containers("ephemeralContainers")].concat();
     for container in &all {
         fractions(&container.at(&["resources", "limits"]), &mut warnings);
@@ -60,7 +60,7 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
 }
 
 /// Warns about annotations that have been replaced by fields; admission handles those of AppArmor.
-fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
+fn annotations(pod: &Field<'_>, spec: &Field<'_>, warnings: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let with_field: HashSet<&str> = lists
         .iter()
@@ -79,7 +79,7 @@ fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
 }
 
 /// Warns about amounts with a fraction of a byte.
-fn fractions(amounts: &Place<'_>, warnings: &mut Vec<String>) {
+fn fractions(amounts: &Field<'_>, warnings: &mut Vec<String>) {
     for resource in ["memory", "ephemeral-storage"] {
         let amount = amounts.key(resource);
         if Quantity::parse(amount.text()).is_ok_and(|quantity| !quantity.is_whole()) {
@@ -90,7 +90,7 @@ fn fractions(amounts: &Place<'_>, warnings: &mut Vec<String>) {
 }
 
 /// Warns about variables that are set twice, unless the second value refers to the first.
-fn hidden_variables(variables: &Place<'_>, warnings: &mut Vec<String>) {
+fn hidden_variables(variables: &Field<'_>, warnings: &mut Vec<String>) {
     let mut known = HashSet::new();
     for variable in variables.items() {
         let (name, value) = (variable.field("name").text(), variable.field("value").text());
@@ -104,8 +104,8 @@ fn hidden_variables(variables: &Place<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-fn ports(containers: &[Place<'_>], warnings: &mut Vec<String>) {
-    let mut known: BTreeMap<(i64, &str), Vec<Place<'_>>> = BTreeMap::new();
+fn ports(containers: &[Field<'_>], warnings: &mut Vec<String>) {
+    let mut known: BTreeMap<(i64, &str), Vec<Field<'_>>> = BTreeMap::new();
     let mut names: BTreeMap<&str, Path> = BTreeMap::new();
     for port in containers.iter().flat_map(|container| container.field("ports").items()) {
         let (ip, host) = (port.field("hostIP").text(), port.field("hostPort").number().unwrap_or(0));

@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -22,26 +22,26 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { updates_unconditionally: false, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new), errors),
     validate_update,
     ..Kind::NAMESPACED
 };
 
-fn validate(capacity: &Place<'_>, faults: &mut Vec<Error>) {
-    selector::validate(&capacity.field("nodeTopology"), faults);
+fn validate(capacity: &Field<'_>, errors: &mut Vec<Error>) {
+    selector::validate(&capacity.field("nodeTopology"), errors);
     let class = capacity.field("storageClassName");
-    faults.extend(name::dns1123_subdomain(class.text()).into_iter().map(|fault| {
+    errors.extend(name::dns1123_subdomain(class.text()).into_iter().map(|detail| {
         // An absent name is also printed as a string.
-        Error::invalid(&class.path, class.text(), fault)
+        Error::invalid(&class.path, class.text(), detail)
     }));
-    rules::not_negative_quantity(&capacity.field("capacity"), faults);
+    rules::not_negative_quantity(&capacity.field("capacity"), errors);
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (new, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&new, faults);
-    rules::immutable(&new.field("nodeTopology"), &old.field("nodeTopology"), faults);
-    rules::immutable(&new.field("storageClassName"), &old.field("storageClassName"), faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (new, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&new, errors);
+    rules::immutable(&new.field("nodeTopology"), &old.field("nodeTopology"), errors);
+    rules::immutable(&new.field("storageClassName"), &old.field("storageClassName"), errors);
 }
 
 /// Upstream has no specific columns for this kind.

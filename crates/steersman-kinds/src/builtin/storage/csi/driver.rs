@@ -4,7 +4,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
@@ -46,7 +46,7 @@ pub const KIND: Kind = Kind {
         ..RULES
     },
     prepare_update: count_generation,
-    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
     validate_update,
     warnings,
     ..Kind::CLUSTER
@@ -72,52 +72,52 @@ fn count_generation(new: &mut Value, old: &Value) {
     }
 }
 
-fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let policies = ["File", "None", "ReadWriteOnceWithFSType"];
-    rules::one_of_if_present(&spec.field("fsGroupPolicy"), &policies, faults);
-    token_requests(&spec.field("tokenRequests"), faults);
+    rules::one_of_if_present(&spec.field("fsGroupPolicy"), &policies, errors);
+    token_requests(&spec.field("tokenRequests"), errors);
     let modes = spec.field("volumeLifecycleModes");
     for mode in modes.items() {
-        rules::one_of(&Place { path: modes.path.clone(), ..mode }, &["Persistent", "Ephemeral"], faults);
+        rules::one_of(&Field { path: modes.path.clone(), ..mode }, &["Persistent", "Ephemeral"], errors);
     }
     let period = spec.field("nodeAllocatableUpdatePeriodSeconds");
     if period.number().is_some_and(|seconds| seconds < UPDATE_PERIOD_SECONDS_MIN) {
-        faults.push(period.invalid("must be greater than or equal to 10 seconds"));
+        errors.push(period.invalid("must be greater than or equal to 10 seconds"));
     }
     let in_secrets = spec.field("serviceAccountTokenInSecrets");
     if in_secrets.is_present() && spec.field("tokenRequests").is_empty() {
-        faults.push(in_secrets.invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified"));
+        errors.push(in_secrets.invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified"));
     }
 }
 
-fn token_requests(requests: &Place<'_>, faults: &mut Vec<Error>) {
+fn token_requests(requests: &Field<'_>, errors: &mut Vec<Error>) {
     let mut audiences = BTreeSet::new();
     for request in requests.items() {
         let (audience, seconds) = (request.field("audience"), request.field("expirationSeconds"));
         if !audiences.insert(audience.text()) {
-            faults.push(Error::duplicate(&audience.path, audience.text().into()));
+            errors.push(Error::duplicate(&audience.path, audience.text().into()));
             continue;
         }
         if seconds.number().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
-            faults.push(seconds.invalid("may not specify a duration less than 10 minutes"));
+            errors.push(seconds.invalid("may not specify a duration less than 10 minutes"));
         }
         if seconds.number().is_some_and(|seconds| EXPIRATION_SECONDS_MAX < seconds) {
-            faults.push(seconds.invalid("may not specify a duration larger than 2^32 seconds"));
+            errors.push(seconds.invalid("may not specify a duration larger than 2^32 seconds"));
         }
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
-    validate(&spec, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (spec, old) = (Field::root(request.new).field("spec"), Field::root(request.old).field("spec"));
+    validate(&spec, errors);
     // Upstream misspells the field in this path.
-    let attach = Place { path: Path::new("spec.attachedRequired"), ..spec.field("attachRequired") };
-    rules::immutable(&attach, &old.field("attachRequired"), faults);
-    rules::immutable(&spec.field("volumeLifecycleModes"), &old.field("volumeLifecycleModes"), faults);
+    let attach = Field { path: Path::new("spec.attachedRequired"), ..spec.field("attachRequired") };
+    rules::immutable(&attach, &old.field("attachRequired"), errors);
+    rules::immutable(&spec.field("volumeLifecycleModes"), &old.field("volumeLifecycleModes"), errors);
 }
 
 fn warnings(driver: &Value) -> Vec<String> {
-    let spec = Place::root(driver).field("spec");
+    let spec = Field::root(driver).field("spec");
     if spec.field("tokenRequests").is_empty() || spec.field("serviceAccountTokenInSecrets").is_present() {
         return Vec::new();
     }
@@ -128,7 +128,7 @@ fn warnings(driver: &Value) -> Vec<String> {
 }
 
 fn cells(driver: &Value, now: Timestamp) -> Vec<Value> {
-    let spec = Place::root(driver).field("spec");
+    let spec = Field::root(driver).field("spec");
     let flag = |field: &str| Value::from(spec.field(field).flag());
     let requests = spec.field("tokenRequests");
     let audiences: Vec<&str> = requests.items().map(|request| request.field("audience").text()).collect();

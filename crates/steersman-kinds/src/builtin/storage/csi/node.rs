@@ -3,7 +3,7 @@
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::storage::csi::driver_name;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
@@ -25,47 +25,47 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
-    validate_create: |request, faults| validate(&Place::root(request.new).at(&["spec", "drivers"]), faults),
+    validate_create: |request, errors| validate(&Field::root(request.new).at(&["spec", "drivers"]), errors),
     validate_update,
     ..Kind::CLUSTER
 };
 
-fn validate(drivers: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(drivers: &Field<'_>, errors: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for driver in drivers.items() {
         let (name, id) = (driver.field("name"), driver.field("nodeID"));
-        driver_name(&name, faults);
-        rules::required(&id, faults);
+        driver_name(&name, errors);
+        rules::required(&id, errors);
         if id.text().len() > NODE_ID_LENGTH_MAX {
-            faults.push(id.invalid(format!("must be {NODE_ID_LENGTH_MAX} characters or less")));
+            errors.push(id.invalid(format!("must be {NODE_ID_LENGTH_MAX} characters or less")));
         }
-        rules::not_negative(&driver.at(&["allocatable", "count"]), faults);
+        rules::not_negative(&driver.at(&["allocatable", "count"]), errors);
         if !names.insert(name.text()) {
-            faults.push(name.duplicate());
+            errors.push(name.duplicate());
         }
-        topology_keys(&driver, faults);
+        topology_keys(&driver, errors);
     }
 }
 
-fn topology_keys(driver: &Place<'_>, faults: &mut Vec<Error>) {
+fn topology_keys(driver: &Field<'_>, errors: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for key in driver.field("topologyKeys").items() {
         // Upstream reports the driver, not the key.
-        let key = Place { path: driver.path.clone(), ..key };
-        rules::required(&key, faults);
+        let key = Field { path: driver.path.clone(), ..key };
+        rules::required(&key, errors);
         if !seen.insert(key.text()) {
-            faults.push(key.duplicate());
+            errors.push(key.duplicate());
         }
-        rules::named(&key, name::qualified, faults);
+        rules::named(&key, name::qualified, errors);
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let drivers = |node| Place::root(node).at(&["spec", "drivers"]);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let drivers = |node| Field::root(node).at(&["spec", "drivers"]);
     let (new, old) = (drivers(request.new), drivers(request.old));
-    validate(&new, faults);
+    validate(&new, errors);
     // Drivers may be added and removed; of an existing one, only its number of volumes may change.
-    let fixed = |driver: &Place<'_>| {
+    let fixed = |driver: &Field<'_>| {
         let mut fixed = driver.value.clone();
         remove_at(&mut fixed, &["allocatable"]);
         fixed
@@ -73,7 +73,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     for before in old.items() {
         let same = new.items().filter(|driver| driver.field("name").value == before.field("name").value);
         for driver in same.filter(|driver| fixed(driver) != fixed(&before)) {
-            faults.push(Error::invalid(&new.path, driver.value.clone(), rules::IMMUTABLE));
+            errors.push(Error::invalid(&new.path, driver.value.clone(), rules::IMMUTABLE));
         }
     }
 }

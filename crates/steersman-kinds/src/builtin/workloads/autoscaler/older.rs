@@ -220,14 +220,14 @@ fn older(metric: &Value, amounts: Amounts) -> Metric {
         }
     };
     let mut older = Metric { kind, object: None, pods: None, resource: None, container_resource: None, external: None };
-    let place = match older.kind.as_str() {
+    let field = match older.kind.as_str() {
         "Object" => &mut older.object,
         "Pods" => &mut older.pods,
         "External" => &mut older.external,
         "ContainerResource" => &mut older.container_resource,
         _ => &mut older.resource,
     };
-    *place = Some(made);
+    *field = Some(made);
     older
 }
 

@@ -6,7 +6,7 @@ use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::workloads::batch::job;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -52,11 +52,11 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     name_faults: |name| {
-        let mut faults = name::dns1123_subdomain(name);
+        let mut errors = name::dns1123_subdomain(name);
         if name.len() > NAME_LENGTH_MAX {
-            faults.push(format!("must be no more than {NAME_LENGTH_MAX} characters"));
+            errors.push(format!("must be no more than {NAME_LENGTH_MAX} characters"));
         }
-        faults
+        errors
     },
     validate_create,
     validate_update,
@@ -73,14 +73,14 @@ fn default(cron_job: &mut Value) {
     pod::defaults::spec(cron_job, &["spec", "jobTemplate", "spec", "template", "spec"]);
 }
 
-fn validate_create(request: &Request<'_>, faults: &mut Vec<Error>) {
-    validate(request, Zoned::Refuse, faults);
+fn validate_create(request: &Request<'_>, errors: &mut Vec<Error>) {
+    validate(request, Zoned::Refuse, errors);
 }
 
 /// An old schedule with a time zone in it may keep it.
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let schedule = |cron_job| Place::root(cron_job).at(&["spec", "schedule"]).text().contains("TZ");
-    validate(request, if schedule(request.old) { Zoned::Allow } else { Zoned::Refuse }, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let schedule = |cron_job| Field::root(cron_job).at(&["spec", "schedule"]).text().contains("TZ");
+    validate(request, if schedule(request.old) { Zoned::Allow } else { Zoned::Refuse }, errors);
 }
 
 /// Whether a time zone is allowed in the schedule itself.
@@ -90,39 +90,39 @@ enum Zoned {
     Refuse,
 }
 
-fn validate(request: &Request<'_>, zoned: Zoned, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
+fn validate(request: &Request<'_>, zoned: Zoned, errors: &mut Vec<Error>) {
+    let spec = Field::root(request.new).field("spec");
     let (schedule, zone) = (spec.field("schedule"), spec.field("timeZone"));
     if schedule.is_empty() {
-        faults.push(schedule.required(""));
+        errors.push(schedule.required(""));
     } else if let Err(error) = check_schedule(schedule.text()) {
-        faults.push(schedule.invalid(error.to_string()));
+        errors.push(schedule.invalid(error.to_string()));
     }
     if schedule.text().contains("TZ") {
         match zoned {
             Zoned::Allow if zone.is_present() => {
-                faults.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
+                errors.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
             }
             Zoned::Allow => {}
             Zoned::Refuse => {
-                faults.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+                errors.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
             }
         }
     }
     if zone.is_present() {
-        faults.extend(time_zone_faults(zone.text()).into_iter().map(|fault| zone.invalid(fault)));
+        errors.extend(time_zone_errors(zone.text()).into_iter().map(|detail| zone.invalid(detail)));
     }
-    rules::one_of(&spec.field("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], faults);
+    rules::one_of(&spec.field("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], errors);
     for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        rules::not_negative(&spec.field(field), faults);
+        rules::not_negative(&spec.field(field), errors);
     }
     let job = spec.at(&["jobTemplate", "spec"]);
-    job::validate_spec(&job, faults);
+    job::validate_spec(&job, errors);
     if job.field("selector").is_present() {
-        faults.push(job.field("selector").invalid("`selector` will be auto-generated"));
+        errors.push(job.field("selector").invalid("`selector` will be auto-generated"));
     }
     if job.field("manualSelector").flag() {
-        faults.push(job.field("manualSelector").not_supported(&["nil", "false"]));
+        errors.push(job.field("manualSelector").not_supported(&["nil", "false"]));
     }
 }
 
@@ -140,21 +140,21 @@ fn is_known_zone(name: &str) -> bool {
 }
 
 /// A time zone must have its exact name in the time zone database.
-fn time_zone_faults(name: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+fn time_zone_errors(name: &str) -> Vec<String> {
+    let mut errors = Vec::new();
     if name.is_empty() {
         return vec!["timeZone must be nil or non-empty string".to_owned()];
     }
     if name.eq_ignore_ascii_case("local") {
-        faults.push("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned());
+        errors.push("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned());
     }
     let is_known = is_known_zone(name);
     if name.contains("..") || name.starts_with(['/', '\\']) {
-        faults.push("time: invalid location name".to_owned());
+        errors.push("time: invalid location name".to_owned());
     } else if !is_known && name != "Local" {
-        faults.push(format!("unknown time zone {name}"));
+        errors.push(format!("unknown time zone {name}"));
     }
-    faults
+    errors
 }
 
 fn cells(cron_job: &Value, now: Timestamp) -> Vec<Value> {

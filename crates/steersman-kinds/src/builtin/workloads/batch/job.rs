@@ -1,12 +1,12 @@
 //! Job: runs pods until a number of them have completed.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, SelectableField, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::selector;
 use crate::builtin::workloads::batch::policy;
 use crate::builtin::workloads::workload;
@@ -45,7 +45,7 @@ pub const KIND: Kind = Kind {
             Column::text("Selector", "Which pods are its own.").wide(),
         ],
         cells,
-        fields: &[Field::new("status.successful", ".status.succeeded").or("0")],
+        fields: &[SelectableField::new("status.successful", ".status.succeeded").or("0")],
         default,
         ..Version::V1
     }],
@@ -58,7 +58,7 @@ pub const KIND: Kind = Kind {
     },
     prepare_create,
     prepare_update: |new, _| _ = label_like_template(new),
-    validate_create: |request, faults| validate_new(&Place::root(request.new), faults),
+    validate_create: |request, errors| validate_new(&Field::root(request.new), errors),
     validate_update,
     validate_status: status::validate,
     ..Kind::NAMESPACED
@@ -126,9 +126,9 @@ fn prepare_create(job: &mut Value) {
 /// The longest name to which a pod's index can be appended.
 const POD_NAME_LENGTH_MAX: usize = 63;
 
-fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {
-    generated_selector(job, faults);
-    validate(job, faults);
+fn validate_new(job: &Field<'_>, errors: &mut Vec<Error>) {
+    generated_selector(job, errors);
+    validate(job, errors);
     let (name, spec) = (job.at(&["metadata", "name"]), job.field("spec"));
     let completions = spec.field("completions").number().filter(|number| *number > 0);
     if let Some(completions) = completions.filter(|_| spec.field("completionMode").text() == INDEXED) {
@@ -136,13 +136,13 @@ fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {
         let wrong = name::dns1123_label(&pod);
         if pod.len() > POD_NAME_LENGTH_MAX || !wrong.is_empty() {
             let why = format!("will not able to create pod with invalid DNS label: {pod}");
-            faults.push(name.invalid(why));
+            errors.push(name.invalid(why));
         }
     }
 }
 
 /// The selector and the labels that the server generates must not be changed.
-fn generated_selector(job: &Place<'_>, faults: &mut Vec<Error>) {
+fn generated_selector(job: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = job.field("spec");
     if spec.field("manualSelector").flag() || spec.field("selector").is_absent() {
         return;
@@ -156,34 +156,34 @@ fn generated_selector(job: &Place<'_>, faults: &mut Vec<Error>) {
         let have = labels.key(key);
         let why = format!("must be '{}'", value.as_str().unwrap_or_default());
         if have.is_absent() {
-            faults.push(have.required(&why));
+            errors.push(have.required(&why));
         } else if have.value != value {
-            faults.push(Error::invalid(&have.path, labels.value.clone(), why));
+            errors.push(Error::invalid(&have.path, labels.value.clone(), why));
         }
     }
     let selector = spec.field("selector");
     if selector::parse(selector.value).is_some_and(|wanted| !selector::matches(&wanted, &expected)) {
-        faults.push(selector.invalid("`selector` not auto-generated"));
+        errors.push(selector.invalid("`selector` not auto-generated"));
     }
 }
 
-fn validate(job: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate(job: &Field<'_>, errors: &mut Vec<Error>) {
     let spec = job.field("spec");
-    validate_spec(&spec, faults);
+    validate_spec(&spec, errors);
     let wanted = spec.field("selector");
     if wanted.is_absent() {
-        faults.push(wanted.required(""));
+        errors.push(wanted.required(""));
         return;
     }
-    selector::validate(&wanted, faults);
+    selector::validate(&wanted, errors);
     let labels = spec.at(&["template", "metadata", "labels"]);
     if selector::parse(wanted.value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
-        faults.push(labels.invalid("`selector` does not match template `labels`"));
+        errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
 }
 
 /// Validates the fields that a job and a job template share.
-pub fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
+pub fn validate_spec(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let amounts = [
         "parallelism",
         "completions",
@@ -193,126 +193,126 @@ pub fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ];
-    amounts.iter().for_each(|field| rules::not_negative(&spec.field(field), faults));
+    amounts.iter().for_each(|field| rules::not_negative(&spec.field(field), errors));
     if spec.field("maxFailedIndexes").is_present() && spec.field("backoffLimitPerIndex").is_absent() {
-        faults.push(spec.field("backoffLimitPerIndex").required("when maxFailedIndexes is specified"));
+        errors.push(spec.field("backoffLimitPerIndex").required("when maxFailedIndexes is specified"));
     }
-    managed_by(&spec.field("managedBy"), faults);
-    rules::one_of_if_present(&spec.field("completionMode"), &["NonIndexed", INDEXED], faults);
+    managed_by(&spec.field("managedBy"), errors);
+    rules::one_of_if_present(&spec.field("completionMode"), &["NonIndexed", INDEXED], errors);
     if spec.field("completionMode").text() == INDEXED {
-        indexed(spec, faults);
+        indexed(spec, errors);
     } else if matches!(spec.field("completionMode").text(), "" | "NonIndexed") {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec.field(field)) {
             if field.is_present() {
-                faults.push(field.invalid("requires indexed completion mode"));
+                errors.push(field.invalid("requires indexed completion mode"));
             }
         }
     }
-    policy::failure(spec, faults);
-    policy::success(spec, faults);
+    policy::failure(spec, errors);
+    policy::success(spec, errors);
     let replacement = spec.field("podReplacementPolicy");
     let has_failure_policy = spec.field("podFailurePolicy").is_present();
     let replacements = if has_failure_policy { &["Failed"][..] } else { &["Failed", "TerminatingOrFailed"] };
-    rules::one_of_if_present(&replacement, replacements, faults);
-    pod::spec::validate_template(&spec.field("template"), faults);
+    rules::one_of_if_present(&replacement, replacements, errors);
+    pod::spec::validate_template(&spec.field("template"), errors);
     let policy = spec.at(&["template", "spec", "restartPolicy"]);
     match policy.text() {
         "Never" => {}
         "OnFailure" if has_failure_policy => {
-            faults.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
+            errors.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
         }
         "OnFailure" => {}
-        "" | "Always" => faults.push(policy.required(r#"valid values: "OnFailure", "Never""#)),
-        _ => faults.push(policy.not_supported(&["OnFailure", "Never"])),
+        "" | "Always" => errors.push(policy.required(r#"valid values: "OnFailure", "Never""#)),
+        _ => errors.push(policy.not_supported(&["OnFailure", "Never"])),
     }
 }
 
-fn managed_by(managed_by: &Place<'_>, faults: &mut Vec<Error>) {
+fn managed_by(managed_by: &Field<'_>, errors: &mut Vec<Error>) {
     const LENGTH_MAX: usize = 63;
     if managed_by.is_absent() {
         return;
     }
-    rules::domain_prefixed_path(managed_by, faults);
+    rules::domain_prefixed_path(managed_by, errors);
     if managed_by.text().len() > LENGTH_MAX {
-        faults.push(Error::too_long(&managed_by.path, LENGTH_MAX));
+        errors.push(Error::too_long(&managed_by.path, LENGTH_MAX));
     }
 }
 
 /// Validates the size of an indexed job: its indexes must fit into the status.
-fn indexed(spec: &Place<'_>, faults: &mut Vec<Error>) {
+fn indexed(spec: &Field<'_>, errors: &mut Vec<Error>) {
     const PODS_MAX: i64 = 100_000;
     const PODS_MAX_OF_MANY: i64 = 10_000;
     let (completions, parallelism) = (spec.field("completions"), spec.field("parallelism"));
     let failed = spec.field("maxFailedIndexes");
     if completions.is_absent() {
-        faults.push(completions.required("when completion mode is Indexed"));
+        errors.push(completions.required("when completion mode is Indexed"));
     }
     if parallelism.number().is_some_and(|number| number > PODS_MAX) {
         let why = format!("must be less than or equal to {PODS_MAX} when completion mode is Indexed");
-        faults.push(parallelism.invalid(why));
+        errors.push(parallelism.invalid(why));
     }
     if let (Some(completions), Some(number)) = (completions.number(), failed.number())
         && number > completions
     {
-        faults.push(failed.invalid("must be less than or equal to completions"));
+        errors.push(failed.invalid("must be less than or equal to completions"));
     }
     if failed.number().is_some_and(|number| number > PODS_MAX) {
-        faults.push(failed.invalid(format!("must be less than or equal to {PODS_MAX}")));
+        errors.push(failed.invalid(format!("must be less than or equal to {PODS_MAX}")));
     }
     let has_many = completions.number().is_some_and(|number| number > PODS_MAX);
     if !has_many || spec.field("backoffLimitPerIndex").is_absent() {
         return;
     }
     if failed.is_absent() {
-        faults.push(failed.required(&format!("must be specified when completions is above {PODS_MAX}")));
+        errors.push(failed.required(&format!("must be specified when completions is above {PODS_MAX}")));
     }
     let why = format!(
         "must be less than or equal to {PODS_MAX_OF_MANY} when completions are above {PODS_MAX} and used with backoff limit per index"
     );
-    for place in [parallelism, failed] {
-        if place.number().is_some_and(|number| number > PODS_MAX_OF_MANY) {
-            faults.push(place.invalid(why.clone()));
+    for field in [parallelism, failed] {
+        if field.number().is_some_and(|number| number > PODS_MAX_OF_MANY) {
+            errors.push(field.invalid(why.clone()));
         }
     }
 }
 
-fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let (job, old) = (Place::root(request.new), Place::root(request.old));
-    validate(&job, faults);
+fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let (job, old) = (Field::root(request.new), Field::root(request.old));
+    validate(&job, errors);
     let (spec, before) = (job.field("spec"), old.field("spec"));
     for field in
         ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
     {
-        rules::immutable(&spec.field(field), &before.field(field), faults);
+        rules::immutable(&spec.field(field), &before.field(field), errors);
     }
     let (completions, completions_before) = (spec.field("completions"), before.field("completions"));
     if spec.field("completionMode").text() != INDEXED {
-        rules::immutable(&completions, &completions_before, faults);
+        rules::immutable(&completions, &completions_before, errors);
     } else if completions.value != completions_before.value
         && completions.is_present()
         && completions.value != spec.field("parallelism").value
     {
-        faults.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
+        errors.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
-    template(&spec, &before, &old, faults);
+    template(&spec, &before, &old, errors);
 }
 
 /// While a Job is suspended and none of its Pods run, the placement and resources of its template may be changed.
-fn template(spec: &Place<'_>, before: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+fn template(spec: &Field<'_>, before: &Field<'_>, old: &Field<'_>, errors: &mut Vec<Error>) {
     let (template, template_before) = (spec.field("template"), before.field("template"));
     if !is_asleep(before, old) {
-        return rules::immutable(&template, &template_before, faults);
+        return rules::immutable(&template, &template_before, errors);
     }
-    let fixed = |template: &Place<'_>| without_placement(template.field("spec").value);
+    let fixed = |template: &Field<'_>| without_placement(template.field("spec").value);
     if fixed(&template) != fixed(&template_before) {
-        faults.push(template.field("spec").invalid(rules::IMMUTABLE));
+        errors.push(template.field("spec").invalid(rules::IMMUTABLE));
     }
 }
 
 /// Whether a Job is suspended and has no Pods: it never started, or its suspension is complete.
-fn is_asleep(before: &Place<'_>, old: &Place<'_>) -> bool {
+fn is_asleep(before: &Field<'_>, old: &Field<'_>) -> bool {
     let status = old.field("status");
-    let is_suspended = |condition: Place<'_>| {
+    let is_suspended = |condition: Field<'_>| {
         condition.field("type").text() == "Suspended" && condition.field("status").text() == "True"
     };
     let is_out = status.field("startTime").is_absent() || status.field("conditions").items().any(is_suspended);

@@ -5,7 +5,7 @@
 //! and `pkg/apis/authorization/validation`.
 
 use steersman_kinds::builtin::rules;
-use steersman_kinds::builtin::rules::place::Place;
+use steersman_kinds::builtin::rules::field::Field;
 use steersman_machinery::field::Error;
 use steersman_machinery::selector::{FieldRequirement, Fields, Labels, Operator, Requirement};
 use steersman_machinery::{Value, name};
@@ -22,7 +22,7 @@ pub(super) struct Selectors {
 impl Selectors {
     /// Reads the selectors of a review's `spec`.
     pub(super) fn read(spec: &Value) -> Selectors {
-        let attributes = Place::root(spec).field("resourceAttributes");
+        let attributes = Field::root(spec).field("resourceAttributes");
         let mut selectors = Selectors::default();
         let field_selector = attributes.field("fieldSelector");
         if field_selector.is_present() {
@@ -58,7 +58,7 @@ impl Selectors {
 }
 
 /// The readable requirements, and whether these are all.
-fn read_all<T>(selector: &Place<'_>, read: impl Fn(&Place<'_>) -> Option<T>) -> (Vec<T>, bool) {
+fn read_all<T>(selector: &Field<'_>, read: impl Fn(&Field<'_>) -> Option<T>) -> (Vec<T>, bool) {
     let mut is_whole = true;
     let requirements = selector.field("requirements").items().filter_map(|requirement| {
         let read = read(&requirement);
@@ -68,11 +68,11 @@ fn read_all<T>(selector: &Place<'_>, read: impl Fn(&Place<'_>) -> Option<T>) -> 
     (requirements.collect(), is_whole)
 }
 
-fn texts(requirement: &Place<'_>) -> Vec<String> {
+fn texts(requirement: &Field<'_>) -> Vec<String> {
     requirement.field("values").items().map(|value| value.text().to_owned()).collect()
 }
 
-fn field_requirement(requirement: &Place<'_>) -> Option<FieldRequirement> {
+fn field_requirement(requirement: &Field<'_>) -> Option<FieldRequirement> {
     let equal = match requirement.field("operator").text() {
         "In" => true,
         "NotIn" => false,
@@ -82,7 +82,7 @@ fn field_requirement(requirement: &Place<'_>) -> Option<FieldRequirement> {
     Some(FieldRequirement { field: requirement.field("key").text().to_owned(), value, equal })
 }
 
-fn label_requirement(requirement: &Place<'_>) -> Option<Requirement> {
+fn label_requirement(requirement: &Field<'_>) -> Option<Requirement> {
     let operator = match requirement.field("operator").text() {
         "In" => Operator::In(texts(requirement)),
         "NotIn" => Operator::NotIn(texts(requirement)),
@@ -97,7 +97,7 @@ fn label_requirement(requirement: &Place<'_>) -> Option<Requirement> {
 /// them.
 pub(super) fn faults(review: &Value) -> Vec<Error> {
     let mut faults = Vec::new();
-    let attributes = Place::root(review).field("spec").field("resourceAttributes");
+    let attributes = Field::root(review).field("spec").field("resourceAttributes");
     for name in ["fieldSelector", "labelSelector"] {
         let selector = attributes.field(name);
         if selector.is_absent() {
@@ -118,7 +118,7 @@ pub(super) fn faults(review: &Value) -> Vec<Error> {
     faults
 }
 
-fn requirement_faults(selector: &str, requirement: &Place<'_>, faults: &mut Vec<Error>) {
+fn requirement_faults(selector: &str, requirement: &Field<'_>, faults: &mut Vec<Error>) {
     let (key, values) = (requirement.field("key"), requirement.field("values"));
     let is_label = selector == "labelSelector";
     if !is_label && key.is_empty() {

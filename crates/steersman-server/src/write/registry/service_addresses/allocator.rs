@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use steersman_kinds::builtin::network::service::{kind, needs_address, needs_health_port, needs_node_ports};
-use steersman_kinds::builtin::rules::place::Place;
+use steersman_kinds::builtin::rules::field::Field;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, set_at, str_at};
 use steersman_machinery::{Revision, Value};
@@ -312,13 +312,13 @@ impl Request<'_> {
             Some(_) => return,
         };
         for (index, family) in families.into_iter().enumerate().skip(first) {
-            let place = Place::root(service).at(&["spec", "clusterIPs"]);
-            let named = place.items().nth(index).map(|named| named.text().to_owned()).filter(|text| !text.is_empty());
-            let Some(address) = self.address(&place, named.as_deref(), family, faults) else { return };
-            let mut all: Vec<Value> = place.items().map(|one| one.value.clone()).collect();
+            let field = Field::root(service).at(&["spec", "clusterIPs"]);
+            let named = field.items().nth(index).map(|named| named.text().to_owned()).filter(|text| !text.is_empty());
+            let Some(address) = self.address(&field, named.as_deref(), family, faults) else { return };
+            let mut all: Vec<Value> = field.items().map(|one| one.value.clone()).collect();
             all.truncate(index);
             all.push(Value::from(address));
-            all.extend(place.items().skip(index + 1).map(|one| one.value.clone()));
+            all.extend(field.items().skip(index + 1).map(|one| one.value.clone()));
             if index == 0 {
                 set_at(service, &["spec", "clusterIP"], all[0].clone());
             }
@@ -329,7 +329,7 @@ impl Request<'_> {
     /// Takes the named address, or a free one.
     fn address(
         &mut self,
-        place: &Place<'_>,
+        field: &Field<'_>,
         named: Option<&str>,
         family: Family,
         faults: &mut Vec<Error>,
@@ -341,7 +341,7 @@ impl Request<'_> {
                 self.draw(range::offsets(one), range::static_addresses(one), item)?.address()
             });
             if drawn.is_none() {
-                faults.push(Error::internal(&place.path, "failed to allocate a serviceIP: range is full"));
+                faults.push(Error::internal(&field.path, "failed to allocate a serviceIP: range is full"));
             }
             return drawn.map(|address| address.to_string());
         };
@@ -350,9 +350,9 @@ impl Request<'_> {
         let is_held = self.held.contains(&Item::Address(address));
         if !is_held && !ranges.iter().any(|one| range::contains(one, address)) {
             let why = "the provided network does not match the current range";
-            faults.push(place.invalid(format!("failed to allocate IP {text}: {why}")));
+            faults.push(field.invalid(format!("failed to allocate IP {text}: {why}")));
         } else if !self.take(Item::Address(address)) {
-            faults.push(place.invalid(format!("failed to allocate IP {text}: provided IP is already allocated")));
+            faults.push(field.invalid(format!("failed to allocate IP {text}: provided IP is already allocated")));
         } else {
             return Some(text.to_owned());
         }
@@ -375,8 +375,8 @@ impl Request<'_> {
         }
         let path = ["spec", "healthCheckNodePort"];
         if needs_health_port(service) {
-            let place = Place::root(service).at(&path);
-            match self.node_port(&place, faults) {
+            let field = Field::root(service).at(&path);
+            match self.node_port(&field, faults) {
                 Some(number) => set_at(service, &path, Value::from(number)),
                 None => false,
             };
@@ -384,15 +384,15 @@ impl Request<'_> {
     }
 
     fn port(&mut self, service: &mut Value, index: usize, twin: Option<usize>, faults: &mut Vec<Error>) {
-        let ports = Place::root(service).at(&["spec", "ports"]);
+        let ports = Field::root(service).at(&["spec", "ports"]);
         let Some(value) = ports.value.get(index) else { return };
-        let place = Place { path: ports.path.index(index), value }.field("nodePort");
-        let is_named = place.number().is_some_and(|number| number != 0);
+        let field = Field { path: ports.path.index(index), value }.field("nodePort");
+        let is_named = field.number().is_some_and(|number| number != 0);
         let twin = twin.and_then(|twin| ports.value.get(twin)?.get("nodePort")?.as_i64());
         let shared = twin.filter(|_| !is_named);
         let number = match shared.and_then(|number| u16::try_from(number).ok()) {
             Some(number) => Some(number),
-            None => self.node_port(&place, faults),
+            None => self.node_port(&field, faults),
         };
         if let (Some(number), Some(port)) = (number, service.pointer_mut(&format!("/spec/ports/{index}"))) {
             set_at(port, &["nodePort"], Value::from(number));
@@ -400,14 +400,14 @@ impl Request<'_> {
     }
 
     /// Takes the named port, or a free one.
-    fn node_port(&mut self, place: &Place<'_>, faults: &mut Vec<Error>) -> Option<u16> {
+    fn node_port(&mut self, field: &Field<'_>, faults: &mut Vec<Error>) -> Option<u16> {
         let range = self.ranges.node_ports.clone();
-        let Some(number) = place.number().filter(|number| *number != 0) else {
+        let Some(number) = field.number().filter(|number| *number != 0) else {
             let reserved = u64::from(range.end() - range.start()) / 32;
             let item = |number: u64| Item::NodePort(u16::try_from(number).unwrap_or(u16::MAX));
             let drawn = self.draw((*range.start()).into()..=(*range.end()).into(), reserved, item);
             let Some(Item::NodePort(port)) = drawn else {
-                faults.push(Error::internal(&place.path, "failed to allocate a nodePort: range is full"));
+                faults.push(Error::internal(&field.path, "failed to allocate a nodePort: range is full"));
                 return None;
             };
             return Some(port);
@@ -420,11 +420,11 @@ impl Request<'_> {
                 range.start(),
                 range.end()
             );
-            faults.push(place.invalid(why));
+            faults.push(field.invalid(why));
             return None;
         };
         if !self.take(Item::NodePort(port)) {
-            faults.push(place.invalid("provided port is already allocated"));
+            faults.push(field.invalid("provided port is already allocated"));
             return None;
         }
         Some(port)

@@ -4,7 +4,7 @@
 
 use crate::builtin::kind::Request;
 use crate::builtin::rules;
-use crate::builtin::rules::place::Place;
+use crate::builtin::rules::field::Field;
 use crate::builtin::workloads::batch::job::INDEXED;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -17,8 +17,8 @@ const FOR_GOOD: [&str; 3] = ["Failed", "Complete", "FailureTarget"];
 
 /// A Job, for validating its status.
 struct Job<'a> {
-    spec: Place<'a>,
-    status: Place<'a>,
+    spec: Field<'a>,
+    status: Field<'a>,
 }
 
 /// The fields that a write changes.
@@ -38,104 +38,104 @@ struct Changes {
     uncounted: bool,
 }
 
-pub(super) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
     let (job, old) = (Job::of(request.new), Job::of(request.old));
     let changes = Changes::between(&old, &job);
-    counters(&job, faults);
-    conditions(&job, &changes, faults);
-    times(&job, &changes, faults);
-    end(&job, &changes, faults);
-    indexes(&job, &changes, faults);
+    counters(&job, errors);
+    conditions(&job, &changes, errors);
+    times(&job, &changes, errors);
+    end(&job, &changes, errors);
+    indexes(&job, &changes, errors);
     if changes.ready || changes.active {
         let (ready, active) = (job.status.field("ready"), job.number("active"));
         if ready.number().is_some_and(|ready| ready > active) {
-            faults.push(ready.invalid("cannot set more ready pods than active"));
+            errors.push(ready.invalid("cannot set more ready pods than active"));
         }
     }
-    criteria(&job, faults);
-    transition(&old, &job, &changes, faults);
+    criteria(&job, errors);
+    transition(&old, &job, &changes, errors);
 }
 
 /// Counters must not be negative, and a Pod must not be counted twice.
-fn counters(job: &Job<'_>, faults: &mut Vec<Error>) {
+fn counters(job: &Job<'_>, errors: &mut Vec<Error>) {
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
-        rules::not_negative(&job.status.field(field), faults);
+        rules::not_negative(&job.status.field(field), errors);
     }
     let mut seen = BTreeSet::new();
     for list in ["succeeded", "failed"].map(|list| job.status.at(&["uncountedTerminatedPods", list])) {
         for uid in list.items() {
             if uid.text().is_empty() {
-                faults.push(Error::invalid(&uid.path, "", "must not be empty"));
+                errors.push(Error::invalid(&uid.path, "", "must not be empty"));
             } else if !seen.insert(uid.text()) {
-                faults.push(uid.duplicate());
+                errors.push(uid.duplicate());
             }
         }
     }
 }
 
 /// A Job cannot be both complete and failed.
-fn conditions(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
+fn conditions(job: &Job<'_>, changes: &Changes, errors: &mut Vec<Error>) {
     if !job.holds("Complete") {
         return;
     }
     if (changes.complete || changes.failed) && job.holds("Failed") {
-        faults.push(job.condition("cannot set Complete=True and Failed=true conditions"));
+        errors.push(job.condition("cannot set Complete=True and Failed=true conditions"));
     }
     if (changes.complete || changes.failure_target) && job.holds("FailureTarget") {
-        faults.push(job.condition("cannot set Complete=True and FailureTarget=true conditions"));
+        errors.push(job.condition("cannot set Complete=True and FailureTarget=true conditions"));
     }
 }
 
 /// A Job has a completion time only if it is complete, and not before it has started.
-fn times(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
+fn times(job: &Job<'_>, changes: &Changes, errors: &mut Vec<Error>) {
     let (start, completion) = (job.status.field("startTime"), job.status.field("completionTime"));
     if changes.complete || changes.completion_time {
         if completion.is_present() && !job.holds("Complete") {
-            faults.push(completion.invalid("cannot set completionTime when there is no Complete=True condition"));
+            errors.push(completion.invalid("cannot set completionTime when there is no Complete=True condition"));
         }
         if completion.is_absent() && job.holds("Complete") {
-            faults.push(completion.required("completionTime is required for Complete jobs"));
+            errors.push(completion.required("completionTime is required for Complete jobs"));
         }
     }
-    let time = |place: &Place<'_>| times::parse(place.text());
+    let time = |field: &Field<'_>| times::parse(field.text());
     if (changes.start_time || changes.completion_time)
         && let (Some(begun), Some(completed)) = (time(&start), time(&completion))
         && completed < begun
     {
-        faults.push(completion.invalid("must be equal to or after `startTime`"));
+        errors.push(completion.invalid("must be equal to or after `startTime`"));
     }
 }
 
 /// A finished Job has no Pods left to account for.
-fn end(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
+fn end(job: &Job<'_>, changes: &Changes, errors: &mut Vec<Error>) {
     if (changes.failed || changes.failed_indexes) && job.holds("Failed") && !job.holds("FailureTarget") {
-        faults.push(job.condition("cannot set Failed=True condition without the FailureTarget=true condition"));
+        errors.push(job.condition("cannot set Failed=True condition without the FailureTarget=true condition"));
     }
     if (changes.complete || changes.success_criteria_met) && job.holds("Complete") && !job.holds("SuccessCriteriaMet") {
-        faults.push(job.condition("cannot set Complete=True condition without the SuccessCriteriaMet=true condition"));
+        errors.push(job.condition("cannot set Complete=True condition without the SuccessCriteriaMet=true condition"));
     }
     if !job.is_finished() {
         return;
     }
     if (changes.finished || changes.active) && job.number("active") > 0 {
-        faults.push(job.status.field("active").invalid("active>0 is invalid for finished job"));
+        errors.push(job.status.field("active").invalid("active>0 is invalid for finished job"));
     }
     let start = job.status.field("startTime");
     let never_begins = job.spec.field("suspend").flag() && job.spec.field("completions").number() == Some(0);
     if (changes.finished || changes.start_time) && !never_begins && start.is_absent() {
-        faults.push(start.required("startTime is required for finished job"));
+        errors.push(start.required("startTime is required for finished job"));
     }
     let uncounted = job.status.field("uncountedTerminatedPods");
     let lists = ["succeeded", "failed"].map(|list| uncounted.field(list));
     if (changes.finished || changes.uncounted) && lists.iter().any(|list| !list.is_empty()) {
         // Upstream prints the internal form.
         let value = json!({"Succeeded": lists[0].value, "Failed": lists[1].value});
-        faults.push(Error::invalid(&uncounted.path, value, "must be empty for finished job"));
+        errors.push(Error::invalid(&uncounted.path, value, "must be empty for finished job"));
     }
 }
 
 /// The finished indexes must be in range and sorted, and none may be both complete and failed.
-fn indexes(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
+fn indexes(job: &Job<'_>, changes: &Changes, errors: &mut Vec<Error>) {
     let (completed, failed) = (job.status.field("completedIndexes"), job.status.field("failedIndexes"));
     let completions = job.spec.field("completions").number();
     let has_limit = job.spec.field("backoffLimitPerIndex").is_present();
@@ -143,82 +143,82 @@ fn indexes(job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
         && let Some(Err(why)) = completions.map(|completions| check(completed.text(), completions))
     {
         let why = format!("error parsing completedIndexes: {why}");
-        faults.push(Error::invalid(&completed.path, completed.text(), why));
+        errors.push(Error::invalid(&completed.path, completed.text(), why));
     }
     if changes.failed_indexes
         && failed.is_present()
         && has_limit
         && let Some(Err(why)) = completions.map(|completions| check(failed.text(), completions))
     {
-        faults.push(failed.invalid(format!("error parsing failedIndexes: {why}")));
+        errors.push(failed.invalid(format!("error parsing failedIndexes: {why}")));
     }
     if changes.completed_indexes && !completed.text().is_empty() && job.spec.field("completionMode").text() != INDEXED {
-        faults.push(completed.invalid("cannot set non-empty completedIndexes when non-indexed completion mode"));
+        errors.push(completed.invalid("cannot set non-empty completedIndexes when non-indexed completion mode"));
     }
     if changes.failed_indexes && failed.is_present() && !has_limit {
-        faults.push(failed.invalid("cannot set non-null failedIndexes when backoffLimitPerIndex is null"));
+        errors.push(failed.invalid("cannot set non-null failedIndexes when backoffLimitPerIndex is null"));
     }
     if (changes.failed_indexes || changes.completed_indexes)
         && failed.is_present()
         && let Some(index) = completions.and_then(|most| overlap(completed.text(), failed.text(), most))
     {
-        faults.push(failed.invalid(format!("failedIndexes and completedIndexes overlap at index: {index}")));
+        errors.push(failed.invalid(format!("failedIndexes and completedIndexes overlap at index: {index}")));
     }
     if (changes.finished || changes.terminating) && job.number("terminating") > 0 && job.is_finished() {
-        faults.push(job.status.field("terminating").invalid("terminating>0 is invalid for finished job"));
+        errors.push(job.status.field("terminating").invalid("terminating>0 is invalid for finished job"));
     }
 }
 
 /// The success policy, where there is one, decides whether a Job has succeeded; such a Job cannot fail.
-fn criteria(job: &Job<'_>, faults: &mut Vec<Error>) {
+fn criteria(job: &Job<'_>, errors: &mut Vec<Error>) {
     let is_met = job.holds("SuccessCriteriaMet");
     if is_met && job.holds("Failed") {
-        faults.push(job.condition("cannot set SuccessCriteriaMet=True and Failed=true conditions"));
+        errors.push(job.condition("cannot set SuccessCriteriaMet=True and Failed=true conditions"));
     }
     if is_met && job.holds("FailureTarget") {
-        faults.push(job.condition("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"));
+        errors.push(job.condition("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"));
     }
     if job.spec.field("successPolicy").is_present() && !is_met && job.holds("Complete") {
         let why = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True";
-        faults.push(job.condition(why));
+        errors.push(job.condition(why));
     }
 }
 
 /// Final conditions and counters must not be reverted.
-fn transition(old: &Job<'_>, job: &Job<'_>, changes: &Changes, faults: &mut Vec<Error>) {
+fn transition(old: &Job<'_>, job: &Job<'_>, changes: &Changes, errors: &mut Vec<Error>) {
     for condition in FOR_GOOD {
         if old.holds(condition) && !job.holds(condition) {
-            faults.push(job.condition(&format!("cannot disable the terminal {condition}=True condition")));
+            errors.push(job.condition(&format!("cannot disable the terminal {condition}=True condition")));
         }
     }
     let amount = |field: &str| {
         Error::invalid(&job.status.field(field).path, job.number(field), format!("cannot decrease the {field} counter"))
     };
     if job.number("failed") < old.number("failed") {
-        faults.push(amount("failed"));
+        errors.push(amount("failed"));
     }
     // A Job whose completions equal its parallelism may be scaled down.
     let is_elastic = job.spec.field("completionMode").text() == INDEXED
         && job.spec.field("completions").value == job.spec.field("parallelism").value;
     if !is_elastic && job.number("succeeded") < old.number("succeeded") {
-        faults.push(amount("succeeded"));
+        errors.push(amount("succeeded"));
     }
     let (completion, completion_before) = (job.status.field("completionTime"), old.status.field("completionTime"));
     if completion.is_present() && completion_before.is_present() && changes.completion_time {
-        faults.push(completion.invalid(rules::IMMUTABLE));
+        errors.push(completion.invalid(rules::IMMUTABLE));
     }
     let is_resumed = old.holds("Suspended") && job.says("Suspended", "False");
     let is_suspended = job.spec.field("suspend").flag();
     if changes.start_time && !is_resumed && !is_suspended && old.status.field("startTime").is_present() {
-        faults.push(job.status.field("startTime").invalid("field is immutable for unsuspended job once set"));
+        errors.push(job.status.field("startTime").invalid("field is immutable for unsuspended job once set"));
     }
     let (was_met, is_met) = (old.holds("SuccessCriteriaMet"), job.holds("SuccessCriteriaMet"));
     if was_met && !is_met {
-        faults.push(job.condition("cannot disable the SuccessCriteriaMet=True condition"));
+        errors.push(job.condition("cannot disable the SuccessCriteriaMet=True condition"));
     }
     if old.holds("Complete") && !was_met && is_met {
         let why = "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions";
-        faults.push(job.condition(why));
+        errors.push(job.condition(why));
     }
 }
 
@@ -226,7 +226,7 @@ fn transition(old: &Job<'_>, job: &Job<'_>, changes: &Changes, faults: &mut Vec<
 
 impl<'a> Job<'a> {
     fn of(job: &'a Value) -> Job<'a> {
-        let root = Place::root(job);
+        let root = Field::root(job);
         Job { spec: root.field("spec"), status: root.field("status") }
     }
 

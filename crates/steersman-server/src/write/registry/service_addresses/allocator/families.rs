@@ -5,7 +5,7 @@ use crate::write::registry::service_addresses::allocator::range::Family;
 use serde_json::json;
 use std::net::IpAddr;
 use steersman_kinds::builtin::network::service::{kind, validate};
-use steersman_kinds::builtin::rules::place::Place;
+use steersman_kinds::builtin::rules::field::Field;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, set_at, str_at};
@@ -35,7 +35,7 @@ pub(super) fn settle(configured: &[Family], service: &mut Value, old: Option<&Va
         set_at(service, &POLICY, Value::from(before.unwrap_or_else(|| usual.to_owned())));
     }
     // The rest relies on valid fields.
-    validate::addresses_and_families(&Place::root(service).field("spec"), faults);
+    validate::addresses_and_families(&Field::root(service).field("spec"), faults);
     if !faults.is_empty() {
         return;
     }
@@ -83,7 +83,7 @@ fn release_second(service: &mut Value, old: &Value, faults: &mut Vec<Error>) {
             }
         } else if n_new > 0 && n_new < n_old {
             let why = format!("must be 'SingleStack' to release the secondary {what}");
-            faults.push(Place::root(service).at(&POLICY).invalid(why));
+            faults.push(Field::root(service).at(&POLICY).invalid(why));
         }
     }
 }
@@ -95,7 +95,7 @@ fn check_single(service: &Value, faults: &mut Vec<Error>) {
     for (path, what) in [(&ADDRESSES, "cluster IPs"), (&FAMILIES, "IP families")] {
         if list(service, path).len() == 2 {
             let why = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-            faults.push(Place::root(service).at(&POLICY).invalid(why));
+            faults.push(Field::root(service).at(&POLICY).invalid(why));
         }
     }
 }
@@ -103,15 +103,15 @@ fn check_single(service: &Value, faults: &mut Vec<Error>) {
 /// Derives families from the addresses that a client names.
 fn infer_from_addresses(configured: &[Family], service: &mut Value, faults: &mut Vec<Error>) {
     let mut families = of(service);
-    let addresses = Place::root(service).at(&ADDRESSES);
-    for place in addresses.items().skip(families.len()) {
-        let Ok(address) = place.text().parse::<IpAddr>() else { break };
+    let addresses = Field::root(service).at(&ADDRESSES);
+    for field in addresses.items().skip(families.len()) {
+        let Ok(address) = field.text().parse::<IpAddr>() else { break };
         let family = Family::of(address);
         if configured.contains(&family) {
             families.push(family);
         } else {
             let why = format!("{} is not configured on this cluster", family.name());
-            faults.push(Error::invalid(&place.path, addresses.value.clone(), why));
+            faults.push(Error::invalid(&field.path, addresses.value.clone(), why));
         }
     }
     let names: Vec<&str> = families.into_iter().map(Family::name).collect();
@@ -121,7 +121,7 @@ fn infer_from_addresses(configured: &[Family], service: &mut Value, faults: &mut
 }
 
 fn check_configured(configured: &[Family], service: &Value, faults: &mut Vec<Error>) {
-    let service = Place::root(service);
+    let service = Field::root(service);
     let policy = service.at(&POLICY);
     if policy.text() == REQUIRE && configured.len() < 2 {
         faults.push(policy.invalid("this cluster is not configured for dual-stack services"));

@@ -5,44 +5,55 @@ use steersman_machinery::field::{Error, Path};
 
 /// A value in an object; null where there is none.
 #[derive(Clone, Debug)]
-pub struct Place<'a> {
+pub struct Field<'a> {
     pub path: Path,
     pub value: &'a Value,
 }
 
-impl<'a> Place<'a> {
+/// Whether a value is absent, or an empty string, list or object.
+pub(super) fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+impl<'a> Field<'a> {
     /// The whole object.
-    pub fn root(value: &'a Value) -> Place<'a> {
-        Place { path: Path::root(), value }
+    pub fn root(value: &'a Value) -> Field<'a> {
+        Field { path: Path::root(), value }
     }
 
     /// A field of this object.
-    pub fn field(&self, name: &str) -> Place<'a> {
-        Place { path: self.path.child(name), value: self.value.get(name).unwrap_or(&Value::Null) }
+    pub fn field(&self, name: &str) -> Field<'a> {
+        Field { path: self.path.child(name), value: self.value.get(name).unwrap_or(&Value::Null) }
     }
 
     /// The value at a path of fields.
-    pub fn at(&self, names: &[&str]) -> Place<'a> {
-        names.iter().fold(self.clone(), |place, name| place.field(name))
+    pub fn at(&self, names: &[&str]) -> Field<'a> {
+        names.iter().fold(self.clone(), |field, name| field.field(name))
     }
 
     /// The value of a key of this map.
-    pub fn key(&self, key: &str) -> Place<'a> {
-        Place { path: self.path.key(key), value: self.value.get(key).unwrap_or(&Value::Null) }
+    pub fn key(&self, key: &str) -> Field<'a> {
+        Field { path: self.path.key(key), value: self.value.get(key).unwrap_or(&Value::Null) }
     }
 
     /// The items of this list.
-    pub fn items(&self) -> impl Iterator<Item = Place<'a>> + use<'a> {
+    pub fn items(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
         let path = self.path.clone();
         let items = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
-        items.iter().enumerate().map(move |(index, value)| Place { path: path.index(index), value })
+        items.iter().enumerate().map(move |(index, value)| Field { path: path.index(index), value })
     }
 
     /// The keys of this object, each with its value.
-    pub fn entries(&self) -> impl Iterator<Item = (&'a str, Place<'a>)> + use<'a> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> + use<'a> {
         let path = self.path.clone();
         let entries = self.value.as_object().into_iter().flatten();
-        entries.map(move |(key, value)| (key.as_str(), Place { path: path.key(key), value }))
+        entries.map(move |(key, value)| (key.as_str(), Field { path: path.key(key), value }))
     }
 
     /// Whether the value is absent.
@@ -57,13 +68,7 @@ impl<'a> Place<'a> {
 
     /// Whether the value is absent, or an empty string, list or object.
     pub fn is_empty(&self) -> bool {
-        match self.value {
-            Value::Null => true,
-            Value::String(text) => text.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            Value::Object(fields) => fields.is_empty(),
-            Value::Bool(_) | Value::Number(_) => false,
-        }
+        is_empty(self.value)
     }
 
     /// The string, empty if there is none.
