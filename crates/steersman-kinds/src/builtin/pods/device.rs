@@ -1,5 +1,4 @@
-//! The kinds of resource.k8s.io: the devices of nodes, and the claims of pods to devices. Expressions that select
-//! devices are stored unchanged; whether they compile is not checked.
+//! The kinds of resource.k8s.io: the devices of nodes, and the claims of pods to devices.
 
 pub mod claim;
 pub mod claim_template;
@@ -8,6 +7,7 @@ pub mod slice;
 
 mod capacity;
 mod request;
+mod selector;
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
@@ -19,8 +19,6 @@ use steersman_machinery::{Value, name};
 const GROUP: &str = "resource.k8s.io";
 
 const CONFIG_MAX: usize = 32;
-const SELECTORS_MAX: usize = 32;
-const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 const POOL_LENGTH_MAX: usize = 253;
 const IDENTIFIER_LENGTH_MAX: usize = 32;
@@ -74,19 +72,6 @@ fn itself(item: &Field<'_>) -> Value {
 fn label(field: &Field<'_>, errors: &mut Vec<Error>) {
     let wrong = name::dns1123_label(field.text()).into_iter();
     errors.extend(wrong.map(|detail| Error::invalid(&field.path, field.text(), detail)));
-}
-
-/// The rules of a list of device selectors.
-fn selectors(list: &Field<'_>, errors: &mut Vec<Error>) {
-    each(list, SELECTORS_MAX, errors, |selector, errors| {
-        let cel = selector.field("cel");
-        let expression = cel.field("expression");
-        if cel.is_absent() {
-            errors.push(cel.required(""));
-        } else if expression.text().len() > EXPRESSION_BYTES_MAX {
-            errors.push(Error::too_long(&expression.path, EXPRESSION_BYTES_MAX));
-        }
-    });
 }
 
 /// The rules of one configuration of a driver.

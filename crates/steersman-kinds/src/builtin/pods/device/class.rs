@@ -1,7 +1,8 @@
 //! DeviceClass: a named class of devices that claims can request.
 
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
-use crate::builtin::pods::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
+use crate::builtin::pods::device::selector::selectors;
+use crate::builtin::pods::device::{CONFIG_MAX, GROUP, configuration, each};
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::resource_name;

@@ -1,7 +1,8 @@
 //! The requests of a claim: their defaults and rules, for claims and for templates of claims.
 
+use crate::builtin::pods::device::selector::selectors;
 use crate::builtin::pods::device::{
-    CONFIG_MAX, configuration, each, each_once, fully_qualified, itself, label, name_of, selectors,
+    CONFIG_MAX, configuration, each, each_once, fully_qualified, itself, label, name_of,
 };
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
