@@ -101,4 +101,5 @@ mod names;
 mod observed;
 mod others;
 mod storage;
+mod stored;
 mod workloads;

@@ -122,7 +122,7 @@ fn backend(backend: &Field<'_>, errors: &mut Vec<Error>) {
             rules::required(&resource.field("name"), errors);
         }
         (true, false) => {
-            rules::required_name(&service.field("name"), name::dns1035_label, errors);
+            rules::required_name(&service.field("name"), name::dns1123_label, errors);
             let port = service.field("port");
             let (port_name, number) = (port.field("name"), port.field("number"));
             let has_number = number.number().is_some_and(|number| number != 0);

@@ -10,6 +10,7 @@ use steersman_machinery::value::{at, set_at};
 
 pub mod container;
 pub mod defaults;
+pub mod disabled;
 pub mod resources;
 pub mod scheduling;
 pub mod spec;
@@ -41,6 +42,7 @@ const fn part(name: &'static str) -> Subresource {
 
 pub const KIND: Kind = Kind {
     kind: "Pod",
+    pod_spec: &["spec"],
     plural: "pods",
     singular: "pod",
     short_names: &["po"],

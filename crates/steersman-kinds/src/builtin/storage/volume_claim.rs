@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::{at, object_at, set_at, str_at};
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
 pub const KIND: Kind = Kind {
@@ -47,14 +47,18 @@ pub const KIND: Kind = Kind {
     }],
     prepare_create: |claim| {
         set_at(claim, &["status", "phase"], json!("Pending"));
+        join_sources(claim, &Value::Null);
     },
+    prepare_update: join_sources,
     validate_create: |request, errors| validate(&Field::root(request.new).field("spec"), errors),
     validate_update,
+    validate_status,
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };
 
-fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
+/// Validates the spec of a claim, also in a template.
+pub fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = spec.field("accessModes");
     if modes.is_empty() {
@@ -72,7 +76,8 @@ fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
         Err(_) if room.is_absent() => errors.push(Error::required(&spec.field("resources").path.key("storage"), "")),
         Err(_) => {}
         Ok(amount) if Quantity::parse("0").is_ok_and(|zero| amount <= zero) => {
-            errors.push(room.invalid(rules::POSITIVE));
+            let room = Field { path: spec.field("resources").path.key("storage"), ..room };
+            errors.push(room.invalid("must be greater than zero"));
         }
         Ok(_) => {}
     }
@@ -83,6 +88,71 @@ fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
         }
     }
     rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], errors);
+    let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
+    for source in [&source, &reference].into_iter().filter(|source| source.is_present()) {
+        data_source(source, errors);
+    }
+    let namespace = reference.field("namespace");
+    if !namespace.is_empty() {
+        rules::named(&namespace, name::dns1123_label, errors);
+    }
+    if source.is_absent() || reference.is_absent() {
+        return;
+    }
+    let is_same =
+        ["apiGroup", "kind", "name"].iter().all(|field| source.value.get(field) == reference.value.get(field));
+    match namespace.is_empty() {
+        false => errors.push(spec.invalid("may not be specified when dataSourceRef.namespace is specified")),
+        true if !is_same => errors.push(spec.invalid("must match dataSourceRef")),
+        true => {}
+    }
+}
+
+/// The rules of a reference to what fills the volume of a claim.
+fn data_source(source: &Field<'_>, errors: &mut Vec<Error>) {
+    let (group, kind) = (source.field("apiGroup"), source.field("kind"));
+    rules::required(&source.field("name"), errors);
+    rules::required(&kind, errors);
+    if !group.is_empty() {
+        rules::named(&group, name::dns1123_subdomain, errors);
+    } else if kind.text() != "PersistentVolumeClaim" {
+        let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(Error::invalid(&source.path, kind.text(), why));
+    }
+}
+
+/// Keeps `dataSource` and its successor `dataSourceRef` alike. Alone, `dataSource` may refer to another claim or to a snapshot;
+/// upstream drops other references, unless the old claim has one.
+fn join_sources(new: &mut Value, old: &Value) {
+    let is_used = ["dataSource", "dataSourceRef"].iter().any(|field| at(old, &["spec", field]).is_some());
+    let Some(spec) = object_at(new, &["spec"]) else { return };
+    // References to other namespaces need a feature that is not enabled.
+    let is_foreign = spec
+        .get("dataSourceRef")
+        .and_then(|source| str_at(source, &["namespace"]))
+        .is_some_and(|name| !name.is_empty());
+    if is_foreign && at(old, &["spec", "dataSourceRef"]).is_none() {
+        spec.remove("dataSourceRef");
+    }
+    let is_kept = |source: &Value| {
+        let text = |field: &str| str_at(source, &[field]).unwrap_or_default();
+        let pairs = [("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")];
+        pairs.contains(&(text("apiGroup"), text("kind")))
+    };
+    if !is_used && !spec.contains_key("dataSourceRef") && !spec.get("dataSource").is_some_and(is_kept) {
+        spec.remove("dataSource");
+    }
+    match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef".to_owned(), source);
+        }
+        (None, Some(reference)) if str_at(&reference, &["namespace"]).unwrap_or_default().is_empty() => {
+            let mut source = reference;
+            remove_at(&mut source, &["namespace"]);
+            spec.insert("dataSource".to_owned(), source);
+        }
+        _ => {}
+    }
 }
 
 fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
@@ -129,6 +199,44 @@ fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
     {
         let what = if class.is_absent() { "nil" } else { "empty string" };
         errors.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
+    }
+}
+
+fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
+    let status = Field::root(request.new).field("status");
+    status.field("capacity").entries().for_each(|(_, amount)| rules::not_negative_quantity(&amount, errors));
+    let (states, amounts) = (status.field("allocatedResourceStatuses"), status.field("allocatedResources"));
+    for (resource, state) in states.entries() {
+        resource_key(resource, &states, errors);
+        if !RESIZE_STATES.contains(&state.text()) {
+            errors.push(Error::not_supported(&states.path, resource, &RESIZE_STATES));
+        }
+    }
+    for (resource, amount) in amounts.entries() {
+        let n_errors = errors.len();
+        resource_key(resource, &amounts, errors);
+        if errors.len() == n_errors {
+            rules::not_negative_quantity(&amount, errors);
+        }
+    }
+}
+
+const RESIZE_STATES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+/// The name of what a claim may be given more of: `storage`, or a resource with a domain that is not Kubernetes' own.
+fn resource_key(resource: &str, map: &Field<'_>, errors: &mut Vec<Error>) {
+    let wrong = name::qualified(resource);
+    let is_own = !resource.contains('/') || resource.contains("kubernetes.io/");
+    if !wrong.is_empty() {
+        errors.extend(wrong.into_iter().map(|detail| Error::invalid(&map.path, resource, detail)));
+    } else if resource != "storage" && is_own {
+        errors.push(Error::not_supported(&map.path, resource, &["storage"]));
     }
 }
 

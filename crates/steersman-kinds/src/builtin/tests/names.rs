@@ -20,6 +20,8 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#""(io\.k8s\.[
 
 /// Literals that name no field of the kind, by file, each with what they are.
 const OTHERS: &[(&str, &[&str])] = &[
+    // Fields that upstream misspells in errors.
+    ("pods/pod/volume_source.rs", &["cephFS", "downwarAPI"]),
     // A value of `os.name`.
     ("pods/pod/spec.rs", &["windows"]),
     // Keys of the data of two types.

@@ -22,6 +22,7 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 pub const KIND: Kind = Kind {
     group: "apps",
     kind: "DaemonSet",
+    pod_spec: &["spec", "template", "spec"],
     plural: "daemonsets",
     rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "daemonset",
@@ -44,6 +45,7 @@ pub const KIND: Kind = Kind {
             Column::text("Selector", "Which pods are its own.").wide(),
         ],
         cells,
+        annotations: &[TEMPLATE_GENERATION],
         default,
         ..Version::V1
     }],
@@ -116,7 +118,10 @@ fn validate(object: &Field<'_>, errors: &mut Vec<Error>) {
         }
         _ => rules::one_of(&strategy.field("type"), &["RollingUpdate", "OnDelete"], errors),
     }
-    workload::validate_selector(&spec, "daemonset", errors);
+    // A selector that is not given matches no template, which is all that upstream says of it.
+    if spec.field("selector").is_present() {
+        workload::validate_selector(&spec, "daemonset", errors);
+    }
     workload::validate_template(&spec, "DaemonSet", errors);
 }
 

@@ -67,6 +67,7 @@ fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
 
 fn validate_status(request: &Request<'_>, errors: &mut Vec<Error>) {
     let status = Field::root(request.new).field("status");
+    rules::conditions(&status.field("conditions"), errors);
     for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
         rules::not_negative(&status.field(field), errors);
     }

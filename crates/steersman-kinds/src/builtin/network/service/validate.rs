@@ -28,7 +28,7 @@ pub fn service(request: &Request<'_>, errors: &mut Vec<Error>) {
     } else {
         addresses_and_families(&spec, errors);
     }
-    ports(&spec, is_headless, errors);
+    ports(&spec, errors);
     rules::labels(&spec.field("selector"), errors);
     affinity(&spec, errors);
     external_addresses(&spec.field("externalIPs"), errors);
@@ -101,7 +101,7 @@ fn addresses(spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn ports(spec: &Field<'_>, is_headless: bool, errors: &mut Vec<Error>) {
+fn ports(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let ports = spec.field("ports");
     let is_one_of_many = ports.items().count() > 1;
     let (mut names, mut numbers, mut node_ports) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -117,7 +117,7 @@ fn ports(spec: &Field<'_>, is_headless: bool, errors: &mut Vec<Error>) {
         }
         rules::port(&number, errors);
         rules::one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
-        if !is_headless && port.field("targetPort").is_present() {
+        if port.field("targetPort").is_present() {
             rules::port_or_name(&port.field("targetPort"), errors);
         }
         if port.field("appProtocol").is_present() {

@@ -114,10 +114,16 @@ fn validate_init(container: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-pub fn image(image: &Field<'_>, errors: &mut Vec<Error>) {
+fn image(image: &Field<'_>, errors: &mut Vec<Error>) {
     if image.is_empty() {
         errors.push(image.required(""));
-    } else if image.text().trim() != image.text() {
+    }
+}
+
+/// The rule of images that pods have and templates do not.
+pub(super) fn image_of_pod(container: &Field<'_>, errors: &mut Vec<Error>) {
+    let image = container.field("image");
+    if image.text().trim() != image.text() {
         errors.push(image.invalid("must not have leading or trailing whitespace"));
     }
 }
@@ -139,9 +145,6 @@ fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
         }
         if port.field("hostPort").number().is_some_and(|number| number != 0) {
             rules::port(&port.field("hostPort"), errors);
-        }
-        if !port.field("hostIP").is_empty() {
-            rules::ip(&port.field("hostIP"), errors);
         }
         rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
     }

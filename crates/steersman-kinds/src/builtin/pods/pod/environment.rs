@@ -12,15 +12,17 @@ pub(super) fn validate(container: &Field<'_>, errors: &mut Vec<Error>) {
         rules::required_name(&variable.field("name"), rules::variable_name, errors);
         value_from(&variable, errors);
     }
-    for source in container.field("envFrom").items() {
+    let sources = container.field("envFrom");
+    for source in sources.items() {
         if !source.field("prefix").is_empty() {
             rules::named(&source.field("prefix"), rules::variable_name, errors);
         }
         let given = given(&source, &["configMapRef", "secretRef"]);
         match given.as_slice() {
-            [] => errors.push(blank(&source, "must specify one of: `configMapRef` or `secretRef`")),
+            // Upstream blames the list.
+            [] => errors.push(blank(&sources, "must specify one of: `configMapRef` or `secretRef`")),
             [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, errors),
-            _ => errors.push(blank(&source, "may not have more than one field specified at a time")),
+            _ => errors.push(blank(&sources, "may not have more than one field specified at a time")),
         }
     }
 }
@@ -46,13 +48,15 @@ fn value_from(variable: &Field<'_>, errors: &mut Vec<Error>) {
     for reference in ["configMapKeyRef", "secretKeyRef"].map(|field| source.field(field)) {
         if reference.is_present() {
             rules::required_name(&reference.field("key"), name::config_key, errors);
+            rules::named(&reference.field("name"), name::dns1123_subdomain, errors);
         }
     }
     let file = source.field("fileKeyRef");
     if file.is_present() {
-        for field in ["volumeName", "path", "key"] {
-            rules::required(&file.field(field), errors);
-        }
+        rules::required_name(&file.field("key"), rules::variable_name, errors);
+        rules::required_name(&file.field("volumeName"), name::dns1123_label, errors);
+        rules::required(&file.field("path"), errors);
+        rules::no_backsteps(&file.field("path"), errors);
     }
     field_reference(&source.field("fieldRef"), ENVIRONMENT_FIELDS, errors);
     resource_reference(&source.field("resourceFieldRef"), errors);

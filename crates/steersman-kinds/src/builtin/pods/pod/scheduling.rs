@@ -126,8 +126,6 @@ fn weight(preferred: &Field<'_>, errors: &mut Vec<Error>) {
 fn topology_key(key: &Field<'_>, errors: &mut Vec<Error>) {
     if key.is_empty() {
         errors.push(key.required("can not be empty"));
-    } else {
-        rules::named(key, name::qualified, errors);
     }
 }
 

@@ -15,6 +15,9 @@ pub const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 pub fn validate_pod(request: &Request<'_>, errors: &mut Vec<Error>) {
     let spec = Field::root(request.new).field("spec");
     validate(&spec, errors);
+    for list in ["containers", "initContainers"] {
+        spec.field(list).items().for_each(|container| container::image_of_pod(&container, errors));
+    }
     if !spec.field("ephemeralContainers").is_empty() {
         errors.push(spec.field("ephemeralContainers").forbidden("cannot be set on create"));
     }

@@ -1,7 +1,7 @@
 //! Validation of updates of a pod. Few fields may change, since the pod may be running already.
 
 use crate::builtin::kind::Request;
-use crate::builtin::pods::pod::spec;
+use crate::builtin::pods::pod::{container, spec};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use std::collections::HashSet;
@@ -20,6 +20,9 @@ pub(super) fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
             errors.push(new.field(list).forbidden("pod updates may not add or remove containers"));
             return;
         }
+    }
+    for list in ["containers", "initContainers"] {
+        new.field(list).items().for_each(|container| container::image_of_pod(&container, errors));
     }
     deadline(&new.field("activeDeadlineSeconds"), &old.field("activeDeadlineSeconds"), errors);
     gates(&new.field("schedulingGates"), &old.field("schedulingGates"), errors);

@@ -83,7 +83,15 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
         errors.push(volume.required("must specify a volume type"));
         return None;
     };
-    errors.extend(sources.map(|name| volume.field(name).forbidden("may not specify more than 1 volume type")));
+    errors.extend(sources.map(|name| {
+        // Upstream misspells two fields.
+        let field = match name {
+            "cephfs" => volume.field("cephFS"),
+            "downwardAPI" => volume.field("downwarAPI"),
+            name => volume.field(name),
+        };
+        field.forbidden("may not specify more than 1 volume type")
+    }));
     let source = volume.field(first);
     for (_, required) in REQUIRED.iter().filter(|(name, _)| *name == first) {
         required.iter().for_each(|field| rules::required(&source.field(field), errors));
@@ -95,8 +103,11 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
         }
         "downwardAPI" => {
             mode(&source.field("defaultMode"), errors);
-            downward_items(&source.field("items"), errors);
+            downward_items(&source, errors);
         }
+        "fc" => fibre_channel(&source, errors),
+        "quobyte" => quobyte(&source, errors),
+        "storageos" => storage_os(&source, errors),
         "emptyDir" => {
             let limit = source.field("sizeLimit");
             let zero = Quantity::parse("0").ok();
@@ -139,8 +150,58 @@ fn file_path(path: &Field<'_>, errors: &mut Vec<Error>) {
     rules::local_path(path, errors);
 }
 
-fn downward_items(items: &Field<'_>, errors: &mut Vec<Error>) {
-    for item in items.items() {
+fn fibre_channel(source: &Field<'_>, errors: &mut Vec<Error>) {
+    const LUN_MAX: i64 = 255;
+    let (names, lun) = (source.field("targetWWNs"), source.field("lun"));
+    match (names.is_empty(), source.field("wwids").is_empty()) {
+        (true, true) => errors.push(names.required("must specify either targetWWNs or wwids, but not both")),
+        (false, false) => errors.push(names.invalid("targetWWNs and wwids can not be specified simultaneously")),
+        _ => {}
+    }
+    if !names.is_empty() && lun.is_absent() {
+        errors.push(lun.required("lun is required if targetWWNs is specified"));
+    } else if !names.is_empty() {
+        rules::within(&lun, 0, LUN_MAX, errors);
+    }
+}
+
+fn quobyte(source: &Field<'_>, errors: &mut Vec<Error>) {
+    const TENANT_LENGTH_MAX: usize = 64;
+    const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
+    let (registry, tenant) = (source.field("registry"), source.field("tenant"));
+    if registry.is_empty() {
+        errors.push(registry.required(PAIRS));
+    } else if TENANT_LENGTH_MAX < tenant.text().len() {
+        errors.push(tenant.required("must be a UUID and may not exceed a length of 64 characters"));
+    } else if !registry.text().split(',').all(is_host_and_port) {
+        errors.push(registry.invalid(PAIRS));
+    }
+    rules::required(&source.field("volume"), errors);
+}
+
+/// Whether Go's `net.SplitHostPort` splits a text: an IPv6 address is in brackets.
+fn is_host_and_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        !port.contains(['[', ']']) && (is_bracketed || !host.contains([':', '[', ']']))
+    })
+}
+
+fn storage_os(source: &Field<'_>, errors: &mut Vec<Error>) {
+    rules::required_name(&source.field("volumeName"), name::dns1123_label, errors);
+    if !source.field("volumeNamespace").is_empty() {
+        rules::named(&source.field("volumeNamespace"), name::dns1123_label, errors);
+    }
+    let secret = source.field("secretRef");
+    if secret.is_present() {
+        rules::required(&secret.field("name"), errors);
+    }
+}
+
+/// The files of a source. Upstream blames the source for a file's faults.
+fn downward_items(source: &Field<'_>, errors: &mut Vec<Error>) {
+    for item in source.field("items").items() {
+        let item = Field { path: source.path.clone(), ..item };
         let (field, resource) = (item.field("fieldRef"), item.field("resourceFieldRef"));
         file_path(&item.field("path"), errors);
         mode(&item.field("mode"), errors);
@@ -160,34 +221,39 @@ fn downward_items(items: &Field<'_>, errors: &mut Vec<Error>) {
 fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
     mode(&source.field("defaultMode"), errors);
     for part in source.field("sources").items() {
-        let mut kinds = in_order(&part, &PROJECTED).into_iter();
-        let Some(first) = kinds.next() else {
-            errors.push(part.required("must specify a source"));
-            continue;
-        };
-        errors.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
-        let inner = part.field(first);
-        match first {
-            "configMap" | "secret" => {
-                rules::required(&inner.field("name"), errors);
-                key_paths(&inner.field("items"), errors);
-            }
-            "downwardAPI" => downward_items(&inner.field("items"), errors),
-            "serviceAccountToken" => {
-                let expiration = inner.field("expirationSeconds");
-                if expiration.number().is_some_and(|seconds| seconds < 600) {
-                    errors.push(expiration.invalid("may not specify a duration less than 10 minutes"));
-                }
-                file_path(&inner.field("path"), errors);
-            }
-            "clusterTrustBundle" => {
-                let name = inner.field("name");
-                if name.is_present() {
-                    rules::named(&name, name::dns1123_subdomain, errors);
-                }
-                file_path(&inner.field("path"), errors);
-            }
-            _ => {}
+        let kinds = in_order(&part, &PROJECTED);
+        for kind in &kinds {
+            projection(kind, &part.field(kind), source, errors);
         }
+        if 1 < kinds.len() {
+            errors.push(part.forbidden("may not specify more than 1 volume type per source"));
+        }
+    }
+}
+
+fn projection(kind: &str, inner: &Field<'_>, source: &Field<'_>, errors: &mut Vec<Error>) {
+    match kind {
+        "configMap" | "secret" => {
+            rules::required(&inner.field("name"), errors);
+            key_paths(&inner.field("items"), errors);
+        }
+        "downwardAPI" => downward_items(inner, errors),
+        "serviceAccountToken" => {
+            let expiration = inner.field("expirationSeconds");
+            if expiration.number().is_some_and(|seconds| seconds < 600) {
+                errors.push(expiration.invalid("may not specify a duration less than 10 minutes"));
+            }
+            // Upstream blames the volume.
+            let path = Field { path: source.path.child("path"), ..inner.field("path") };
+            file_path(&path, errors);
+        }
+        "clusterTrustBundle" => {
+            let name = inner.field("name");
+            if name.is_present() {
+                rules::named(&name, name::dns1123_subdomain, errors);
+            }
+            file_path(&inner.field("path"), errors);
+        }
+        _ => {}
     }
 }

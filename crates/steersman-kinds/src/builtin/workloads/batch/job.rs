@@ -28,6 +28,7 @@ pub const INDEXED: &str = "Indexed";
 pub const KIND: Kind = Kind {
     group: "batch",
     kind: "Job",
+    pod_spec: &["spec", "template", "spec"],
     plural: "jobs",
     singular: "job",
     categories: &["all"],
@@ -162,7 +163,8 @@ fn generated_selector(job: &Field<'_>, errors: &mut Vec<Error>) {
         }
     }
     let selector = spec.field("selector");
-    if selector::parse(selector.value).is_some_and(|wanted| !selector::matches(&wanted, &expected)) {
+    let is_other = |wanted| !selector::matches(&wanted, &expected);
+    if selector::is_valid(&selector) && selector::parse(selector.value).is_some_and(is_other) {
         errors.push(selector.invalid("`selector` not auto-generated"));
     }
 }
@@ -177,7 +179,8 @@ fn validate(job: &Field<'_>, errors: &mut Vec<Error>) {
     }
     selector::validate(&wanted, errors);
     let labels = spec.at(&["template", "metadata", "labels"]);
-    if selector::parse(wanted.value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
+    let is_other = |wanted| !selector::matches(&wanted, labels.value);
+    if selector::is_valid(&wanted) && selector::parse(wanted.value).is_some_and(is_other) {
         errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
 }
@@ -278,7 +281,7 @@ fn indexed(spec: &Field<'_>, errors: &mut Vec<Error>) {
 
 fn validate_update(request: &Request<'_>, errors: &mut Vec<Error>) {
     let (job, old) = (Field::root(request.new), Field::root(request.old));
-    validate(&job, errors);
+    validate_new(&job, errors);
     let (spec, before) = (job.field("spec"), old.field("spec"));
     for field in
         ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
