@@ -141,8 +141,8 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Makes empty lists null that are always written, as they are read from a store in protobuf, which does not tell an empty list from
-/// an absent one.
+/// Makes empty lists null that are always written, and null an empty text among bytes, as they are read from a store in protobuf,
+/// which does not tell an empty list from an absent one, nor null from no bytes.
 pub fn forget_empty_lists(schema: &Schema, value: &mut Value) {
     let schema = schema.target();
     match value {
@@ -154,9 +154,13 @@ pub fn forget_empty_lists(schema: &Schema, value: &mut Value) {
         Value::Object(fields) if !is_opaque(schema) => {
             for (name, value) in fields.iter_mut() {
                 let Some(field) = schema.field(name) else { continue };
-                match value.as_array().is_some_and(Vec::is_empty) && field.zero == Zero::Null {
-                    true => *value = Value::Null,
-                    false => forget_empty_lists(field, value),
+                let is_entry_of_bytes = schema.values().is_some() && field.special() == Some(Special::Bytes);
+                if field.zero == Zero::Null && value.as_array().is_some_and(Vec::is_empty) {
+                    *value = Value::Null;
+                } else if is_entry_of_bytes && value.is_null() {
+                    *value = Value::from("");
+                } else {
+                    forget_empty_lists(field, value);
                 }
             }
         }

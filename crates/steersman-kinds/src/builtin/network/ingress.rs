@@ -63,8 +63,11 @@ fn validate(request: &Request<'_>, errors: &mut Vec<Error>) {
         }
         paths.items().for_each(|one| path(&one, errors));
     }
-    for name in spec.field("tls").items().flat_map(|tls| tls.field("hosts").items()) {
-        host(&name, errors);
+    for tls in spec.field("tls").items() {
+        tls.field("hosts").items().for_each(|name| host(&name, errors));
+        if !tls.field("secretName").is_empty() {
+            rules::named(&tls.field("secretName"), name::dns1123_subdomain, errors);
+        }
     }
     let class = spec.field("ingressClassName");
     if class.is_present() {
@@ -118,8 +121,11 @@ fn backend(backend: &Field<'_>, errors: &mut Vec<Error>) {
             errors.push(Error::invalid(&backend.path, "", why));
         }
         (false, true) => {
-            rules::required(&resource.field("kind"), errors);
-            rules::required(&resource.field("name"), errors);
+            if resource.field("apiGroup").is_present() {
+                rules::named(&resource.field("apiGroup"), name::dns1123_subdomain, errors);
+            }
+            rules::required_name(&resource.field("kind"), name::path_segment, errors);
+            rules::required_name(&resource.field("name"), name::path_segment, errors);
         }
         (true, false) => {
             rules::required_name(&service.field("name"), name::dns1123_label, errors);

@@ -375,3 +375,26 @@ fn templates_of_claims_are_checked_when_a_set_is_created_and_conditions_of_a_bud
         budgets.update(Endpoint::Status, &old, |budget| budget["status"]["conditions"] = json!([condition]));
     assert_eq!(fields(&errors), ["status.conditions[0].status"]);
 }
+
+#[test]
+fn secrets_and_resources_of_an_ingress_have_names() {
+    let ingress = json!({"metadata": {"name": "i"}, "spec": {
+        "defaultBackend": {"resource": {"apiGroup": "$(A)", "kind": "a/b", "name": ".."}}, "tls": [{"secretName": "A"}],
+    }});
+    let at = |field: &str| format!("spec.defaultBackend.resource.{field}");
+    let want = [at("apiGroup"), at("kind"), at("name"), "spec.tls[0].secretName".to_owned()];
+    assert_eq!(blamed("networking.k8s.io", "Ingress", ingress), want);
+}
+
+#[test]
+fn users_of_the_host_and_of_a_pod_exclude_what_needs_the_others() {
+    let spec = |fields: Value| blamed("", "PodTemplate", pod_template(fields));
+    let host = json!({"hostUsers": false, "hostNetwork": true, "hostPID": true, "hostIPC": true});
+    assert_eq!(spec(host), ["HostIPC", "HostPID", "hostNetwork"].map(|field| format!("template.spec.{field}")));
+    let unmasked = |users: Value| {
+        let container = json!({"name": "c", "image": "i", "securityContext": {"procMount": "Unmasked"}});
+        spec(json!({"hostUsers": users, "containers": [container]}))
+    };
+    assert_eq!(unmasked(json!(false)), [""; 0]);
+    assert_eq!(unmasked(json!(null)), ["template.spec.containers[0].securityContext.procMount"]);
+}

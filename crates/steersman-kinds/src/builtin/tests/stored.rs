@@ -104,3 +104,22 @@ fn a_headless_service_keeps_that_it_has_no_address() {
     let (new, errors) = services.update(Endpoint::Main, &old, |service| service["spec"]["clusterIP"] = json!(""));
     assert_eq!((&new["spec"]["clusterIPs"], errors), (&json!(["None"]), Vec::new()));
 }
+
+#[test]
+fn a_change_of_a_slice_that_is_dropped_counts() {
+    let slices = Subject::of("resource.k8s.io", "ResourceSlice");
+    let device = json!({"name": "d", "attributes": {"a": {"int": 1}}});
+    let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 1});
+    let spec = json!({"driver": "d.example.com", "pool": pool, "nodeName": "n", "devices": [device]});
+    let old = slices.created(json!({"metadata": {"name": "s"}, "spec": spec}));
+    let (new, errors) = slices
+        .update(Endpoint::Main, &old, |slice| slice["spec"]["devices"][0]["attributes"]["a"]["ints"] = json!([1]));
+    assert_eq!((&new["spec"], &new["metadata"]["generation"], errors), (&old["spec"], &json!(2), Vec::new()));
+    assert_eq!(slices.update(Endpoint::Main, &old, |_| {}).0["metadata"]["generation"], 1);
+}
+
+#[test]
+fn a_null_among_bytes_is_empty() {
+    let map = Subject::of("", "ConfigMap").created(json!({"metadata": {"name": "m"}, "binaryData": {"a": null}}));
+    assert_eq!(map["binaryData"], json!({"a": ""}));
+}

@@ -5,6 +5,7 @@ use crate::builtin::rules::field::Field;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
+use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 
 const ID_MAX: i64 = i32::MAX as i64;
@@ -23,10 +24,30 @@ pub(super) fn validate_pod(spec: &Field<'_>, errors: &mut Vec<Error>) {
     seccomp(&context.field("seccompProfile"), errors);
     app_armor(&context.field("appArmorProfile"), errors);
     sysctls(&context.field("sysctls"), errors);
+    if spec.field("hostUsers").value == &Value::Bool(false) {
+        // Upstream names two of the fields as they are named in Go.
+        for (field, blamed) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+            if spec.field(field).flag() {
+                errors.push(Error::forbidden(&spec.path.child(blamed), "when `hostUsers` is false"));
+            }
+        }
+    } else {
+        for list in ["containers", "initContainers"] {
+            spec.field(list).items().for_each(|container| masked(&container, errors));
+        }
+    }
     if spec.field("shareProcessNamespace").flag() && spec.field("hostPID").flag() {
         // In the internal form the field is part of the security context, and upstream names that.
         let path = context.path.child("shareProcessNamespace");
         errors.push(Error::invalid(&path, true, "ShareProcessNamespace and HostPID cannot both be enabled"));
+    }
+}
+
+/// The files of processes can be unmasked only for users that are not those of the host.
+fn masked(container: &Field<'_>, errors: &mut Vec<Error>) {
+    let mount = container.at(&["securityContext", "procMount"]);
+    if mount.text() == "Unmasked" {
+        errors.push(mount.invalid("`hostUsers` must be false to use `Unmasked`"));
     }
 }
 
