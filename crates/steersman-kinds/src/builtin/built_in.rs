@@ -1,7 +1,7 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
 use crate::builtin::kind::{Kind, NewStatus, Request};
-use crate::builtin::pods::pod::disabled;
+use crate::builtin::pods::disabled;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::rule;
 use crate::catalog::{Handling, Resource, Version};

@@ -10,7 +10,6 @@ use steersman_machinery::value::{at, set_at};
 
 pub mod container;
 pub mod defaults;
-pub mod disabled;
 pub mod resources;
 pub mod scheduling;
 pub mod spec;
