@@ -22,6 +22,8 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#""(io\.k8s\.[
 
 /// Literals that name no field of the kind, by file, each with what they are.
 const OTHERS: &[(&str, &[&str])] = &[
+    // Fields that upstream misspells in errors.
+    ("pods/pod/volume_source.rs", &["cephFS", "downwarAPI"]),
     // A value of `os.name`.
     ("pods/pod/spec.rs", &["windows"]),
     // Keys of the data of two types.
@@ -178,6 +180,17 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     ),
     // The modes of a mount that is read-only with those below it: constants of `k8s.io/api`.
     ("pods/pod/volume.rs", &["Disabled", "IfPossible"]),
+    // The states of a resize: constants of `k8s.io/api`.
+    (
+        "storage/volume_claim.rs",
+        &[
+            "ControllerResizeInProgress",
+            "ControllerResizeInfeasible",
+            "NodeResizeInProgress",
+            "NodeResizeInfeasible",
+            "NodeResizePending",
+        ],
+    ),
     // What upstream calls an absent boolean.
     ("workloads/batch/cron_job.rs", &["nil"]),
     // The statuses of a condition.
