@@ -52,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         &tokens_flag,
     ];
     let ours = Steersman::start(&binary, Role::Server, &data, &flags, &scratch.join("steersman.log"))?;
-    let upstream = reference.start(&scratch, &tokens, &data.join("pki/ca.key"))?;
+    let upstream = reference.start(&scratch, &tokens, &data.join("pki"))?;
     generator
         .args(["--upstream", &upstream.address, "--token", TOKEN])
         .arg("--upstream-ca")

@@ -47,8 +47,8 @@ impl Reference {
         Ok(Reference { etcd: tools::etcd(workspace)?, apiserver: build("kube-apiserver")? })
     }
 
-    /// Starts both with their data and logs in `directory`. `signing_key` signs tokens of ServiceAccounts.
-    pub(crate) fn start(&self, directory: &Path, tokens: &Path, signing_key: &Path) -> anyhow::Result<Upstream> {
+    /// Starts both with their data and logs in `directory`. The CA in the directory `pki` signs tokens of ServiceAccounts.
+    pub(crate) fn start(&self, directory: &Path, tokens: &Path, pki: &Path) -> anyhow::Result<Upstream> {
         let log = |name: &str| {
             let path = directory.join(name);
             File::create(&path).with_context(|| format!("cannot create {}", path.display()))
@@ -67,8 +67,9 @@ impl Reference {
         apiserver.args(["--secure-port", &secure.to_string(), "--authorization-mode", "Node,RBAC"]);
         apiserver.args(["--disable-admission-plugins", "ServiceAccount", "--service-cluster-ip-range", "10.96.0.0/16"]);
         apiserver.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
-        apiserver.arg("--service-account-key-file").arg(signing_key);
-        apiserver.arg("--service-account-signing-key-file").arg(signing_key);
+        // It reads a public key out of a certificate, but not out of an elliptic private key in PKCS #8.
+        apiserver.arg("--service-account-key-file").arg(pki.join("ca.crt"));
+        apiserver.arg("--service-account-signing-key-file").arg(pki.join("ca.key"));
         apiserver.args(["--max-requests-inflight", "4000", "--max-mutating-requests-inflight", "4000"]);
         apiserver.arg("--token-auth-file").arg(tokens).arg("--cert-dir").arg(&certificates);
         let apiserver = Running::start(apiserver.stderr(log("kube-apiserver.log")?))?;

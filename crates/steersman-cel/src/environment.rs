@@ -51,6 +51,13 @@ impl Environment {
         self
     }
 
+    /// Adds the macro `cel.bind(name, value, body)`.
+    #[must_use]
+    pub fn with_bind(mut self) -> Environment {
+        self.0.has_bind = true;
+        self
+    }
+
     /// Compiles an expression.
     ///
     /// # Errors

@@ -7,6 +7,8 @@ use crate::server::{Reply, Request};
 /// The beginning of times that a server of today writes: objects of the seeds are older.
 const THIS_CENTURY: &str = "20";
 const YEAR_OF_SEEDS: &str = "2024-";
+/// The beginnings of addresses that Services are given: of the servers' own range, and of the ServiceCIDR in the seeds.
+const SERVICE_RANGES: [&str; 2] = ["10.96.", "10.200."];
 
 /// The parts of an answer that are compared.
 #[derive(Clone, Debug)]
@@ -67,6 +69,9 @@ fn clean(value: &mut Value, request: &Request, uid: &str) {
             for column in fields.get_mut("columnDefinitions").and_then(Value::as_array_mut).into_iter().flatten() {
                 column.as_object_mut().map(|column| column.remove("description"));
             }
+            for cell in fields.get_mut("cells").and_then(Value::as_array_mut).into_iter().flatten() {
+                clean_cell(cell, request);
+            }
             for name in ["nodePort", "healthCheckNodePort"] {
                 if let Some(port) = fields.get_mut(name).filter(|port| !request.body.contains(&port.to_string())) {
                     *port = Value::from("<allocated>");
@@ -84,7 +89,9 @@ fn clean(value: &mut Value, request: &Request, uid: &str) {
             let is_time = text.len() >= 20 && text.starts_with(THIS_CENTURY) && text.as_bytes()[10] == b'T';
             if is_time && !text.starts_with(YEAR_OF_SEEDS) && !request.body.contains(text.as_str()) {
                 *text = "<now>".to_owned();
-            } else if text.starts_with("10.96.") && !request.body.contains(text.as_str()) {
+            } else if SERVICE_RANGES.iter().any(|range| text.starts_with(range))
+                && !request.body.contains(text.as_str())
+            {
                 *text = "<allocated>".to_owned();
             } else {
                 hide_uids(text, request);
@@ -92,6 +99,32 @@ fn clean(value: &mut Value, request: &Request, uid: &str) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Hides the age of an object, and the ports of nodes that a Service was given.
+fn clean_cell(cell: &mut Value, request: &Request) {
+    let Some(text) = cell.as_str() else { return };
+    if is_age(text) {
+        *cell = Value::from("<age>");
+    } else if text.contains('/') && text.contains(':') {
+        // 80:30080/TCP,443:30443/TCP
+        let hidden = |port: &str| {
+            let (number, rest) = port.split_once(':')?;
+            let (node_port, protocol) = rest.split_once('/')?;
+            let is_drawn = node_port.parse::<u16>().is_ok() && !request.body.contains(node_port);
+            is_drawn.then(|| format!("{number}:<allocated>/{protocol}"))
+        };
+        let ports = text.split(',').map(|port| hidden(port).unwrap_or_else(|| port.to_owned()));
+        *cell = ports.collect::<Vec<String>>().join(",").into();
+    }
+}
+
+/// Whether a text is a duration as tables show it, such as 5s or 3m10s.
+fn is_age(text: &str) -> bool {
+    let mut units = text.split(|letter: char| letter.is_ascii_digit()).filter(|unit| !unit.is_empty());
+    text.starts_with(|letter: char| letter.is_ascii_digit())
+        && !text.ends_with(|letter: char| letter.is_ascii_digit())
+        && units.all(|unit| matches!(unit, "s" | "m" | "h" | "d" | "y"))
 }
 
 /// Replaces the uids in a text that the client has not sent.
@@ -117,6 +150,26 @@ fn is_uid(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_that_the_client_has_not_sent_are_hidden() {
+        let sent = Request { body: r#"{"clusterIP": "10.200.0.9"}"#.to_owned(), ..Request::read("/") };
+        let mut addresses = serde_json::json!(["10.96.0.7", "10.200.0.1", "10.200.0.9", "10.0.0.1"]);
+        clean(&mut addresses, &sent, "");
+        assert_eq!(addresses, serde_json::json!(["<allocated>", "<allocated>", "10.200.0.9", "10.0.0.1"]));
+    }
+
+    #[test]
+    fn ages_and_ports_of_nodes_are_hidden_in_cells() {
+        let sent = Request { body: r#"{"nodePort": 30443}"#.to_owned(), ..Request::read("/") };
+        let mut row =
+            serde_json::json!({"cells": ["5s", "3m10s", "5", "s", "80:31234/TCP,443:30443/TCP", "80/TCP", "a:b"]});
+        clean(&mut row, &sent, "");
+        assert_eq!(
+            row["cells"],
+            serde_json::json!(["<age>", "<age>", "5", "s", "80:<allocated>/TCP,443:30443/TCP", "80/TCP", "a:b"])
+        );
+    }
 
     #[test]
     fn uids_are_hidden_wherever_they_stand() {

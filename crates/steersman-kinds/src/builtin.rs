@@ -48,6 +48,7 @@ pub mod pods {
     pub mod binding;
     pub mod config_map;
     pub mod device;
+    pub mod disabled;
     pub mod limit_range;
     pub mod pod;
     pub mod pod_template;

@@ -198,6 +198,13 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         }
     }
 
+    /// The annotations that a version has in place of fields of the internal form. Answers that have no more of an object than
+    /// its metadata are made of the internal form, and so are without them.
+    fn annotations_of_version(&self, version: &Version) -> &'static [&'static str] {
+        let _ = version;
+        &[]
+    }
+
     /// The rules of the kind for updates and deletions.
     fn rules(&self) -> Rules {
         Rules::default()

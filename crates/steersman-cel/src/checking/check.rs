@@ -118,6 +118,7 @@ impl<'c> Checker<'c> {
             Expr::Map(entries) => self.map(entries),
             Expr::Struct { name, .. } => self.object(id, name),
             Expr::Fold(fold) => self.fold(fold, position),
+            Expr::Bind { name, value, body } => self.bind(position, name, *value, *body),
             Expr::OptMap { target, name, body, flat } => self.opt_map(position, *target, name, *body, *flat),
         };
         // A type can double with each macro, and is walked repeatedly, so a large type becomes `dyn`.
@@ -163,6 +164,18 @@ impl<'c> Checker<'c> {
         }
         let key_type = key_type.unwrap_or_else(|| self.unifier.fresh());
         Type::map(key_type, value_type.unwrap_or_else(|| self.unifier.fresh()))
+    }
+
+    fn bind(&mut self, position: u32, name: &Arc<str>, value: Id, body: Id) -> Type {
+        if !self.environment.has_bind {
+            self.fault(position, "undeclared reference to 'cel' (in container '')".to_owned());
+            return Type::Error;
+        }
+        let of = self.check(value);
+        self.scopes.push((Arc::clone(name), of));
+        let body = self.check(body);
+        self.scopes.pop();
+        body
     }
 
     fn opt_map(&mut self, position: u32, target: Id, name: &Arc<str>, body: Id, flat: bool) -> Type {

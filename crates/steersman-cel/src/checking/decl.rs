@@ -4,6 +4,7 @@
 //! evaluator reads JSON according to it: whether a string is a timestamp, a number a double, a list a set.
 
 use crate::checking::types::Type;
+use crate::evaluation::functions::QUANTITY;
 use crate::syntax::escape::escape;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -201,6 +202,17 @@ impl DeclType {
         fields.insert(key.into(), FieldDecl { key: key.into(), value: Arc::new(value) });
         let object = ObjectDecl { name: object.name.clone(), fields, open: object.open };
         DeclType { shape: Shape::Object(Arc::new(object)), ..self }
+    }
+
+    /// A quantity, as the functions of quantities take and return it.
+    pub fn quantity() -> DeclType {
+        DeclType::of(Type::opaque(QUANTITY))
+    }
+
+    /// The same type, with at most this number of characters, items or entries.
+    #[must_use]
+    pub fn up_to(self, elements_max: u64) -> DeclType {
+        DeclType { elements_max, ..self }
     }
 
     /// The type for the checker.

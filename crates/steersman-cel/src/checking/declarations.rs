@@ -13,6 +13,8 @@ pub(crate) struct Declarations {
     pub(crate) variables: Vec<(Arc<str>, DeclType)>,
     /// Whether object literals of mutations are allowed.
     pub(crate) has_objects: bool,
+    /// Whether `cel.bind` is there.
+    pub(crate) has_bind: bool,
 }
 
 impl Declarations {

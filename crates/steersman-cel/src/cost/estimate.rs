@@ -146,6 +146,7 @@ impl Estimator<'_> {
                 fields.iter().fold(Range::fixed(OBJECT), |sum, field| sum.plus(self.cost(field.value)))
             }
             Expr::Fold(fold) => self.fold(id, fold),
+            Expr::Bind { name, value, body } => self.bind(id, name, *value, *body),
             Expr::OptMap { target, name, body, flat } => self.opt_map(*target, name, *body, *flat),
         }
     }
@@ -191,6 +192,24 @@ impl Estimator<'_> {
         }
         self.entries.insert(id.0, sizes);
         sum
+    }
+
+    /// Upstream expands the macro into a loop over an empty list, which costs as much as the list.
+    fn bind(&mut self, id: Id, name: &Arc<str>, value: Id, body: Id) -> Range {
+        let value_cost = self.cost(value);
+        let path = self.paths.get(&value.0).cloned();
+        let (size, entries) = (self.size(value), self.entries_of(value));
+        self.locals.push(Local { name: Arc::clone(name), path, size, entries });
+        let body_cost = self.cost(body);
+        let (size, entries) = (self.size(body), self.entries_of(body));
+        self.locals.pop();
+        if let Some(size) = size {
+            self.sizes.insert(id.0, size);
+        }
+        if let Some(entries) = entries {
+            self.entries.insert(id.0, entries);
+        }
+        Range::fixed(LIST).plus(value_cost).plus(body_cost)
     }
 
     fn opt_map(&mut self, target: Id, name: &Arc<str>, body: Id, flat: bool) -> Range {

@@ -124,6 +124,7 @@ impl<'a> Evaluator<'a, '_> {
             Node::Map(entries) => self.map(entries),
             Node::Struct(parts) => self.object(&parts.decl, &parts.fields),
             Node::Among { value, list } => self.among(*value, *list),
+            Node::Bind { value, body } => self.bind(*value, *body),
             Node::OptMap { target, body, flat } => self.opt_map(*target, *body, *flat),
             Node::OptionalOr { optional, other, is_value } => self.optional_or(*optional, *other, *is_value),
             Node::OptionalSelect { operand, field, is_first } => self.optional_select(*operand, field, *is_first),
@@ -184,6 +185,15 @@ impl<'a> Evaluator<'a, '_> {
         }
         self.meter.charge(OBJECT)?;
         Ok(Value::Object(Object(Fields::Values(Arc::clone(decl), Arc::new(map)))))
+    }
+
+    fn bind(&mut self, value: u32, body: u32) -> Result<Value<'a>, EvalError> {
+        self.meter.charge(LIST)?;
+        let value = self.eval(value)?;
+        self.locals.push(value);
+        let value = self.eval(body);
+        self.locals.pop();
+        value
     }
 
     fn opt_map(&mut self, target: u32, body: u32, flat: bool) -> Result<Value<'a>, EvalError> {

@@ -62,6 +62,10 @@ pub(crate) enum Node {
     /// The index of a macro's variable.
     Local(usize),
     Map(Box<[(u32, u32, bool)]>),
+    Bind {
+        value: u32,
+        body: u32,
+    },
     OptMap {
         target: u32,
         body: u32,
@@ -241,6 +245,13 @@ impl Planner<'_> {
             Expr::Call { function, target, args } => self.call(id, function, *target, args)?,
             Expr::List(_) | Expr::Map(_) | Expr::Struct { .. } => self.written(id)?,
             Expr::Fold(fold) => self.fold(fold)?,
+            Expr::Bind { name, value, body } => {
+                let value = self.node(*value)?;
+                self.locals.push(Arc::clone(name));
+                let body = self.node(*body)?;
+                self.locals.pop();
+                Node::Bind { value, body }
+            }
             Expr::OptMap { target, name, body, flat } => {
                 let target = self.node(*target)?;
                 self.locals.push(Arc::clone(name));

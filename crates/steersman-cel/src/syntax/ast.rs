@@ -40,6 +40,12 @@ impl Ast {
 /// One node.
 #[derive(Clone, Debug)]
 pub(crate) enum Expr {
+    /// `cel.bind(name, value, body)`.
+    Bind {
+        name: Arc<str>,
+        value: Id,
+        body: Id,
+    },
     Call {
         function: Arc<str>,
         target: Option<Id>,
@@ -72,6 +78,7 @@ impl Expr {
     /// Calls `each` with each child.
     pub(crate) fn each_part(&self, each: &mut dyn FnMut(Id)) {
         match self {
+            Expr::Bind { value, body, .. } => [*value, *body].into_iter().for_each(each),
             Expr::Call { target, args, .. } => target.iter().chain(args).copied().for_each(each),
             Expr::Fold(fold) => [Some(fold.range), fold.filter, Some(fold.body)].into_iter().flatten().for_each(each),
             Expr::Ident(_) | Expr::Literal(_) => {}

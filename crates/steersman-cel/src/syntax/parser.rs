@@ -128,6 +128,7 @@ impl Parser<'_> {
         let depth = |id: &Id| self.depths[id.index()];
         let most = match &expr {
             Expr::Ident(_) | Expr::Literal(_) => 0,
+            Expr::Bind { value, body, .. } => depth(value).max(depth(body)),
             Expr::Call { target, args, .. } => target.iter().chain(args.iter()).map(depth).max().unwrap_or(0),
             Expr::Fold(fold) => {
                 let parts = [Some(fold.range), fold.filter, Some(fold.body)];

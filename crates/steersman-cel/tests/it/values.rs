@@ -359,3 +359,16 @@ fn the_authorizer_is_asked_what_the_expression_says() {
         Err("Invalid service account namespace".to_owned())
     );
 }
+
+#[test]
+fn a_bound_value_has_a_name_where_the_environment_has_the_macro() {
+    let program =
+        environment().with_bind().compile("cel.bind(b, object.a.b, b[0] + cel.bind(b, 5, b) + b[2])").unwrap();
+    let object = object();
+    let mut activation = Activation::new().with("object", Value::json(&object));
+    let value = program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).unwrap();
+    assert_eq!(value.to_json().unwrap(), json!(9));
+    refused("cel.bind(b, object, b.s)", "undeclared reference to 'cel'");
+    let error = environment().with_bind().compile("cel.bind(b.c, object, true)").unwrap_err();
+    assert!(error.to_string().contains("cel.bind() variable names must be simple identifiers"));
+}

@@ -1,6 +1,7 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
 use crate::builtin::kind::{Kind, NewStatus};
+use crate::builtin::pods::disabled;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::rule;
 use crate::catalog::{Handling, Resource, Version};
@@ -33,6 +34,7 @@ impl BuiltIn {
     fn complete(&self, value: &mut Value) {
         if let Some(schema) = self.internal_schema() {
             decode::normalize(schema, value);
+            decode::forget_empty_lists(schema, value);
         }
     }
 
@@ -121,6 +123,7 @@ impl Strategy for BuiltIn {
         if !self.kind.generation.is_empty() {
             set_at(value, &["metadata", "generation"], Value::from(1));
         }
+        disabled::drop(self.kind.pod_spec, value, &Value::Null);
         (self.kind.prepare_create)(value);
         self.complete(value);
     }
@@ -139,6 +142,7 @@ impl Strategy for BuiltIn {
                 if version.has_status {
                     carry(new, old, &["status"]);
                 }
+                disabled::drop(self.kind.pod_spec, new, old);
                 (self.kind.prepare_update)(new, old);
                 self.complete(new);
                 self.count_generation(new, old);
@@ -211,6 +215,10 @@ impl Strategy for BuiltIn {
             Endpoint::Other => self.kind.other_leaves,
             Endpoint::Main | Endpoint::Resize => &[],
         }
+    }
+
+    fn annotations_of_version(&self, version: &Version) -> &'static [&'static str] {
+        self.kind.version(&version.name).annotations
     }
 
     fn rules(&self) -> Rules {

@@ -61,6 +61,8 @@ pub struct Kind {
     pub new_status: NewStatus,
     pub rules: Rules,
     pub name_faults: fn(&str) -> Vec<String>,
+    /// The path of a pod's spec; empty: the kind has none.
+    pub pod_spec: &'static [&'static str],
     /// The object with further fields that its writer owns besides those that were sent; `None` if there are none.
     pub completed_for_owners: fn(&Value) -> Option<Value>,
     /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
@@ -118,6 +120,8 @@ pub struct Version {
     /// them; empty: the whole object.
     pub cells_read: &'static [&'static str],
     pub fields: &'static [SelectableField],
+    /// The annotations that stand for fields of the internal form.
+    pub annotations: &'static [&'static str],
     /// Sets the defaults of fields that the client left out.
     pub default: fn(&mut Value),
     /// The conversion to and from the internal form, where the version has another form.
@@ -208,6 +212,7 @@ impl Kind {
         new_status: NewStatus::Empty,
         rules: RULES,
         name_faults: name::dns1123_subdomain,
+        pod_spec: &[],
         completed_for_owners: |_| None,
         prepare_create: |_| {},
         prepare_update: |_, _| {},
@@ -294,6 +299,7 @@ impl Version {
         cells: |_, _| Vec::new(),
         cells_read: &[],
         fields: &[],
+        annotations: &[],
         default: |_| {},
         conversion: None,
     };

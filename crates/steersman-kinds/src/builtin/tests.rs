@@ -102,4 +102,5 @@ mod observed;
 mod others;
 mod rows;
 mod storage;
+mod stored;
 mod workloads;

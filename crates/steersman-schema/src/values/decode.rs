@@ -13,7 +13,7 @@ mod reader;
 pub(crate) mod scalar;
 mod zero;
 
-use crate::model::schema::{Schema, Special};
+use crate::model::schema::{Schema, Special, Zero};
 use crate::values::decode::reader::{Shape, read};
 use crate::values::decode::zero::finish;
 use std::fmt;
@@ -136,6 +136,33 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
                 }
             }
             finish(schema, fields);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
+    }
+}
+
+/// Makes empty lists null that are always written, and null an empty text among bytes, as they are read from a store in protobuf,
+/// which does not tell an empty list from an absent one, nor null from no bytes.
+pub fn forget_empty_lists(schema: &Schema, value: &mut Value) {
+    let schema = schema.target();
+    match value {
+        Value::Array(items) => {
+            if let Some(item) = schema.item() {
+                items.iter_mut().for_each(|each| forget_empty_lists(item, each));
+            }
+        }
+        Value::Object(fields) if !is_opaque(schema) => {
+            for (name, value) in fields.iter_mut() {
+                let Some(field) = schema.field(name) else { continue };
+                let is_entry_of_bytes = schema.values().is_some() && field.special() == Some(Special::Bytes);
+                if field.zero == Zero::Null && value.as_array().is_some_and(Vec::is_empty) {
+                    *value = Value::Null;
+                } else if is_entry_of_bytes && value.is_null() {
+                    *value = Value::from("");
+                } else {
+                    forget_empty_lists(field, value);
+                }
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
     }

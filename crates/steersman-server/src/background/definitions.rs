@@ -15,17 +15,22 @@ mod rewriting;
 use crate::background::definitions::follower::Follower;
 use crate::shared::conversion;
 use crate::shared::follower::in_force::Reporting;
+use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::registry;
+use std::borrow::Cow;
 use std::sync::Arc;
 use steersman_kinds::at_rest;
-use steersman_kinds::catalog::Catalog;
+use steersman_kinds::catalog::{Catalog, Verb};
 use steersman_kinds::crd;
 use steersman_kinds::runtime_config::RuntimeConfig;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Value, value};
 use steersman_storage::WriteError;
 use tokio::task::JoinHandle;
+
+/// The field manager of the statuses, named as upstream's.
+const STATUS_MANAGER: &str = "kube-apiserver";
 
 /// The default catalog of the built-in kinds.
 #[cfg(test)]
@@ -80,10 +85,15 @@ async fn write(state: &State, current: &Object, mut value: Value) -> Result<Opti
     let written = if registry::is_done_waiting(&value) {
         state.store.delete(&storage(), &current.key, current.revision).await.map(|_| None)
     } else {
-        value::remove_at(&mut value, &["metadata", "resourceVersion"]);
         // Built-in kinds are always served, so this one is found.
         let catalog = state.catalog();
         let served = catalog.find(crd::GROUP, "v1", crd::PLURAL).ok_or_else(Failure::unknown_resource)?;
+        let mut operation = Operation::of_system(served, Verb::Update, state.now());
+        operation.manager = Cow::Borrowed(STATUS_MANAGER);
+        operation.attributes.name = Some(&current.key.name);
+        operation.attributes.subresource = Some("status");
+        registry::record(&operation, Some(&conversion::parse(current)?), &mut value).await;
+        value::remove_at(&mut value, &["metadata", "resourceVersion"]);
         let draft = at_rest::draft(&served.resource, value).map_err(|error| Failure::internal(error.to_string()))?;
         state.store.update_with(&storage(), &current.key, current.revision, draft, &[]).await.map(Some)
     };
@@ -96,4 +106,40 @@ async fn write(state: &State, current: &Object, mut value: Value) -> Result<Opti
 
 fn key(definition: &str) -> ObjectKey {
     ObjectKey::cluster(definition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::authn;
+    use crate::access::authz::Authorization;
+    use jiff::Timestamp;
+    use serde_json::json;
+    use steersman_storage::{Memory, Options, Store};
+
+    #[tokio::test]
+    async fn the_server_owns_the_status_that_it_writes() {
+        let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
+        let (authentication, authorization) = (authn::Options::default(), Authorization::default());
+        let plugins = crate::write::admission::Plugins::default().asked();
+        let state = State::new(store, authentication, authorization, plugins, built_in(), Timestamp::now);
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "x", "uid": "u", "managedFields": [{
+                "manager": "m", "operation": "Update", "apiVersion": "apiextensions.k8s.io/v1",
+                "time": "2025-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:group": {}}},
+            }]},
+            "spec": {"group": "example.com"},
+        });
+        let stored = state.store.create(&storage(), &key("x"), definition.to_string().into()).await.unwrap();
+        let mut value = conversion::parse(&stored).unwrap();
+        value["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        let written = write(&state, &stored, value).await.unwrap().unwrap();
+        let written = conversion::parse(&written).unwrap();
+        let entries = written["metadata"]["managedFields"].as_array().unwrap();
+        let own = entries.iter().find(|entry| entry["manager"] == STATUS_MANAGER).unwrap();
+        assert_eq!((&own["operation"], &own["subresource"]), (&json!("Update"), &json!("status")));
+        assert!(own["fieldsV1"]["f:status"]["f:conditions"].is_object() && own["fieldsV1"].get("f:spec").is_none());
+        assert!(entries.iter().any(|entry| entry["manager"] == "m"));
+    }
 }

@@ -181,7 +181,7 @@ impl Representation {
             (Form::Object, Payload::Tree(tree)) => Ok(text(tree).into()),
             (Form::PartialMetadata, _) => {
                 let mut out = Vec::new();
-                metadata::write(payload, self.meta_version, &mut out)?;
+                self.write_metadata(payload, &mut out)?;
                 Ok(out.into())
             }
             (Form::Table, _) => self.table_of_one(payload, Columns::Described),
@@ -202,7 +202,7 @@ impl Representation {
             },
             (Form::Object, Payload::Tree(tree)) if self.resource().is_custom() => write(tree, scratch),
             (Form::Object, Payload::Tree(tree)) => write_item(tree.clone(), scratch),
-            (Form::PartialMetadata, _) => metadata::write(payload, self.meta_version, scratch)?,
+            (Form::PartialMetadata, _) => self.write_metadata(payload, scratch)?,
             (Form::Table, _) => self.write_row(payload, scratch)?,
         }
         Ok(scratch)

@@ -32,7 +32,7 @@ pub(crate) use self::decode::{Body, decode, parse};
 pub(crate) use self::delete::{check_preconditions, is_done_waiting};
 pub(crate) use self::identity::{check_given_name, check_name, set_namespace};
 pub(crate) use self::initialization::remove as remove_failed;
-pub(crate) use self::managed::{apply_scale, record};
+pub(crate) use self::managed::{apply, apply_scale, record};
 pub(crate) use self::metadata::text;
 pub(crate) use self::patch::{Format, Patch};
 pub(crate) use self::service_addresses::allocation::observe;

@@ -46,6 +46,10 @@ impl Parser<'_> {
             ("transformMapEntry", [var, var2, filter, body]) => {
                 (FoldKind::MapEntry, (*var, Some(*var2)), Some(*filter), *body)
             }
+            ("bind", [var, value, body]) if self.is_cel(target) => {
+                let (name, value, body) = (self.variable(*var, "cel.bind")?, *value, *body);
+                return self.add(Expr::Bind { name, value, body }, position);
+            }
             (name @ ("optMap" | "optFlatMap"), [var, body]) => {
                 let flat = name == "optFlatMap";
                 let name = self.variable(*var, name)?;
@@ -63,6 +67,11 @@ impl Parser<'_> {
         self.add(Expr::Fold(Box::new(Fold { kind, range: target, var, var2, filter, body })), position)
     }
 
+    /// Whether a target is the namespace of Kubernetes' own macros.
+    fn is_cel(&self, target: Id) -> bool {
+        matches!(&self.nodes[target.index()], Expr::Ident(name) if **name == *"cel")
+    }
+
     /// The variable that an argument names.
     fn variable(&self, id: Id, function: &str) -> Result<Arc<str>, Issue> {
         match &self.nodes[id.index()] {
@@ -73,6 +82,7 @@ impl Parser<'_> {
             Expr::Ident(name) => Ok(Arc::clone(name)),
             _ => {
                 let why = match function {
+                    "cel.bind" => "cel.bind() variable names must be simple identifiers".to_owned(),
                     "filter" | "map" => "argument is not an identifier".to_owned(),
                     "optMap" | "optFlatMap" => format!("{function}() variable name must be a simple identifier"),
                     _ => "argument must be a simple name".to_owned(),

@@ -25,6 +25,9 @@ fn shape(ast: &Ast, id: Id) -> String {
                 entries.iter().map(|entry| format!("{}:{}", shape(ast, entry.key), shape(ast, entry.value))).collect();
             format!("{{{}}}", entries.join(" "))
         }
+        Expr::Bind { name, value, body } => {
+            format!("(bind {name} {} {})", shape(ast, *value), shape(ast, *body))
+        }
         Expr::OptMap { target, name, body, flat } => {
             format!("(optMap {flat} {name} {} {})", shape(ast, *target), shape(ast, *body))
         }

@@ -3,6 +3,7 @@
 
 use crate::builtin::built_in::carry;
 use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
+use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -11,7 +12,7 @@ use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use jiff::Timestamp;
 use serde_json::json;
-use steersman_machinery::field::Error;
+use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{object_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
@@ -40,7 +41,12 @@ pub const KIND: Kind = Kind {
         columns: &[Column::NAME, Column::text("Status", "Whether it is in use or on its way out."), Column::AGE],
         cells,
         fields: &[SelectableField::new("status.phase", ".status.phase")],
-        default: label,
+        default: |namespace| {
+            label(namespace);
+            if let Some(status) = object_at(namespace, &["status"]) {
+                unless_set(status, "phase", "Active");
+            }
+        },
         ..Version::V1
     }],
     rules: Rules { grace: Grace::SpecFinalizers, ..RULES },
@@ -89,7 +95,8 @@ fn finalizer(finalizer: &Field<'_>, errors: &mut Vec<Error>) {
 }
 
 fn phase(object: &Field<'_>, errors: &mut Vec<Error>) {
-    let phase = object.at(&["status", "phase"]);
+    // Upstream blames it by the name of its field in Go.
+    let phase = Field { path: Path::new("status.Phase"), ..object.at(&["status", "phase"]) };
     let is_deleting = object.at(&["metadata", "deletionTimestamp"]).is_present();
     if is_deleting && phase.text() != "Terminating" {
         errors.push(phase.invalid("may only be 'Terminating' if `deletionTimestamp` is not empty"));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
-use steersman_machinery::value::{at, object_at, str_at};
+use steersman_machinery::value::{at, object_at, remove_at, str_at};
 
 pub(in crate::builtin) mod validate;
 
@@ -51,12 +51,21 @@ pub const KIND: Kind = Kind {
         fields: &[SelectableField::new("spec.unschedulable", ".spec.unschedulable").or("false")],
         ..Version::V1
     }],
+    prepare_create: |node| drop_removed(node, &Value::Null),
+    prepare_update: drop_removed,
     // A kubelet creates its node together with the status.
     new_status: NewStatus::Given,
     validate: validate::NODE,
     validate_status: validate::STATUS,
     ..Kind::CLUSTER
 };
+
+/// Drops the source of a kubelet's configuration, which kubelets no longer read, unless the old node has one.
+fn drop_removed(new: &mut Value, old: &Value) {
+    if at(old, &["spec", "configSource"]).is_none() {
+        remove_at(new, &["spec", "configSource"]);
+    }
+}
 
 fn cells(node: &Value, now: Timestamp) -> Vec<Value> {
     let info = |field: &str| {

@@ -37,6 +37,8 @@ pub const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
+    prepare_create: |slice| drop_topology(slice, &Value::Null),
+    prepare_update: drop_topology,
     generation: &[&["addressType"], &["endpoints"], &["metadata", "labels"], &["ports"]],
     rules: Rules { updates_unconditionally: true, ..RULES },
     validate: &[Rule::new("", Check::Change(of_one_type)), Rule::new("addressType", Check::Immutable)],
@@ -46,6 +48,26 @@ pub const KIND: Kind = Kind {
     },
     ..Kind::NAMESPACED
 };
+
+/// Drops the topology of changed endpoints, which had only versions before v1. The name of a node that the old slice has there
+/// becomes `nodeName`.
+fn drop_topology(new: &mut Value, old: &Value) {
+    const HOSTNAME: [&str; 2] = ["deprecatedTopology", "kubernetes.io/hostname"];
+    if old.is_object() && new.get("endpoints") == old.get("endpoints") {
+        return;
+    }
+    let before = old.get("endpoints").and_then(Value::as_array).into_iter().flatten();
+    let before: BTreeSet<&str> = before.filter_map(|endpoint| str_at(endpoint, &HOSTNAME)).collect();
+    let endpoints = new.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten();
+    for endpoint in endpoints.filter_map(Value::as_object_mut) {
+        let Some(topology) = endpoint.remove("deprecatedTopology") else { continue };
+        let is_alone = topology.as_object().is_some_and(|topology| topology.len() == 1);
+        let node = topology.get(HOSTNAME[1]).and_then(Value::as_str).filter(|node| is_alone && before.contains(node));
+        if let Some(node) = node.filter(|_| !endpoint.contains_key("nodeName")) {
+            endpoint.insert("nodeName".to_owned(), node.into());
+        }
+    }
+}
 
 fn default(slice: &mut Value) {
     let ports = slice.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();

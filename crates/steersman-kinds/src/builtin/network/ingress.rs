@@ -36,7 +36,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::By(backend_or_rules)),
         Rule::new("spec.defaultBackend", Check::By(backend)).if_present(),
         Rule::new("spec.rules[]", Check::Rules(RULE)),
-        Rule::new("spec.tls[].hosts[]", Check::By(host)).unless_empty(),
+        Rule::new("spec.tls[]", Check::Rules(TLS)),
         Rule::new("spec.ingressClassName", Check::Format(name::dns1123_subdomain)).if_present(),
     ],
     warnings: |ingress| {
@@ -54,6 +54,11 @@ const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const RULE: &[Rule] = &[
     Rule::new("host", Check::By(host)).unless_empty(),
     Rule::new("http", Check::Rules(&[Rule::required("paths", ""), Rule::new("paths[]", Check::By(path))])).if_present(),
+];
+
+const TLS: &[Rule] = &[
+    Rule::new("hosts[]", Check::By(host)).unless_empty(),
+    Rule::new("secretName", Check::Format(name::dns1123_subdomain)).unless_empty(),
 ];
 
 fn backend_or_rules(spec: &Field<'_>, errors: &mut Vec<Error>) {
@@ -105,11 +110,14 @@ fn backend(backend: &Field<'_>, errors: &mut Vec<Error>) {
             errors.push(Error::invalid(&backend.path, "", why));
         }
         (false, true) => {
-            rules::required(&resource.field("kind"), errors);
-            rules::required(&resource.field("name"), errors);
+            if resource.field("apiGroup").is_present() {
+                rules::named(&resource.field("apiGroup"), name::dns1123_subdomain, errors);
+            }
+            rules::required_name(&resource.field("kind"), name::path_segment, errors);
+            rules::required_name(&resource.field("name"), name::path_segment, errors);
         }
         (true, false) => {
-            rules::required_name(&service.field("name"), name::dns1035_label, errors);
+            rules::required_name(&service.field("name"), name::dns1123_label, errors);
             let port = service.field("port");
             let (port_name, number) = (port.field("name"), port.field("number"));
             let has_number = number.number().is_some_and(|number| number != 0);

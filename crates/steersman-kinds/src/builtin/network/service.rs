@@ -118,6 +118,11 @@ fn is_balanced(service: &Value) -> bool {
     kind(service) == "LoadBalancer"
 }
 
+/// Whether the Service has the fields of addresses, in which a headless one has `None`.
+pub fn has_addresses(service: &Value) -> bool {
+    kind(service) != "ExternalName"
+}
+
 /// Whether the Service needs a cluster IP.
 pub fn needs_address(service: &Value) -> bool {
     kind(service) != "ExternalName" && str_at(service, &["spec", "clusterIP"]) != Some("None")

@@ -1,5 +1,4 @@
-//! The kinds of resource.k8s.io: the devices of nodes, and the claims of pods to devices. Expressions that select
-//! devices are stored unchanged; whether they compile is not checked.
+//! The kinds of resource.k8s.io: the devices of nodes, and the claims of pods to devices.
 
 pub mod claim;
 pub mod claim_template;
@@ -8,6 +7,7 @@ pub mod slice;
 
 mod capacity;
 pub(in crate::builtin) mod request;
+mod selector;
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
@@ -20,8 +20,6 @@ use steersman_machinery::{Value, name};
 const GROUP: &str = "resource.k8s.io";
 
 const CONFIG_MAX: usize = 32;
-const SELECTORS_MAX: usize = 32;
-const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 const POOL_LENGTH_MAX: usize = 253;
 const IDENTIFIER_LENGTH_MAX: usize = 32;
@@ -70,10 +68,6 @@ fn name_of(item: &Field<'_>) -> Value {
 fn itself(item: &Field<'_>) -> Value {
     item.value.clone()
 }
-
-/// The rules of a device selector.
-const SELECTOR: &[Rule] =
-    &[Rule::present("cel", ""), Rule::new("cel.expression", Check::LengthMax(EXPRESSION_BYTES_MAX))];
 
 /// The rules of one configuration of a driver.
 pub(in crate::builtin) const CONFIGURATION: &[Rule] = &[Rule::new(

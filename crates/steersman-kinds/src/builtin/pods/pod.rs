@@ -42,6 +42,7 @@ const fn part(name: &'static str) -> Subresource {
 
 pub const KIND: Kind = Kind {
     kind: "Pod",
+    pod_spec: &["spec"],
     plural: "pods",
     singular: "pod",
     short_names: &["po"],
@@ -121,6 +122,7 @@ pub const KIND: Kind = Kind {
     prepare_resize: resize::prepare,
     validate: &[
         Rule::new("spec", Check::Rules(spec::SPEC)),
+        Rule::new("spec", Check::Rules(container::IMAGES)).on_create(),
         Rule::new("spec.ephemeralContainers", Check::Forbidden("cannot be set on create")).unless_empty().on_create(),
         Rule::new("spec", Check::Change(update::validate)).on_update(),
     ],

@@ -12,6 +12,7 @@ use steersman_machinery::value::at;
 
 pub const KIND: Kind = Kind {
     kind: "PodTemplate",
+    pod_spec: &["template", "spec"],
     plural: "podtemplates",
     singular: "podtemplate",
     versions: &[Version {

@@ -2,7 +2,6 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
-use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -14,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::{at, object_at, set_at, str_at};
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
 pub const KIND: Kind = Kind {
@@ -49,13 +48,21 @@ pub const KIND: Kind = Kind {
     }],
     prepare_create: |claim| {
         set_at(claim, &["status", "phase"], json!("Pending"));
+        join_sources(claim, &Value::Null);
     },
+    prepare_update: join_sources,
     validate: &[Rule::new("spec", Check::Rules(SPEC)), Rule::new("", Check::Change(update)).on_update()],
+    validate_status: &[
+        Rule::new("status.capacity.*", Check::NotNegativeQuantity),
+        Rule::new("status.allocatedResourceStatuses", Check::By(resize_states)),
+        Rule::new("status.allocatedResources", Check::By(allocated)),
+    ],
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };
 
-const SPEC: &[Rule] = &[
+/// The rules of the spec of a claim, also in a template.
+pub const SPEC: &[Rule] = &[
     Rule::required("accessModes", "at least 1 access mode is required"),
     ACCESS_MODES,
     ONE_POD_ALONE,
@@ -64,15 +71,83 @@ const SPEC: &[Rule] = &[
     Rule::new("storageClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
     Rule::new("volumeAttributesClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
     Rule::new("volumeMode", Check::OneOf(&["Block", "Filesystem"])).if_present(),
+    Rule::new("dataSource", Check::Rules(DATA_SOURCE)).if_present(),
+    Rule::new("dataSourceRef", Check::Rules(DATA_SOURCE)).if_present(),
+    Rule::new("dataSourceRef.namespace", Check::Format(name::dns1123_label)).unless_empty(),
+    Rule::new("", Check::By(sources)),
 ];
 
+/// Upstream omits `requests` from the path.
 fn storage(resources: &Field<'_>, errors: &mut Vec<Error>) {
-    let room = resources.field("requests").key("storage");
+    let room = Field { path: resources.path.key("storage"), ..resources.field("requests").key("storage") };
     if room.is_absent() {
-        // Upstream omits `requests` from this path.
-        errors.push(Error::required(&resources.path.key("storage"), ""));
+        errors.push(room.required(""));
     } else if Quantity::parse(room.text()).is_ok_and(|amount| amount <= Quantity::ZERO) {
-        errors.push(room.invalid(rules::POSITIVE));
+        errors.push(room.invalid("must be greater than zero"));
+    }
+}
+
+/// The rules of a reference to what fills the volume of a claim.
+const DATA_SOURCE: &[Rule] = &[
+    Rule::required("name", ""),
+    Rule::required("kind", ""),
+    Rule::new("apiGroup", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("", Check::By(kind_of_core)),
+];
+
+fn kind_of_core(source: &Field<'_>, errors: &mut Vec<Error>) {
+    let kind = source.field("kind");
+    if source.field("apiGroup").is_empty() && kind.text() != "PersistentVolumeClaim" {
+        let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(Error::invalid(&source.path, kind.text(), why));
+    }
+}
+
+fn sources(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
+    if source.is_absent() || reference.is_absent() {
+        return;
+    }
+    let is_same =
+        ["apiGroup", "kind", "name"].iter().all(|field| source.value.get(field) == reference.value.get(field));
+    if !reference.field("namespace").is_empty() {
+        errors.push(spec.invalid("may not be specified when dataSourceRef.namespace is specified"));
+    } else if !is_same {
+        errors.push(spec.invalid("must match dataSourceRef"));
+    }
+}
+
+/// Keeps `dataSource` and its successor `dataSourceRef` alike. Alone, `dataSource` may refer to another claim or to a snapshot;
+/// upstream drops other references, unless the old claim has one.
+fn join_sources(new: &mut Value, old: &Value) {
+    let is_used = ["dataSource", "dataSourceRef"].iter().any(|field| at(old, &["spec", field]).is_some());
+    let Some(spec) = object_at(new, &["spec"]) else { return };
+    // References to other namespaces need a feature that is not enabled.
+    let is_foreign = spec
+        .get("dataSourceRef")
+        .and_then(|source| str_at(source, &["namespace"]))
+        .is_some_and(|name| !name.is_empty());
+    if is_foreign && at(old, &["spec", "dataSourceRef"]).is_none() {
+        spec.remove("dataSourceRef");
+    }
+    let is_kept = |source: &Value| {
+        let text = |field: &str| str_at(source, &[field]).unwrap_or_default();
+        let pairs = [("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")];
+        pairs.contains(&(text("apiGroup"), text("kind")))
+    };
+    if !is_used && !spec.contains_key("dataSourceRef") && !spec.get("dataSource").is_some_and(is_kept) {
+        spec.remove("dataSource");
+    }
+    match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef".to_owned(), source);
+        }
+        (None, Some(reference)) if str_at(&reference, &["namespace"]).unwrap_or_default().is_empty() => {
+            let mut source = reference;
+            remove_at(&mut source, &["namespace"]);
+            spec.insert("dataSource".to_owned(), source);
+        }
+        _ => {}
     }
 }
 
@@ -119,6 +194,45 @@ fn update(change: &Change<'_>, errors: &mut Vec<Error>) {
     {
         let what = if class.is_absent() { "nil" } else { "empty string" };
         errors.push(class.forbidden(format!("update to {what} is forbidden when status.{current} is not nil")));
+    }
+}
+
+/// The states of the resize of a claim.
+pub(in crate::builtin) const RESIZE_STATES: &[&str] = &[
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+fn resize_states(states: &Field<'_>, errors: &mut Vec<Error>) {
+    for (resource, state) in states.entries() {
+        resource_key(resource, states, errors);
+        if !RESIZE_STATES.contains(&state.text()) {
+            errors.push(Error::not_supported(&states.path, resource, RESIZE_STATES));
+        }
+    }
+}
+
+fn allocated(amounts: &Field<'_>, errors: &mut Vec<Error>) {
+    for (resource, amount) in amounts.entries() {
+        let n_errors = errors.len();
+        resource_key(resource, amounts, errors);
+        if errors.len() == n_errors {
+            Check::NotNegativeQuantity.of(&amount, errors);
+        }
+    }
+}
+
+/// The name of what a claim may be given more of: `storage`, or a resource with a domain that is not Kubernetes' own.
+fn resource_key(resource: &str, map: &Field<'_>, errors: &mut Vec<Error>) {
+    let wrong = name::qualified(resource);
+    let is_own = !resource.contains('/') || resource.contains("kubernetes.io/");
+    if !wrong.is_empty() {
+        errors.extend(wrong.into_iter().map(|detail| Error::invalid(&map.path, resource, detail)));
+    } else if resource != "storage" && is_own {
+        errors.push(Error::not_supported(&map.path, resource, &["storage"]));
     }
 }
 

@@ -195,3 +195,206 @@ fn expressions_keep_their_operators_in_tables() {
     ]});
     assert_eq!(rules::selector::text(&selector), "a notin (x),b=1,c in (y,z),!d,e");
 }
+
+#[test]
+fn variables_from_nowhere_are_blamed_as_a_list_and_references_by_their_names() {
+    let container = |fields: Value| {
+        let mut container = json!({"name": "c", "image": "i"});
+        container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        blamed("", "PodTemplate", pod_template(json!({"containers": [container]})))
+    };
+    assert_eq!(container(json!({"envFrom": [{}]})), ["template.spec.containers[0].envFrom"]);
+    let from = "template.spec.containers[0].env[0].valueFrom";
+    let variable = |source: Value| container(json!({"env": [{"name": "A", "valueFrom": source}]}));
+    assert_eq!(
+        variable(json!({"configMapKeyRef": {"name": "A", "key": "k"}})),
+        [format!("{from}.configMapKeyRef.name")]
+    );
+    assert_eq!(
+        variable(json!({"fileKeyRef": {"volumeName": "a.b", "path": "../a", "key": "k"}})),
+        [format!("{from}.fileKeyRef.path"), format!("{from}.fileKeyRef.volumeName")]
+    );
+}
+
+#[test]
+fn addresses_of_hosts_and_keys_of_topologies_are_any_text_and_images_of_templates_may_have_blanks() {
+    let spec = json!({
+        "containers": [{"name": "c", "image": " i", "ports": [{"containerPort": 1, "hostIP": "a.b/c"}]}],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "a-", "whenUnsatisfiable": "DoNotSchedule"}],
+    });
+    assert_eq!(blamed("", "PodTemplate", pod_template(spec.clone())), [""; 0]);
+    assert_eq!(blamed("", "Pod", json!({"metadata": {"name": "p"}, "spec": spec})), ["spec.containers[0].image"]);
+}
+
+#[test]
+fn sources_of_volumes_that_no_kubelet_mounts_any_more_are_checked() {
+    let volume = |fields: Value| {
+        let mut volume = json!({"name": "v"});
+        volume.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        blamed("", "PodTemplate", pod_template(json!({"volumes": [volume]})))
+    };
+    let at = |field: &str| format!("template.spec.volumes[0].{field}");
+    assert_eq!(volume(json!({"quobyte": {"registry": "a:1,b", "volume": "v"}})), [at("quobyte.registry")]);
+    assert_eq!(volume(json!({"quobyte": {"registry": "a:1,[::1]:2", "volume": "v"}})), [""; 0]);
+    assert_eq!(volume(json!({"storageos": {"volumeName": "A"}})), [at("storageos.volumeName")]);
+    assert_eq!(volume(json!({"fc": {"targetWWNs": ["a"], "wwids": ["b"]}})), [at("fc.lun"), at("fc.targetWWNs")]);
+    assert_eq!(volume(json!({"emptyDir": {}, "downwardAPI": {}})), [at("downwarAPI")]);
+}
+
+#[test]
+fn a_projection_is_blamed_where_it_is_wrong_and_may_be_of_nothing() {
+    let sources = |sources: Value| {
+        let volume = json!({"name": "v", "projected": {"sources": sources}});
+        blamed("", "PodTemplate", pod_template(json!({"volumes": [volume]})))
+    };
+    let at = |field: &str| format!("template.spec.volumes[0].projected.{field}");
+    assert_eq!(sources(json!([{}])), [""; 0]);
+    assert_eq!(sources(json!([{"secret": {"name": "s"}, "configMap": {"name": "c"}}])), [at("sources[0]")]);
+    assert_eq!(sources(json!([{"downwardAPI": {"items": [{"path": "p"}]}}])), [at("sources[0].downwardAPI")]);
+    assert_eq!(sources(json!([{"serviceAccountToken": {"path": ""}}])), [at("path")]);
+}
+
+#[test]
+fn a_service_of_a_webhook_is_blamed_for_its_name_where_it_has_no_namespace() {
+    let webhook = |service: Value| {
+        let body = json!({"metadata": {"name": "w"}, "webhooks": [{
+            "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"service": service},
+        }]});
+        blamed("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", body)
+    };
+    let at = |field: &str| format!("webhooks[0].clientConfig.service.{field}");
+    assert_eq!(webhook(json!({"name": "a"})), [at("name")]);
+    assert_eq!(webhook(json!({"namespace": "a"})), [at("namespace")]);
+}
+
+#[test]
+fn what_fills_the_volume_of_a_claim_is_checked_and_in_two_fields() {
+    let claims = Subject::of("", "PersistentVolumeClaim");
+    let claim = |fields: Value| {
+        let mut spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        json!({"metadata": {"name": "c"}, "spec": spec})
+    };
+    let other = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a"});
+    for field in ["dataSource", "dataSourceRef"] {
+        let made = claims.created(claim(json!({field: other})));
+        assert_eq!((&made["spec"]["dataSource"], &made["spec"]["dataSourceRef"]), (&other, &other));
+    }
+    // Only the newer field may refer to anything.
+    let unknown = json!({"apiGroup": "example.com", "kind": "A", "name": "a"});
+    assert_eq!(claims.created(claim(json!({"dataSource": unknown})))["spec"].get("dataSource"), None);
+    assert_eq!(claims.created(claim(json!({"dataSourceRef": unknown})))["spec"]["dataSource"], unknown);
+    let foreign = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": "b"});
+    assert_eq!(claims.created(claim(json!({"dataSourceRef": foreign})))["spec"].get("dataSourceRef"), None);
+    let errors = |fields: Value| blamed("", "PersistentVolumeClaim", claim(fields));
+    assert_eq!(
+        errors(json!({"dataSourceRef": {"apiGroup": "a/b", "kind": "A", "name": ""}})),
+        ["spec.dataSource.apiGroup", "spec.dataSource.name", "spec.dataSourceRef.apiGroup", "spec.dataSourceRef.name"]
+    );
+    assert_eq!(errors(json!({"dataSource": other, "dataSourceRef": unknown})), ["spec"]);
+    assert_eq!(errors(json!({"resources": {"requests": {"storage": "0"}}})), ["spec.resources[storage]"]);
+}
+
+#[test]
+fn an_event_is_checked_against_the_namespace_of_its_object_whenever_it_is_written() {
+    let events = Subject::of("events.k8s.io", "Event");
+    let event = |regarding: Value| {
+        json!({"metadata": {"name": "e", "namespace": "n"}, "eventTime": "2024-01-01T00:00:00.000000Z", "action": "A",
+            "reason": "R", "type": "Normal", "reportingController": "example.com/c", "reportingInstance": "i",
+            "regarding": regarding})
+    };
+    let mut timeless = event(json!({"namespace": "m"}));
+    timeless.as_object_mut().unwrap().remove("eventTime");
+    assert_eq!(fields(&events.create(timeless).1), ["eventTime", "involvedObject.namespace"]);
+    let mut old = events.created(event(json!({"namespace": "n"})));
+    old["involvedObject"] = json!({});
+    old["action"] = json!("");
+    let shown = events.strategy().present(events.version(), old.clone());
+    let new = events.strategy().internal(events.version(), events.read(shown));
+    let errors = events.strategy().validate_update(events.version(), Endpoint::Main, &new, &old, &Budget::unlimited());
+    assert_eq!(fields(&errors), ["action", "involvedObject.namespace"]);
+}
+
+#[test]
+fn smaller_rules_blame_what_upstream_blames() {
+    let namespaces = Subject::of("", "Namespace");
+    let old = namespaces.created(json!({"metadata": {"name": "n"}}));
+    let (_, errors) = namespaces.update(Endpoint::Status, &old, |one| one["status"]["phase"] = json!("Terminating"));
+    assert_eq!(fields(&errors), ["status.Phase"]);
+    let mut set = deployment(json!({}));
+    set["spec"].as_object_mut().unwrap().remove("selector");
+    assert_eq!(blamed("apps", "DaemonSet", set), ["spec.template.metadata.labels"]);
+    let headless = json!({"metadata": {"name": "s"}, "spec": {
+        "clusterIP": "None", "ports": [{"port": 1, "targetPort": "50%"}],
+    }});
+    assert_eq!(blamed("", "Service", headless), ["spec.ports[0].targetPort"]);
+}
+
+#[test]
+fn a_job_keeps_the_labels_that_its_selector_was_made_of() {
+    let jobs = Subject::of("batch", "Job");
+    let spec = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
+    let body = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"template": {"spec": spec}}});
+    let old = jobs.created(body);
+    let label = "/spec/template/metadata/labels/batch.kubernetes.io~1job-name";
+    let (_, errors) = jobs.update(Endpoint::Main, &old, |job| *job.pointer_mut(label).unwrap() = json!("k"));
+    assert_eq!(fields(&errors), ["spec.template", "spec.template.metadata.labels[batch.kubernetes.io/job-name]"]);
+    let (_, errors) =
+        jobs.update(Endpoint::Main, &old, |job| job["spec"]["selector"]["matchLabels"]["A b"] = json!(""));
+    assert_eq!(fields(&errors), ["spec.selector", "spec.selector.matchLabels"]);
+}
+
+#[test]
+fn what_a_loop_says_of_the_size_of_a_claim_is_checked() {
+    let claims = Subject::of("", "PersistentVolumeClaim");
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let old = claims.created(json!({"metadata": {"name": "c"}, "spec": spec}));
+    let errors = |status: Value| fields(&claims.update(Endpoint::Status, &old, |claim| claim["status"] = status).1);
+    assert_eq!(errors(json!({"allocatedResources": {"app": "1"}})), ["status.allocatedResources"]);
+    assert_eq!(errors(json!({"allocatedResources": {"storage": "-1"}})), ["status.allocatedResources[storage]"]);
+    let states = "status.allocatedResourceStatuses";
+    assert_eq!(errors(json!({"allocatedResourceStatuses": {"storage": "x"}})), [states]);
+    assert_eq!(errors(json!({"allocatedResourceStatuses": {"storage": "NodeResizePending"}})), [""; 0]);
+    assert_eq!(errors(json!({"capacity": {"storage": "-1"}})), ["status.capacity[storage]"]);
+}
+
+#[test]
+fn templates_of_claims_are_checked_when_a_set_is_created_and_conditions_of_a_budget_always() {
+    let set = json!({"metadata": {"name": "s"}, "spec": {
+        "serviceName": "s", "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": {}}],
+    }});
+    let at = |field: &str| format!("spec.volumeClaimTemplates[0].spec.{field}");
+    assert_eq!(blamed("apps", "StatefulSet", set.clone()), [at("accessModes"), at("resources[storage]")]);
+    let budgets = Subject::of("policy", "PodDisruptionBudget");
+    let old = budgets.created(json!({"metadata": {"name": "b"}, "spec": {}}));
+    let condition = json!({"type": "A", "status": "x", "reason": "R", "lastTransitionTime": "2024-01-01T00:00:00Z"});
+    let (_, errors) =
+        budgets.update(Endpoint::Status, &old, |budget| budget["status"]["conditions"] = json!([condition]));
+    assert_eq!(fields(&errors), ["status.conditions[0].status"]);
+}
+
+#[test]
+fn secrets_and_resources_of_an_ingress_have_names() {
+    let ingress = json!({"metadata": {"name": "i"}, "spec": {
+        "defaultBackend": {"resource": {"apiGroup": "$(A)", "kind": "a/b", "name": ".."}}, "tls": [{"secretName": "A"}],
+    }});
+    let at = |field: &str| format!("spec.defaultBackend.resource.{field}");
+    let want = [at("apiGroup"), at("kind"), at("name"), "spec.tls[0].secretName".to_owned()];
+    assert_eq!(blamed("networking.k8s.io", "Ingress", ingress), want);
+}
+
+#[test]
+fn users_of_the_host_and_of_a_pod_exclude_what_needs_the_others() {
+    let spec = |fields: Value| blamed("", "PodTemplate", pod_template(fields));
+    let host = json!({"hostUsers": false, "hostNetwork": true, "hostPID": true, "hostIPC": true});
+    assert_eq!(spec(host), ["HostIPC", "HostPID", "hostNetwork"].map(|field| format!("template.spec.{field}")));
+    let unmasked = |users: Value| {
+        let container = json!({"name": "c", "image": "i", "securityContext": {"procMount": "Unmasked"}});
+        spec(json!({"hostUsers": users, "containers": [container]}))
+    };
+    assert_eq!(unmasked(json!(false)), [""; 0]);
+    assert_eq!(unmasked(json!(null)), ["template.spec.containers[0].securityContext.procMount"]);
+}

@@ -93,7 +93,7 @@ fn a_namespace_is_active_and_labelled_with_its_name() {
         namespaces.update(Endpoint::Status, &namespace, |object| object["status"]["phase"] = json!("Terminating"));
     assert_errors(
         errors,
-        &[r#"status.phase: Invalid value: "Terminating": may only be 'Active' if `deletionTimestamp` is empty"#],
+        &[r#"status.Phase: Invalid value: "Terminating": may only be 'Active' if `deletionTimestamp` is empty"#],
     );
     let (finalized, errors) =
         namespaces.update(Endpoint::Other, &namespace, |object| object["spec"]["finalizers"] = json!([]));
@@ -418,4 +418,16 @@ fn who_finalizes_a_namespace_leaves_its_status_alone() {
     });
     assert_eq!(errors, []);
     assert_eq!((&new["status"], &new["spec"]), (&old["status"], &json!({})));
+}
+
+#[test]
+fn a_reference_of_a_service_account_to_a_secret_keeps_the_name_alone() {
+    let accounts = Subject::of("", "ServiceAccount");
+    let account = accounts.created(json!({
+        "metadata": {"name": "a"}, "secrets": [{"name": "s", "kind": "Secret", "uid": "u"}, {"namespace": "n"}],
+    }));
+    assert_eq!(account["secrets"], json!([{"name": "s"}, {}]));
+    let (changed, errors) =
+        accounts.update(Endpoint::Main, &account, |account| account["secrets"][1] = json!({"name": "t", "uid": "u"}));
+    assert_eq!((errors, &changed["secrets"]), (Vec::new(), &json!([{"name": "s"}, {"name": "t"}])));
 }

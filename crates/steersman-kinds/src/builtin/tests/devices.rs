@@ -128,3 +128,26 @@ fn a_capacity_that_is_shared_says_how_much_may_be_requested() {
         ],
     );
 }
+
+#[test]
+fn an_expression_that_selects_devices_compiles_to_a_bool_within_the_limit_of_its_cost() {
+    let classes = Subject::of(GROUP, "DeviceClass");
+    let class = |text: &str| json!({"metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": text}}]}});
+    for text in [
+        "device.driver == 'd.example.com'",
+        "device.attributes['a.example.com'].ready",
+        "device.allowMultipleAllocations",
+        "device.capacity['a.example.com'].memory.compareTo(quantity('1Gi')) >= 0",
+        "cel.bind(own, device.attributes['a.example.com'], own.ready && own.model.startsWith('b'))",
+    ] {
+        classes.created(class(text));
+    }
+    let at = "spec.selectors[0].cel.expression";
+    let detail = |text: &str| classes.create(class(text)).1[0].detail.to_string();
+    assert_eq!(detail("1"), "must evaluate to bool or the unknown type, not int");
+    assert!(detail("").starts_with("compilation failed: ERROR: <input>:1:1: "));
+    assert!(detail("device.name == ''").contains("undefined field 'name'"));
+    assert!(detail("cel.bind(1, true, true)").contains("cel.bind() variable names must be simple identifiers"));
+    let pairs = "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a != b))))";
+    classes.refused(class(pairs), &[&format!("{at}: Forbidden: too complex, exceeds cost limit")]);
+}

@@ -1,6 +1,8 @@
 //! Every name of a field in the functions of the built-in kinds is a field of the kind, and every value that they compare one with is a
 //! value of a field. Rows, which say more, are checked in `rows`.
 
+use crate::builtin::pods::pod::environment;
+use crate::builtin::storage::volume_claim;
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,6 +24,8 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#""(io\.k8s\.[
 
 /// Literals that name no field of the kind, by file, each with what they are.
 const OTHERS: &[(&str, &[&str])] = &[
+    // Fields that upstream misspells in errors.
+    ("pods/pod/volume_source.rs", &["cephFS", "downwarAPI"]),
     // A value of `os.name`.
     ("pods/pod/spec.rs", &["windows"]),
     // Keys of the data of two types.
@@ -165,19 +169,11 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     // The modes of a load balancer's address: constants of `k8s.io/api`.
     ("network/service/validate.rs", &["Proxy", "VIP"]),
     // Names of resources of a container.
-    (
-        "pods/pod/environment.rs",
-        &[
-            "limits.cpu",
-            "limits.ephemeral-storage",
-            "limits.memory",
-            "requests.cpu",
-            "requests.ephemeral-storage",
-            "requests.memory",
-        ],
-    ),
+    ("pods/pod/environment.rs", environment::RESOURCES),
     // The modes of a mount that is read-only with those below it: constants of `k8s.io/api`.
     ("pods/pod/volume.rs", &["Disabled", "IfPossible"]),
+    // The states of a resize: constants of `k8s.io/api`.
+    ("storage/volume_claim.rs", volume_claim::RESIZE_STATES),
     // Upstream's word for an absent boolean.
     ("workloads/batch/cron_job.rs", &["nil"]),
     // The statuses of a condition.

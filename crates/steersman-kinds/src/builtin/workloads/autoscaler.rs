@@ -36,6 +36,7 @@ pub const KIND: Kind = Kind {
             has_status: true,
             columns: COLUMNS,
             cells: |scaler, now| cells::of_v2(&convert::to_v2(scaler.clone()), now),
+            annotations: convert::ANNOTATIONS,
             default: default_v1,
             conversion: Some(&Conversion {
                 to_internal: convert::to_v2,

@@ -22,6 +22,7 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 pub const KIND: Kind = Kind {
     group: "apps",
     kind: "DaemonSet",
+    pod_spec: &["spec", "template", "spec"],
     plural: "daemonsets",
     rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "daemonset",
@@ -44,6 +45,7 @@ pub const KIND: Kind = Kind {
             Column::text("Selector", "Which pods are its own.").wide(),
         ],
         cells,
+        annotations: &[TEMPLATE_GENERATION],
         default,
         ..Version::V1
     }],
@@ -62,7 +64,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec.revisionHistoryLimit", Check::NotNegative),
         Rule::new("spec.updateStrategy.type", Check::OneOf(&["RollingUpdate", "OnDelete"])),
         Rule::new("spec.updateStrategy", Check::By(strategy)),
-        Rule::new("spec", Check::By(|spec, errors| workload::validate_selector(spec, "daemonset", errors))),
+        Rule::new("spec", Check::By(selector)),
         Rule::new("spec", Check::By(|spec, errors| workload::validate_template(spec, "DaemonSet", errors))),
         Rule::new("spec.selector", Check::Immutable),
     ],
@@ -125,6 +127,13 @@ fn strategy(strategy: &Field<'_>, errors: &mut Vec<Error>) {
         (true, true) => errors.push(unavailable.invalid("cannot be 0 when `maxSurge` is 0")),
         (false, false) => errors.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
         _ => {}
+    }
+}
+
+/// A selector that is not given matches no template, which is all that upstream says of it.
+fn selector(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    if spec.field("selector").is_present() {
+        workload::validate_selector(spec, "daemonset", errors);
     }
 }
 

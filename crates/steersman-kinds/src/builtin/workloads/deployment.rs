@@ -20,6 +20,7 @@ use steersman_machinery::value::object_at;
 pub const KIND: Kind = Kind {
     group: "apps",
     kind: "Deployment",
+    pod_spec: &["spec", "template", "spec"],
     plural: "deployments",
     rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "deployment",

@@ -1,6 +1,7 @@
 //! PodDisruptionBudget: the number of pods that must stay available during evictions.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
@@ -46,6 +47,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec.unhealthyPodEvictionPolicy", Check::OneOf(&["AlwaysAllow", "IfHealthyBudget"])).if_present(),
     ],
     validate_status: &[
+        Rule::new("status.conditions[]", Check::Rules(rules::CONDITION)),
         Rule::new("status.disruptionsAllowed", Check::NotNegative),
         Rule::new("status.currentHealthy", Check::NotNegative),
         Rule::new("status.desiredHealthy", Check::NotNegative),

@@ -17,6 +17,7 @@ use steersman_machinery::value::object_at;
 pub const KIND: Kind = Kind {
     group: "apps",
     kind: "ReplicaSet",
+    pod_spec: &["spec", "template", "spec"],
     plural: "replicasets",
     rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "replicaset",

@@ -17,6 +17,7 @@ use steersman_machinery::value::{at, object_at};
 
 pub const KIND: Kind = Kind {
     kind: "ReplicationController",
+    pod_spec: &["spec", "template", "spec"],
     plural: "replicationcontrollers",
     singular: "replicationcontroller",
     short_names: &["rc"],

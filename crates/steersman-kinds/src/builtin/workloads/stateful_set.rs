@@ -8,6 +8,7 @@ use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
+use crate::builtin::storage::volume_claim;
 use crate::builtin::workloads::workload;
 use crate::strategy::Rules;
 use jiff::Timestamp;
@@ -19,6 +20,7 @@ use steersman_machinery::value::{object_at, set_at};
 pub const KIND: Kind = Kind {
     group: "apps",
     kind: "StatefulSet",
+    pod_spec: &["spec", "template", "spec"],
     plural: "statefulsets",
     rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "statefulset",
@@ -45,6 +47,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     validate: &[
+        Rule::new("spec.volumeClaimTemplates[].spec", Check::Rules(volume_claim::SPEC)).on_create(),
         Rule::new(
             "spec.podManagementPolicy",
             Check::Text(is_management_policy, "must be 'OrderedReady' or 'Parallel'"),
@@ -130,7 +133,8 @@ fn selector_and_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
 fn with_claims(spec: &Field<'_>) -> Value {
     let mut template = spec.field("template").value.clone();
     let claims = spec.field("volumeClaimTemplates");
-    let names = claims.value.as_array().into_iter().flatten().filter_map(|claim| claim["metadata"]["name"].as_str());
+    let claims = claims.value.as_array().into_iter().flatten();
+    let names = claims.map(|claim| claim["metadata"]["name"].as_str().unwrap_or_default());
     if let Some(pod) = object_at(&mut template, &["spec"]) {
         let volumes = pod.entry("volumes").or_insert_with(|| json!([]));
         if volumes.is_null() {
@@ -139,7 +143,7 @@ fn with_claims(spec: &Field<'_>) -> Value {
         if let Some(volumes) = volumes.as_array_mut() {
             // A volume with the name of a claim is replaced by it.
             for name in names {
-                volumes.retain(|volume| volume["name"].as_str() != Some(name));
+                volumes.retain(|volume| volume["name"].as_str().unwrap_or_default() != name);
                 volumes.push(json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
             }
         }

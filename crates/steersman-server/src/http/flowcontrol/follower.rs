@@ -11,6 +11,7 @@ use crate::state::State;
 use crate::write::registry::{self, Change};
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const VERSION: &str = "v1";
 const SCHEMAS: &str = "flowschemas";
 const LEVELS: &str = "prioritylevelconfigurations";
+/// The field manager of the statuses, named as upstream's.
+const STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 
 /// The interval at which seats are divided again.
 const DIVISION_INTERVAL: Duration = Duration::from_secs(10);
@@ -137,12 +140,18 @@ impl Follower {
         let mut system = Operation::of_system(served, Verb::Update, self.state.now());
         system.attributes.name = Some(&object.key.name);
         system.attributes.subresource = Some("status");
+        let mut owner = Operation::of_system(served, Verb::Patch, self.state.now());
+        owner.manager = Cow::Borrowed(STATUS_MANAGER);
+        owner.options.is_forced = true;
+        owner.attributes.name = Some(&object.key.name);
+        owner.attributes.subresource = Some("status");
         let assign = |schema_now: &mut Value| {
             let level = value::str_at(schema_now, &["spec", "priorityLevelConfiguration", "name"]).unwrap_or_default();
             // A schema that names another level by now has changed, so it is examined again.
             if level == &*schema.level
-                && let Some(changed) = with_condition(schema_now, &schema.level, is_dangling, &now)
+                && let Some(mut changed) = with_condition(schema_now, &schema.level, is_dangling, &now)
             {
+                own_condition(&owner, schema_now, &mut changed)?;
                 *schema_now = changed;
             }
             Ok(())
@@ -176,6 +185,22 @@ fn read<T>(objects: &[Arc<Object>], read: impl Fn(&Object) -> Result<T, String>)
     objects.iter().filter_map(one).collect()
 }
 
+/// Records who owns the condition `Dangling`, as an apply of it would.
+fn own_condition(owner: &Operation<'_>, schema: &Value, changed: &mut Value) -> Result<(), Failure> {
+    const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
+    let conditions = value::at(changed, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
+    let own: Vec<&Value> = conditions.filter(|condition| condition["type"] == "Dangling").collect();
+    let applied = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "FlowSchema",
+        "metadata": {"name": owner.name()}, "status": {"conditions": own},
+    });
+    let mut merged = registry::apply(owner, Some(schema), &applied)?;
+    if let Some(record) = value::remove_at(&mut merged, &MANAGED_FIELDS) {
+        value::set_at(changed, &MANAGED_FIELDS, record);
+    }
+    Ok(())
+}
+
 /// The schema with the condition `Dangling`; `None` if it already has it.
 fn with_condition(schema: &Value, level: &str, is_dangling: bool, now: &str) -> Option<Value> {
     let (status, reason, end) = match is_dangling {
@@ -206,6 +231,35 @@ fn with_condition(schema: &Value, level: &str, is_dangling: bool, now: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_server_owns_the_condition_that_it_writes() {
+        let catalog = crate::background::definitions::built_in();
+        let served = catalog.find(GROUP, VERSION, SCHEMAS).unwrap();
+        let mut owner = Operation::of_system(served, Verb::Patch, "2026-01-01T00:00:00Z".parse().unwrap());
+        owner.manager = Cow::Borrowed(STATUS_MANAGER);
+        owner.options.is_forced = true;
+        owner.attributes.name = Some("s");
+        owner.attributes.subresource = Some("status");
+        let schema = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+            "metadata": {"name": "s", "managedFields": [{
+                "manager": "m", "operation": "Update", "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
+                "time": "2025-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:matchingPrecedence": {}}},
+            }]},
+            "spec": {"matchingPrecedence": 5, "priorityLevelConfiguration": {"name": "l"}},
+        });
+        let mut changed = with_condition(&schema, "l", true, "2026-01-01T00:00:00Z").unwrap();
+        own_condition(&owner, &schema, &mut changed).unwrap();
+        let entries = changed["metadata"]["managedFields"].as_array().unwrap();
+        let own = entries.iter().find(|entry| entry["manager"] == STATUS_MANAGER).unwrap();
+        assert_eq!((&own["operation"], &own["subresource"]), (&json!("Apply"), &json!("status")));
+        let fields = ["f:lastTransitionTime", "f:message", "f:reason", "f:status", "f:type"];
+        let condition = own["fieldsV1"].pointer("/f:status/f:conditions/k:{\"type\":\"Dangling\"}").unwrap();
+        assert!(fields.iter().all(|field| condition.get(*field).is_some()), "{own}");
+        assert!(entries.iter().any(|entry| entry["manager"] == "m"));
+    }
 
     #[test]
     fn a_condition_says_whether_the_level_exists_and_since_when() {

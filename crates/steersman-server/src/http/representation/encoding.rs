@@ -23,6 +23,8 @@ pub(crate) struct Envelope {
     pub(crate) fields: Vec<(&'static str, Vec<u8>)>,
     /// The name of the field with the items.
     pub(crate) items: &'static str,
+    /// What stands for the items where there are none, in JSON.
+    pub(crate) nothing: &'static str,
 }
 
 /// Turns JSON texts into another serialisation. The texts come from the server itself, so they are valid JSON; an
@@ -128,7 +130,7 @@ mod tests {
     /// A list of items, written item by item.
     pub(super) fn streamed(encoder: &dyn Encoder, items: &[Value]) -> String {
         let fields = vec![("kind", b"\"L\"".to_vec()), ("metadata", b"{\"a\":\"1\"}".to_vec())];
-        let envelope = Envelope { fields, items: "items" };
+        let envelope = Envelope { fields, items: "items", nothing: "[]" };
         let mut out = Vec::new();
         encoder.open(&envelope, 0, &mut out).unwrap();
         for (index, item) in items.iter().enumerate() {

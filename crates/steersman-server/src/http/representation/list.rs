@@ -285,9 +285,11 @@ impl Representation {
             vec![("kind", text(&kind)), ("apiVersion", text(&api_version)), ("metadata", text(&list_metadata(head)))];
         if self.form == Form::Table {
             fields.push(("columnDefinitions", self.columns()));
-            return Envelope { fields, items: "rows" };
+            return Envelope { fields, items: "rows", nothing: "[]" };
         }
-        Envelope { fields, items: "items" }
+        // Upstream collects the metadata in a list that it makes for the first item.
+        let nothing = if self.form == Form::PartialMetadata { "null" } else { "[]" };
+        Envelope { fields, items: "items", nothing }
     }
 }
 

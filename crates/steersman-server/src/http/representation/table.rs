@@ -1,6 +1,6 @@
 //! The `Table` of `meta.k8s.io`: a row of cells for each object, as kubectl prints them.
 
-use crate::http::representation::{Included, Representation, metadata, text, write};
+use crate::http::representation::{Included, Representation, text, write};
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ impl Representation {
         write(&cells, out);
         out.extend_from_slice(b",\"object\":");
         match (self.included, payload) {
-            (Included::Metadata, _) => metadata::write(payload, self.meta_version, out)?,
+            (Included::Metadata, _) => self.write_metadata(payload, out)?,
             (Included::Nothing, _) => out.extend_from_slice(b"null"),
             (Included::Object, Payload::Stored(object)) => out.extend_from_slice(object.json()),
             (Included::Object, Payload::Tree(tree)) => write(tree, out),

@@ -95,6 +95,28 @@ fn rows(served: &Served, object: &Arc<Object>, include: Option<&str>) -> (Value,
 }
 
 #[test]
+fn metadata_alone_have_no_annotations_that_stand_for_fields_of_the_internal_form() {
+    let annotation = "deprecated.daemonset.template.generation";
+    let catalog = crate::background::definitions::built_in();
+    let served = catalog.find("apps", "v1", "daemonsets").unwrap().clone();
+    for (others, want) in [(json!({}), Value::Null), (json!({"a": "b"}), json!({"a": "b"}))] {
+        let mut annotations = others;
+        annotations[annotation] = json!("1");
+        let tree = json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "a", "annotations": annotations}});
+        let object = stored("a", &tree.to_string());
+        let (from_bytes, from_tree) = rows(&served, &object, None);
+        assert_eq!(from_bytes["object"]["metadata"]["annotations"], want);
+        assert_eq!(from_tree["object"]["metadata"]["annotations"], want);
+        let whole = rows(&served, &object, Some("Object")).0;
+        assert_eq!(whole["object"]["metadata"]["annotations"][annotation], "1");
+        let partial = wishes(Negotiated::new(Encoding::Json, Form::PartialMetadata));
+        let partial = Representation::new(&served, partial).unwrap().whole(&Payload::Stored(object)).unwrap();
+        let partial: Value = serde_json::from_slice(&partial).unwrap();
+        assert_eq!(partial["metadata"]["annotations"], want);
+    }
+}
+
+#[test]
 fn rows_from_bytes_are_those_from_trees() {
     let served = cups();
     for fields in [

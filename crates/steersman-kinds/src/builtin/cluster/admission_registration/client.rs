@@ -46,8 +46,9 @@ fn validate_url(url: &Field<'_>, errors: &mut Vec<Error>) {
 }
 
 pub(in crate::builtin) const SERVICE: &[Rule] = &[
-    Rule::required("name", ""),
-    Rule::required("namespace", ""),
+    // Upstream passes the name as the namespace, and the namespace as the name.
+    Rule::required("namespace", "").blaming("name"),
+    Rule::required("name", "").blaming("namespace"),
     Rule::new("port", Check::By(rules::service_port)),
     Rule::new("path", Check::By(validate_path)),
 ];

@@ -17,6 +17,7 @@ pub(super) const CORE: &[Rule] =
 /// The rules of Events of `events.k8s.io`: an update may change the series only.
 pub(super) const EVENTS: &[Rule] = &[
     Rule::new("", Check::By(create)).on_create(),
+    Rule::new("", Check::By(|event, errors| common(event, "reportingController", errors))).on_update(),
     Rule::new("involvedObject", Check::Immutable),
     Rule::new("reason", Check::Immutable),
     Rule::new("message", Check::Immutable),
@@ -35,13 +36,8 @@ pub(super) const EVENTS: &[Rule] = &[
 
 /// Validates a new Event of `events.k8s.io`.
 fn create(event: &Field<'_>, errors: &mut Vec<Error>) {
-    let has_time = event.field("eventTime").is_present();
-    if has_time {
-        common(event, "reportingController", errors);
-    } else {
-        errors.push(event.field("eventTime").required(""));
-        reported(event, "reportingController", errors);
-    }
+    common(event, "reportingController", errors);
+    rules::required(&event.field("eventTime"), errors);
     match event.field("type").text() {
         "Normal" | "Warning" => {}
         other => errors.push(unsaid("type", format!("has invalid value: {other}"))),

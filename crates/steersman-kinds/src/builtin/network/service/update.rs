@@ -2,7 +2,7 @@
 
 use crate::builtin::built_in::carry;
 use crate::builtin::network::service::{
-    is_balanced, is_external, is_internal, needs_address, needs_health_port, needs_node_ports,
+    has_addresses, is_balanced, is_external, is_internal, needs_health_port, needs_node_ports,
 };
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
@@ -36,11 +36,13 @@ pub fn join_addresses(new: &mut Value, old: &Value) {
 
 /// Keeps allocated values that the client left out and the Service still needs.
 fn keep(new: &mut Value, old: &Value) {
-    if needs_address(old) && needs_address(new) {
-        for field in ["clusterIP", "clusterIPs"] {
-            if at(new, &["spec", field]).is_none() {
-                carry(new, old, &["spec", field]);
-            }
+    if has_addresses(old) && has_addresses(new) {
+        let is_same = |new: &Value| str_at(new, &["spec", "clusterIP"]) == str_at(old, &["spec", "clusterIP"]);
+        if str_at(new, &["spec", "clusterIP"]).unwrap_or_default().is_empty() {
+            carry(new, old, &["spec", "clusterIP"]);
+        }
+        if at(new, &["spec", "clusterIPs"]).is_none() && is_same(new) {
+            carry(new, old, &["spec", "clusterIPs"]);
         }
     }
     if needs_node_ports(old) && needs_node_ports(new) {
@@ -71,7 +73,7 @@ type Only = (&'static str, fn(&Value) -> bool);
 /// Removes fields that only the old type uses, so that a client can change only the type.
 fn drop_what_the_type_has_not(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| at(new, &["spec", field]) == at(old, &["spec", field]);
-    if needs_address(old) && !needs_address(new) && same(new, "clusterIP") && same(new, "clusterIPs") {
+    if has_addresses(old) && !has_addresses(new) && same(new, "clusterIP") && same(new, "clusterIPs") {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             remove_at(new, &["spec", field]);
         }

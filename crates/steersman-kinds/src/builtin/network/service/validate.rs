@@ -139,7 +139,7 @@ fn ports(spec: &Field<'_>, errors: &mut Vec<Error>) {
         }
         Check::Port.of(&number, errors);
         rules::one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
-        if !is_headless(spec) && port.field("targetPort").is_present() {
+        if port.field("targetPort").is_present() {
             rules::port_or_name(&port.field("targetPort"), errors);
         }
         if port.field("appProtocol").is_present() {

@@ -43,6 +43,8 @@ fn metadata(metadata: &Field<'_>, errors: &mut Vec<Error>) {
             "labels" => rules::labels(&field, errors),
             "annotations" => rules::annotations(&field, errors),
             _ if field.is_empty() || value == 0 => {}
+            // Upstream blames a field by its name in Go, with a small first letter.
+            "uid" => errors.push(Error::forbidden(&metadata.path.child("uID"), "cannot be set")),
             _ => errors.push(field.forbidden("cannot be set")),
         }
     }

@@ -1,7 +1,8 @@
 //! DeviceClass: a named class of devices that claims can request.
 
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
-use crate::builtin::pods::device::{CONFIG_MAX, CONFIGURATION, GROUP, SELECTOR, SELECTORS_MAX};
+use crate::builtin::pods::device::selector::{SELECTOR, SELECTORS_MAX};
+use crate::builtin::pods::device::{CONFIG_MAX, CONFIGURATION, GROUP};
 use crate::builtin::rules::cells;
 use crate::builtin::rules::resource_name;
 use crate::builtin::rules::rule::{Check, Rule};

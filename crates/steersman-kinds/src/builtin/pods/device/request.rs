@@ -1,8 +1,7 @@
 //! The requests of a claim: their defaults and rules, for claims and for templates of claims.
 
-use crate::builtin::pods::device::{
-    CONFIG_MAX, CONFIGURATION, SELECTOR, SELECTORS_MAX, each, each_once, fully_qualified, itself, name_of,
-};
+use crate::builtin::pods::device::selector::{SELECTOR, SELECTORS_MAX};
+use crate::builtin::pods::device::{CONFIG_MAX, CONFIGURATION, each, each_once, fully_qualified, itself, name_of};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;

@@ -15,6 +15,7 @@ use regex::Regex;
 use serde_json::json;
 use std::sync::LazyLock;
 use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, set_at};
 use steersman_machinery::{Value, name};
 
 const DEVICES_MAX: usize = 128;
@@ -62,9 +63,14 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.resource.v1beta2.ResourceSlice",
         deprecation: "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+",
     }],
-    generation: &[&["spec"]],
-    prepare_create: drop_disabled,
-    prepare_update: |new, _| drop_disabled(new),
+    prepare_create: |slice| {
+        set_at(slice, &["metadata", "generation"], Value::from(1));
+        drop_disabled(slice);
+    },
+    prepare_update: |new, old| {
+        count_generation(new, old);
+        drop_disabled(new);
+    },
     set_times,
     validate: &[
         Rule::new("spec.driver", Check::By(csi::driver_name)),
@@ -82,6 +88,13 @@ pub const KIND: Kind = Kind {
 
 fn devices(slice: &mut Value) -> impl Iterator<Item = &mut Value> {
     slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Counts a change of the spec, as upstream before it drops fields: a change that is dropped counts too.
+fn count_generation(new: &mut Value, old: &Value) {
+    let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
+    let after = before + i64::from(at(new, &["spec"]) != at(old, &["spec"]));
+    set_at(new, &["metadata", "generation"], Value::from(after));
 }
 
 /// Drops fields of feature gates that are off.

@@ -41,13 +41,12 @@ pub fn validate_all(spec: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Er
 /// The rules of containers of every sort, before those of their volumes.
 pub(in crate::builtin) const CONTAINER: &[Rule] = &[
     Rule::new("name", Check::Format(name::dns1123_label)).and_required(""),
-    Rule::new("image", Check::Text(|image| image.trim() == image, "must not have leading or trailing whitespace"))
-        .and_required(""),
+    Rule::required("image", ""),
     Rule::new("imagePullPolicy", Check::OneOf(&["Always", "IfNotPresent", "Never"])),
     Rule::new("terminationMessagePolicy", Check::OneOf(&["FallbackToLogsOnError", "File"])),
     Rule::new("ports", Check::By(ports)),
     Rule::new("env[]", Check::Rules(environment::VARIABLE)),
-    Rule::new("envFrom[]", Check::Rules(environment::SOURCE)),
+    Rule::new("envFrom", Check::By(environment::sources)),
 ];
 
 /// The rules of when a container restarts independently of its Pod.
@@ -117,6 +116,12 @@ fn validate_init(container: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
+/// The rules of images that Pods have and templates do not.
+pub(super) const IMAGES: &[Rule] =
+    &[Rule::new("containers[].image", NOT_PADDED), Rule::new("initContainers[].image", NOT_PADDED)];
+
+const NOT_PADDED: Check = Check::Text(|image| image.trim() == image, "must not have leading or trailing whitespace");
+
 fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
     let mut names = BTreeSet::new();
     for port in ports.items() {
@@ -134,9 +139,6 @@ fn ports(ports: &Field<'_>, errors: &mut Vec<Error>) {
         }
         if port.field("hostPort").number().is_some_and(|number| number != 0) {
             Check::Port.of(&port.field("hostPort"), errors);
-        }
-        if !port.field("hostIP").is_empty() {
-            rules::ip(&port.field("hostIP"), errors);
         }
         rules::one_of(&port.field("protocol"), &["SCTP", "TCP", "UDP"], errors);
     }

@@ -11,31 +11,40 @@ use steersman_machinery::name;
 pub(super) const VARIABLE: &[Rule] =
     &[Rule::new("name", Check::Format(rules::variable_name)).and_required(""), Rule::new("", Check::By(value_from))];
 
-/// The rules of a source of variables.
-pub(super) const SOURCE: &[Rule] =
-    &[Rule::new("prefix", Check::Format(rules::variable_name)).unless_empty(), Rule::new("", Check::By(one_reference))];
+/// The rules of a source of variables, before those of its reference.
+pub(in crate::builtin) const SOURCE: &[Rule] =
+    &[Rule::new("prefix", Check::Format(rules::variable_name)).unless_empty()];
 
 /// The rules of the sources of the value of a variable.
 pub(in crate::builtin) const VALUE_SOURCE: &[Rule] = &[
     Rule::new("configMapKeyRef", Check::Rules(KEY)).if_present(),
     Rule::new("secretKeyRef", Check::Rules(KEY)).if_present(),
-    Rule::new(
-        "fileKeyRef",
-        Check::Rules(&[Rule::required("volumeName", ""), Rule::required("path", ""), Rule::required("key", "")]),
-    )
-    .if_present(),
+    Rule::new("fileKeyRef", Check::Rules(FILE_KEY)).if_present(),
     Rule::new("fieldRef", Check::By(|reference, errors| field_reference(reference, ENVIRONMENT_FIELDS, errors))),
     Rule::new("resourceFieldRef", Check::By(resource_reference)),
 ];
 
-const KEY: &[Rule] = &[Rule::new("key", Check::Format(name::config_key)).and_required("")];
+const KEY: &[Rule] = &[
+    Rule::new("key", Check::Format(name::config_key)).and_required(""),
+    Rule::new("name", Check::Format(name::dns1123_subdomain)),
+];
 
-fn one_reference(source: &Field<'_>, errors: &mut Vec<Error>) {
-    let given = given(source, &["configMapRef", "secretRef"]);
-    match given.as_slice() {
-        [] => errors.push(blank(source, "must specify one of: `configMapRef` or `secretRef`")),
-        [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, errors),
-        _ => errors.push(blank(source, "may not have more than one field specified at a time")),
+const FILE_KEY: &[Rule] = &[
+    Rule::new("key", Check::Format(rules::variable_name)).and_required(""),
+    Rule::new("volumeName", Check::Format(name::dns1123_label)).and_required(""),
+    Rule::new("path", Check::By(rules::no_backsteps)).and_required(""),
+];
+
+/// Validates the sources of variables. Upstream blames the list for one without a reference, and for one with two.
+pub(super) fn sources(sources: &Field<'_>, errors: &mut Vec<Error>) {
+    for source in sources.items() {
+        check_field(SOURCE, &source, errors);
+        let given = given(&source, &["configMapRef", "secretRef"]);
+        match given.as_slice() {
+            [] => errors.push(blank(sources, "must specify one of: `configMapRef` or `secretRef`")),
+            [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, errors),
+            _ => errors.push(blank(sources, "may not have more than one field specified at a time")),
+        }
     }
 }
 
@@ -101,16 +110,18 @@ pub(super) fn field_reference(reference: &Field<'_>, fields: &[&str], errors: &m
     }
 }
 
+/// The requests and limits of a container that can be a source, besides those of huge pages.
+pub(in crate::builtin) const RESOURCES: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
 /// Validates a reference to a container's resource request or limit.
 pub(super) fn resource_reference(reference: &Field<'_>, errors: &mut Vec<Error>) {
-    const RESOURCES: [&str; 6] = [
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-    ];
     if reference.is_absent() {
         return;
     }
@@ -120,7 +131,7 @@ pub(super) fn resource_reference(reference: &Field<'_>, errors: &mut Vec<Error>)
     if resource.is_empty() {
         errors.push(resource.required(""));
     } else if !is_huge_page {
-        rules::one_of(&resource, &RESOURCES, errors);
+        rules::one_of(&resource, RESOURCES, errors);
     }
 }
 

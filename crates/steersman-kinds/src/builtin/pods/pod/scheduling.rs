@@ -112,7 +112,7 @@ fn node_term(term: &Field<'_>, errors: &mut Vec<Error>) {
 /// The rules of a constraint that stand before and behind that of its key and action.
 pub(in crate::builtin) const CONSTRAINT: &[Rule] = &[
     Rule::new("maxSkew", Check::AtLeast(1, "must be greater than zero")).or_zero(),
-    Rule::new("topologyKey", Check::Format(name::qualified)).and_required("can not be empty"),
+    Rule::required("topologyKey", "can not be empty"),
     Rule::new("whenUnsatisfiable", Check::OneOf(&["DoNotSchedule", "ScheduleAnyway"])),
 ];
 pub(in crate::builtin) const DOMAINS: &[Rule] = &[

@@ -2,10 +2,11 @@
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
-use crate::builtin::rules::rule::{Check, Rule};
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
+use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 
 const ID_MAX: i64 = i32::MAX as i64;
@@ -39,6 +40,29 @@ const SECCOMP: &[Rule] = &[
     Rule::new("type", Check::OneOf(PROFILES)).and_required("type is required when seccompProfile is set"),
     Rule::new("", Check::By(seccomp_file)),
 ];
+
+/// A pod that has users of its own cannot share the namespaces of the host. A pod with the users of the host cannot unmask the files of
+/// processes.
+pub(super) fn users(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    if spec.field("hostUsers").value == &Value::Bool(false) {
+        // Upstream names two of the fields as they are named in Go.
+        for (field, blamed) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+            if spec.field(field).flag() {
+                errors.push(Error::forbidden(&spec.path.child(blamed), "when `hostUsers` is false"));
+            }
+        }
+    } else {
+        check_field(MASKED, spec, errors);
+    }
+}
+
+/// The rules of the containers of a pod with the users of the host.
+pub(in crate::builtin) const MASKED: &[Rule] = &[
+    Rule::new("containers[].securityContext.procMount", NOT_UNMASKED),
+    Rule::new("initContainers[].securityContext.procMount", NOT_UNMASKED),
+];
+
+const NOT_UNMASKED: Check = Check::Text(|mount| mount != "Unmasked", "`hostUsers` must be false to use `Unmasked`");
 
 /// In the internal form the field is part of the security context, and upstream names that.
 pub(super) fn namespaces(spec: &Field<'_>, errors: &mut Vec<Error>) {

@@ -29,6 +29,7 @@ pub const SPEC: &[Rule] = &[
     Rule::new("dnsConfig.nameservers[]", Check::By(rules::ip)),
     Rule::required("dnsConfig.options[].name", "must not be empty").blaming("dnsConfig.options[]"),
     Rule::new("securityContext", Check::Rules(security::POD)),
+    Rule::new("", Check::By(security::users)),
     Rule::new("", Check::By(security::namespaces)),
     Rule::new("", Check::Rules(scheduling::SCHEDULING)),
     Rule::new("serviceAccountName", Check::Format(name::dns1123_subdomain)).unless_empty(),

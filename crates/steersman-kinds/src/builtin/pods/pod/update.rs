@@ -1,8 +1,9 @@
 //! Validation of updates of a pod. Few fields may change, since the pod may be running already.
 
+use crate::builtin::pods::pod::container;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
-use crate::builtin::rules::rule::Check;
+use crate::builtin::rules::rule::{Check, check_field};
 use std::collections::HashSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
@@ -18,6 +19,7 @@ pub(super) fn validate(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>
             return;
         }
     }
+    check_field(container::IMAGES, new, errors);
     deadline(&new.field("activeDeadlineSeconds"), &old.field("activeDeadlineSeconds"), errors);
     gates(&new.field("schedulingGates"), &old.field("schedulingGates"), errors);
     tolerations(&new.field("tolerations"), &old.field("tolerations"), errors);

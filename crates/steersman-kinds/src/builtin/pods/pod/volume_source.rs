@@ -84,7 +84,15 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
         errors.push(volume.required("must specify a volume type"));
         return None;
     };
-    errors.extend(sources.map(|name| volume.field(name).forbidden("may not specify more than 1 volume type")));
+    errors.extend(sources.map(|name| {
+        // Upstream misspells two fields.
+        let field = match name {
+            "cephfs" => volume.field("cephFS"),
+            "downwardAPI" => volume.field("downwarAPI"),
+            name => volume.field(name),
+        };
+        field.forbidden("may not specify more than 1 volume type")
+    }));
     let source = volume.field(first);
     for (_, required) in REQUIRED.iter().filter(|(name, _)| *name == first) {
         required.iter().for_each(|field| rules::required(&source.field(field), errors));
@@ -92,6 +100,9 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
     match first {
         "configMap" | "secret" => check_field(FILES, &source, errors),
         "downwardAPI" => check_field(DOWNWARD, &source, errors),
+        "fc" => fibre_channel(&source, errors),
+        "quobyte" => quobyte(&source, errors),
+        "storageos" => check_field(STORAGE_OS, &source, errors),
         "emptyDir" => {
             let limit = source.field("sizeLimit");
             let zero = Quantity::parse("0").ok();
@@ -113,8 +124,10 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
 pub(in crate::builtin) const FILES: &[Rule] =
     &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(KEY_PATH))];
 
-pub(in crate::builtin) const DOWNWARD: &[Rule] =
-    &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(DOWNWARD_ITEM))];
+pub(in crate::builtin) const DOWNWARD: &[Rule] = &[Rule::new("defaultMode", MODE), DOWNWARD_ITEMS];
+
+/// Upstream blames the source for the errors of a file.
+const DOWNWARD_ITEMS: Rule = Rule::new("items[]", Check::Rules(DOWNWARD_ITEM)).blaming("");
 
 pub(in crate::builtin) const HOST_PATH: &[Rule] = &[
     Rule::new("path", Check::By(rules::no_backsteps)),
@@ -134,17 +147,20 @@ pub(in crate::builtin) const HOST_PATH: &[Rule] = &[
     .if_present(),
 ];
 
+pub(in crate::builtin) const STORAGE_OS: &[Rule] = &[
+    Rule::new("volumeName", Check::Format(name::dns1123_label)).and_required(""),
+    Rule::new("volumeNamespace", Check::Format(name::dns1123_label)).unless_empty(),
+    Rule::new("secretRef", Check::Rules(&[Rule::required("name", "")])).if_present(),
+];
+
 /// The rules of the parts of a projected volume, by the field of the part.
 pub(in crate::builtin) const PARTS: &[(&str, &[Rule])] = &[
     ("configMap", &[Rule::required("name", ""), Rule::new("items[]", Check::Rules(KEY_PATH))]),
     ("secret", &[Rule::required("name", ""), Rule::new("items[]", Check::Rules(KEY_PATH))]),
-    ("downwardAPI", &[Rule::new("items[]", Check::Rules(DOWNWARD_ITEM))]),
+    ("downwardAPI", &[DOWNWARD_ITEMS]),
     (
         "serviceAccountToken",
-        &[
-            Rule::new("expirationSeconds", Check::AtLeast(600, "may not specify a duration less than 10 minutes")),
-            Rule::new("path", Check::By(file_path)),
-        ],
+        &[Rule::new("expirationSeconds", Check::AtLeast(600, "may not specify a duration less than 10 minutes"))],
     ),
     (
         "clusterTrustBundle",
@@ -173,6 +189,43 @@ fn file_path(path: &Field<'_>, errors: &mut Vec<Error>) {
     rules::local_path(path, errors);
 }
 
+fn fibre_channel(source: &Field<'_>, errors: &mut Vec<Error>) {
+    const LUN_MAX: i64 = 255;
+    let (names, lun) = (source.field("targetWWNs"), source.field("lun"));
+    match (names.is_empty(), source.field("wwids").is_empty()) {
+        (true, true) => errors.push(names.required("must specify either targetWWNs or wwids, but not both")),
+        (false, false) => errors.push(names.invalid("targetWWNs and wwids can not be specified simultaneously")),
+        _ => {}
+    }
+    if !names.is_empty() && lun.is_absent() {
+        errors.push(lun.required("lun is required if targetWWNs is specified"));
+    } else if !names.is_empty() {
+        Check::Within(0, LUN_MAX).of(&lun, errors);
+    }
+}
+
+fn quobyte(source: &Field<'_>, errors: &mut Vec<Error>) {
+    const TENANT_LENGTH_MAX: usize = 64;
+    const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
+    let (registry, tenant) = (source.field("registry"), source.field("tenant"));
+    if registry.is_empty() {
+        errors.push(registry.required(PAIRS));
+    } else if TENANT_LENGTH_MAX < tenant.text().len() {
+        errors.push(tenant.required("must be a UUID and may not exceed a length of 64 characters"));
+    } else if !registry.text().split(',').all(is_host_and_port) {
+        errors.push(registry.invalid(PAIRS));
+    }
+    rules::required(&source.field("volume"), errors);
+}
+
+/// Whether Go's `net.SplitHostPort` splits a text: an IPv6 address is in brackets.
+fn is_host_and_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        !port.contains(['[', ']']) && (is_bracketed || !host.contains([':', '[', ']']))
+    })
+}
+
 fn one_reference(item: &Field<'_>, errors: &mut Vec<Error>) {
     match (item.field("fieldRef").is_present(), item.field("resourceFieldRef").is_present()) {
         (true, true) => {
@@ -187,14 +240,19 @@ fn one_reference(item: &Field<'_>, errors: &mut Vec<Error>) {
 fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
     check_field(PROJECTED_MODE, source, errors);
     for part in source.field("sources").items() {
-        let mut kinds = in_order(&part, &PROJECTED).into_iter();
-        let Some(first) = kinds.next() else {
-            errors.push(part.required("must specify a source"));
-            continue;
-        };
-        errors.extend(kinds.map(|name| part.field(name).forbidden("may not specify more than 1 volume type")));
-        for (_, rules) in PARTS.iter().filter(|(name, _)| *name == first) {
-            check_field(rules, &part.field(first), errors);
+        let kinds = in_order(&part, &PROJECTED);
+        for kind in &kinds {
+            for (_, rules) in PARTS.iter().filter(|(name, _)| name == kind) {
+                check_field(rules, &part.field(kind), errors);
+            }
+            if *kind == "serviceAccountToken" {
+                // Upstream blames the volume.
+                let path = Field { path: source.path.child("path"), ..part.field(kind).field("path") };
+                file_path(&path, errors);
+            }
+        }
+        if 1 < kinds.len() {
+            errors.push(part.forbidden("may not specify more than 1 volume type per source"));
         }
     }
 }

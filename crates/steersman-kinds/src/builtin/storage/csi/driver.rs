@@ -11,7 +11,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at, set_at};
+use steersman_machinery::value::{at, object_at, remove_at, set_at};
 
 pub const KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -41,7 +41,11 @@ pub const KIND: Kind = Kind {
         warns_on_update: false,
         ..RULES
     },
-    prepare_update: count_generation,
+    prepare_create: |driver| drop_disabled(driver, &Value::Null),
+    prepare_update: |new, old| {
+        drop_disabled(new, old);
+        count_generation(new, old);
+    },
     validate: &[
         Rule::new("spec.fsGroupPolicy", Check::OneOf(&["File", "None", "ReadWriteOnceWithFSType"])).if_present(),
         Rule::new("spec.tokenRequests", Check::By(token_requests)),
@@ -69,6 +73,14 @@ fn default(driver: &mut Value) {
     }
     if spec.get("volumeLifecycleModes").is_none_or(|modes| modes.as_array().is_none_or(Vec::is_empty)) {
         spec.insert("volumeLifecycleModes".to_owned(), json!(["Persistent"]));
+    }
+}
+
+/// Drops a field whose feature is not enabled, unless the old driver has it.
+fn drop_disabled(new: &mut Value, old: &Value) {
+    let field = ["spec", "preventPodSchedulingIfMissing"];
+    if at(old, &field).is_none() {
+        remove_at(new, &field);
     }
 }
 

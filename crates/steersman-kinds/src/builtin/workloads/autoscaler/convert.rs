@@ -39,6 +39,9 @@ const CONDITIONS: Carried = Carried {
     from_text: older::conditions,
 };
 const CARRIED: [Carried; 4] = [METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS];
+/// The annotations of v1.
+pub(super) const ANNOTATIONS: &[&str] =
+    &[METRICS.annotation, BEHAVIOR.annotation, CURRENT_METRICS.annotation, CONDITIONS.annotation];
 
 /// The metric of v1: CPU utilization, as a percentage of the request.
 pub(super) fn processor(utilization: i64) -> Value {

@@ -22,6 +22,7 @@ const NAME_LENGTH_MAX: usize = 52;
 pub const KIND: Kind = Kind {
     group: "batch",
     kind: "CronJob",
+    pod_spec: &["spec", "jobTemplate", "spec", "template", "spec"],
     plural: "cronjobs",
     rules: Rules { validates_generate_name_on_update: false, ..RULES },
     singular: "cronjob",

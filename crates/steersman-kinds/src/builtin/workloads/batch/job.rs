@@ -30,6 +30,7 @@ pub const INDEXED: &str = "Indexed";
 pub const KIND: Kind = Kind {
     group: "batch",
     kind: "Job",
+    pod_spec: &["spec", "template", "spec"],
     plural: "jobs",
     singular: "job",
     categories: &["all"],
@@ -61,11 +62,11 @@ pub const KIND: Kind = Kind {
     prepare_create,
     prepare_update: |new, _| _ = label_like_template(new),
     validate: &[
-        Rule::new("", Check::By(generated_selector)).on_create(),
+        Rule::new("", Check::By(generated_selector)),
         Rule::new("spec", Check::Rules(SPEC)),
         Rule::new("spec.selector", Check::By(selector::validate)).and_present(""),
         Rule::new("spec", Check::By(selects_template)),
-        Rule::new("", Check::By(pod_names)).on_create(),
+        Rule::new("", Check::By(pod_names)),
         Rule::new("spec.selector", Check::Immutable),
         Rule::new("spec.completionMode", Check::Immutable),
         Rule::new("spec.podFailurePolicy", Check::Immutable),
@@ -175,14 +176,17 @@ fn generated_selector(job: &Field<'_>, errors: &mut Vec<Error>) {
         }
     }
     let selector = spec.field("selector");
-    if selector::parse(selector.value).is_some_and(|wanted| !selector::matches(&wanted, &expected)) {
+    let is_other = |wanted| !selector::matches(&wanted, &expected);
+    if selector::is_valid(&selector) && selector::parse(selector.value).is_some_and(is_other) {
         errors.push(selector.invalid("`selector` not auto-generated"));
     }
 }
 
 fn selects_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let labels = spec.at(&["template", "metadata", "labels"]);
-    if selector::parse(spec.field("selector").value).is_some_and(|wanted| !selector::matches(&wanted, labels.value)) {
+    let wanted = spec.field("selector");
+    let is_other = |wanted| !selector::matches(&wanted, labels.value);
+    if selector::is_valid(&wanted) && selector::parse(wanted.value).is_some_and(is_other) {
         errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
 }

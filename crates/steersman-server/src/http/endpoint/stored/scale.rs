@@ -5,6 +5,7 @@ use crate::http::endpoint::context::Context;
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
 use crate::shared::request::negotiate::{Form, Negotiated, Shape};
+use crate::shared::request::options::FieldValidation;
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use crate::write::registry::{self, Body, Change, Current, Format, Outcome, Patch};
@@ -15,7 +16,7 @@ use steersman_kinds::catalog::Scale;
 use steersman_kinds::catalog::scale::read;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{GroupKind, Object, Value, value};
-use steersman_schema::{Definitions, strategic};
+use steersman_schema::{Definitions, Schema, decode, strategic};
 
 /// The body of a write of a Scale.
 enum Sent {
@@ -67,7 +68,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     let body = Body { media_type: cx.media_type(), bytes };
     let sent = match is_patch {
         true => Sent::Patch(Patch::parse(body, &cx.operation.budget)?),
-        false => Sent::Scale(registry::parse(&cx.operation, body, "Scale")?.value),
+        false => Sent::Scale(typed(cx, body)?),
     };
     // The closures use a second operation, since the write borrows the first one mutably.
     let mut operation =
@@ -119,13 +120,41 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     }
 }
 
+/// Decodes a Scale, in the namespace of the path.
+fn typed(cx: &mut Context<'_>, body: Body<'_>) -> Result<Value, Failure> {
+    let parsed = registry::parse(&cx.operation, body, "Scale")?;
+    let refused =
+        |why: &str| Failure::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"));
+    let decoded = decode::built_in(scale_schema()?, decode::Body::Tree(parsed.value), &cx.operation.budget);
+    let mut decoded = decoded.map_err(|error| match error {
+        decode::Error::Budget(error) => Failure::of_budget(&error),
+        error => refused(&error.to_string()),
+    })?;
+    let faults = parsed.faults.errors().into_iter().chain(decoded.faults.iter().map(ToString::to_string));
+    match cx.operation.options.field_validation {
+        FieldValidation::Strict => {
+            let faults: Vec<String> = faults.collect();
+            if !faults.is_empty() {
+                return Err(refused(&format!("strict decoding error: {}", faults.join(", "))));
+            }
+        }
+        FieldValidation::Warn => faults.collect::<Vec<_>>().into_iter().for_each(|fault| cx.operation.warn(fault)),
+        FieldValidation::Ignore => {}
+    }
+    registry::set_namespace(&cx.operation, &mut decoded.value)?;
+    Ok(decoded.value)
+}
+
+fn scale_schema() -> Result<&'static Schema, Failure> {
+    let schema = Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale");
+    schema.ok_or_else(|| Failure::internal("there is no schema of a Scale"))
+}
+
 /// Applies a patch other than an apply to a Scale. A strategic one follows the schema of the Scale, not that of its
 /// object.
 fn patched(operation: &Operation<'_>, patch: &Patch, live: Value) -> Result<Value, Failure> {
     let Format::Strategic(sent) = &patch.format else { return patch.apply_to(operation, live) };
-    let schema = Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale");
-    let schema = schema.ok_or_else(|| Failure::internal("there is no schema of a Scale"))?;
-    strategic::apply(schema, live, sent.clone()).map_err(|error| Failure::bad_request(error.to_string()))
+    strategic::apply(scale_schema()?, live, sent.clone()).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 /// The desired number of replicas of a Scale.
@@ -147,4 +176,45 @@ fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
         return Err(Failure::invalid(&GroupKind::new("autoscaling", "Scale"), operation.name(), &[error]));
     }
     Ok(replicas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Server};
+    use http::Request;
+    use http_body_util::Full;
+    use std::sync::Arc;
+    use steersman_kinds::user::User;
+    use steersman_storage::{Memory, Store};
+    use tower::ServiceExt as _;
+
+    async fn code(server: &Server, method: Method, path: &str, body: &Value) -> u16 {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = request.body(Full::<Bytes>::new(body.to_string().into())).unwrap();
+        server.service_as(User::master("admin")).oneshot(request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn a_scale_is_decoded_as_a_scale_of_its_namespace() {
+        let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+        let server = Server::start(Options::new(store)).await.unwrap();
+        let controllers = "/api/v1/namespaces/default/replicationcontrollers";
+        let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": spec});
+        let controller = json!({"metadata": {"name": "r"}, "spec": {"template": template}});
+        assert_eq!(code(&server, Method::POST, controllers, &controller).await, 201);
+        let scale = |metadata: Value, spec: Value| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": spec});
+        let path = format!("{controllers}/r/scale");
+        let strict = format!("{path}?fieldValidation=Strict");
+        let put = async |path: &str, scale: Value| code(&server, Method::PUT, path, &scale).await;
+        let replicas = json!({"replicas": 2});
+        assert_eq!(put(&strict, scale(json!({"name": "r"}), replicas.clone())).await, 200);
+        assert_eq!(put(&path, scale(json!({"name": "r", "namespace": "other"}), replicas.clone())).await, 400);
+        assert_eq!(put(&path, scale(json!({"name": "r", "selfLink": []}), replicas)).await, 400);
+        let unknown = scale(json!({"name": "r"}), json!({"replicas": 2, "selector": "a"}));
+        assert_eq!(put(&strict, unknown.clone()).await, 400);
+        assert_eq!(put(&path, unknown).await, 200);
+        server.stop().await;
+    }
 }

@@ -20,20 +20,18 @@ impl Encoder for Json {
             out.push(b',');
         }
         key(envelope.items, out);
-        out.push(b'[');
         Ok(())
     }
 
     fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
-        if index > 0 {
-            out.push(b',');
-        }
+        out.push(if index == 0 { b'[' } else { b',' });
         out.extend_from_slice(json);
         Ok(())
     }
 
-    fn close(&self, _envelope: &Envelope, _items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
-        out.extend_from_slice(b"]}");
+    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
+        out.extend_from_slice(if items == 0 { envelope.nothing.as_bytes() } else { b"]" });
+        out.push(b'}');
         Ok(())
     }
 

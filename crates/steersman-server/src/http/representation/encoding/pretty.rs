@@ -20,24 +20,24 @@ impl Encoder for Pretty {
             out.push(b',');
         }
         key(envelope.items, out);
-        out.push(b'[');
         Ok(())
     }
 
     fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
-        if index > 0 {
-            out.push(b',');
-        }
+        out.push(if index == 0 { b'[' } else { b',' });
         break_line(2, out);
         write(json, 2, out);
         Ok(())
     }
 
-    fn close(&self, _envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
-        if items > 0 {
+    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
+        if items == 0 {
+            out.extend_from_slice(envelope.nothing.as_bytes());
+        } else {
             break_line(1, out);
+            out.push(b']');
         }
-        out.extend_from_slice(b"]\n}");
+        out.extend_from_slice(b"\n}");
         Ok(())
     }
 }

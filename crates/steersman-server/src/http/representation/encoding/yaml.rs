@@ -43,7 +43,7 @@ impl Encoder for Yaml {
 
     fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         if items == 0 {
-            out.extend_from_slice(b" []\n");
+            out.extend([b" ", envelope.nothing.as_bytes(), b"\n"].concat());
         }
         fields(envelope, |name| envelope.items < name, out);
         Ok(())

@@ -61,7 +61,10 @@ async fn a_list_in_pieces_is_the_list_in_one() {
                     assert!(text(representation(looks)).await == want, "{form:?} {encoding:?} {is_pretty} {n}");
                     let tree: Value = serde_json::from_slice(&whole).unwrap();
                     let items = if form == Form::Table { &tree["rows"] } else { &tree["items"] };
-                    assert_eq!(items.as_array().unwrap().len(), n);
+                    match form {
+                        Form::PartialMetadata if n == 0 => assert!(items.is_null()),
+                        _ => assert_eq!(items.as_array().unwrap().len(), n),
+                    }
                     assert_eq!(tree["metadata"]["remainingItemCount"], 3);
                 }
             }
@@ -84,7 +87,7 @@ async fn a_list_in_protobuf_is_the_list_in_json() {
             let plain = wishes(Negotiated::new(Encoding::Json, form));
             let body = list(Representation::new(&pods(), plain).unwrap(), pods_named(n), &head(), None).await.unwrap();
             let mut want: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
-            for item in want["items"].as_array_mut().unwrap() {
+            for item in want["items"].as_array_mut().into_iter().flatten() {
                 // In protobuf only the list has kind and apiVersion.
                 item.as_object_mut().unwrap().retain(|name, _| !matches!(&**name, "kind" | "apiVersion"));
             }
