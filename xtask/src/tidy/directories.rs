@@ -7,11 +7,7 @@ use crate::tidy::Finding;
 const ENTRIES_MAX: usize = 16;
 
 /// Directories that have more, with their entries: exact in both directions, so that none grows and each that shrinks is taken off.
-const KNOWN: &[(&str, usize)] = &[
-    ("crates/steersman-kinds/src/builtin/pods/pod", 17),
-    ("crates/steersman-storage/src", 21),
-    ("crates/steersman-storage/src/disk", 19),
-];
+const KNOWN: &[(&str, usize)] = &[("crates/steersman-storage/src", 21), ("crates/steersman-storage/src/disk", 19)];
 
 /// Counts the entries of the directories below `crates/*/src` and `crates/*/tests`.
 pub(crate) fn check(files: &[String]) -> Vec<Finding> {

@@ -1,7 +1,8 @@
 //! RuntimeClass: the runtime of the containers of pods that name the class. Admission adds its settings to pods.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::{resources, scheduling};
+use crate::builtin::pods::pod::container::resources;
+use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;

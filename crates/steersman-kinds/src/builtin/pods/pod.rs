@@ -11,15 +11,12 @@ use steersman_machinery::value::{at, set_at};
 
 pub mod container;
 pub mod defaults;
-pub mod resources;
 pub mod scheduling;
 pub mod spec;
 
 mod cells;
 mod claims;
-pub(in crate::builtin) mod environment;
 mod ephemeral;
-pub(in crate::builtin) mod handler;
 mod resize;
 pub(in crate::builtin) mod security;
 mod status;

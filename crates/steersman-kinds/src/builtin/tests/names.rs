@@ -1,7 +1,7 @@
 //! Every name of a field in the functions of the built-in kinds is a field of the kind, and every value that they compare one with is a
 //! value of a field. Rows, which say more, are checked in `rows`.
 
-use crate::builtin::pods::pod::environment;
+use crate::builtin::pods::pod::container::environment;
 use crate::builtin::storage::volume_claim;
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,7 +169,7 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     // The modes of a load balancer's address: constants of `k8s.io/api`.
     ("network/service/validate.rs", &["Proxy", "VIP"]),
     // Names of resources of a container.
-    ("pods/pod/environment.rs", environment::RESOURCES),
+    ("pods/pod/container/environment.rs", environment::RESOURCES),
     // The modes of a mount that is read-only with those below it: constants of `k8s.io/api`.
     ("pods/pod/volume.rs", &["Disabled", "IfPossible"]),
     // The states of a resize: constants of `k8s.io/api`.

@@ -1,7 +1,11 @@
 //! Validation of containers, init containers and ephemeral containers.
 
 use crate::builtin::pods::pod::volume::Volumes;
-use crate::builtin::pods::pod::{environment, ephemeral, handler, resources, security};
+pub(in crate::builtin) mod environment;
+pub(in crate::builtin) mod handler;
+pub mod resources;
+
+use crate::builtin::pods::pod::{ephemeral, security};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};

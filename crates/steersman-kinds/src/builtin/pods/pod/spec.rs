@@ -1,6 +1,7 @@
 //! Validation of a pod spec, in a pod or in a template.
 
-use crate::builtin::pods::pod::{claims, container, resources, scheduling, security, volume};
+use crate::builtin::pods::pod::container::resources;
+use crate::builtin::pods::pod::{claims, container, scheduling, security, volume};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};

@@ -1,6 +1,6 @@
 //! Validation of volume sources.
 
-use crate::builtin::pods::pod::environment::{FILE_FIELDS, field_reference, resource_reference};
+use crate::builtin::pods::pod::container::environment::{FILE_FIELDS, field_reference, resource_reference};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};

@@ -8,7 +8,7 @@ use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
 /// The rules of a variable.
-pub(super) const VARIABLE: &[Rule] =
+pub(in crate::builtin::pods::pod) const VARIABLE: &[Rule] =
     &[Rule::new("name", Check::Format(rules::variable_name)).and_required(""), Rule::new("", Check::By(value_from))];
 
 /// The rules of a source of variables, before those of its reference.
@@ -36,7 +36,7 @@ const FILE_KEY: &[Rule] = &[
 ];
 
 /// Validates the sources of variables. Upstream blames the list for one without a reference, and for one with two.
-pub(super) fn sources(sources: &Field<'_>, errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn sources(sources: &Field<'_>, errors: &mut Vec<Error>) {
     for source in sources.items() {
         check_field(SOURCE, &source, errors);
         let given = given(&source, &["configMapRef", "secretRef"]);
@@ -82,11 +82,11 @@ const ENVIRONMENT_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 /// The fields of a pod that can be projected into a file.
-pub(super) const FILE_FIELDS: &[&str] =
+pub(in crate::builtin::pods::pod) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// Validates a reference to a field of the pod, or to one of its labels or annotations.
-pub(super) fn field_reference(reference: &Field<'_>, fields: &[&str], errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn field_reference(reference: &Field<'_>, fields: &[&str], errors: &mut Vec<Error>) {
     if reference.is_absent() {
         return;
     }
@@ -121,7 +121,7 @@ pub(in crate::builtin) const RESOURCES: &[&str] = &[
 ];
 
 /// Validates a reference to a container's resource request or limit.
-pub(super) fn resource_reference(reference: &Field<'_>, errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn resource_reference(reference: &Field<'_>, errors: &mut Vec<Error>) {
     if reference.is_absent() {
         return;
     }
@@ -136,7 +136,7 @@ pub(super) fn resource_reference(reference: &Field<'_>, errors: &mut Vec<Error>)
 }
 
 /// The fields that are present.
-pub(super) fn given<'a>(field: &Field<'a>, fields: &[&str]) -> Vec<Field<'a>> {
+pub(in crate::builtin::pods::pod) fn given<'a>(field: &Field<'a>, fields: &[&str]) -> Vec<Field<'a>> {
     fields.iter().map(|name| field.field(name)).filter(Field::is_present).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Validation of probes and lifecycle hooks.
 
-use crate::builtin::pods::pod::environment::given;
+use crate::builtin::pods::pod::container::environment::given;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
@@ -24,7 +24,7 @@ pub(in crate::builtin) const HTTP_GET: &[Rule] = &[
     Rule::new("httpHeaders[].name", Check::Text(is_header_name, NO_HEADER_NAME)),
 ];
 
-pub(super) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.field(name);
         if probe.is_absent() {
@@ -44,7 +44,7 @@ pub(super) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
 }
 
 /// Validates the lifecycle hooks of one container.
-pub(super) fn validate_lifecycle(container: &Field<'_>, errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn validate_lifecycle(container: &Field<'_>, errors: &mut Vec<Error>) {
     for name in ["postStart", "preStop"] {
         let hook = container.at(&["lifecycle", name]);
         if hook.is_present() {
