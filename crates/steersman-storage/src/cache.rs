@@ -3,12 +3,19 @@
 //! Written from the log only (`feeder`), never by writers. Locks, in the order in which they are taken: the map, then
 //! one resource.
 
-use crate::interest::Group;
+pub(crate) mod feeder;
+pub(crate) mod interest;
+pub(crate) mod resource;
+pub(crate) mod ring;
+mod sorted;
+pub(crate) mod watcher;
+
+use crate::cache::interest::Group;
+use crate::cache::resource::{Change, Newest, ResourceCache};
+use crate::cache::ring::Limits;
 use crate::key;
 use crate::kv;
 use crate::parallel;
-use crate::resource_cache::{Change, Newest, ResourceCache};
-use crate::ring::Limits;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
@@ -436,7 +443,7 @@ fn locate(key: &Bytes, current: Option<&GroupResource>) -> Result<(Option<GroupR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource_cache::{At, Page, Scope, Visibility};
+    use crate::cache::resource::{At, Page, Scope, Visibility};
     use std::pin::pin;
     use std::task::{Context, Wake, Waker};
 

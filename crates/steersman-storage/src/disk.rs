@@ -13,24 +13,21 @@
 //! goes bad while the store is open is noticed before redb has it (`blocks`). Then the writer writes the file anew as at an open, and goes
 //! on with that; reads that came by the block are done again (`renewal`).
 
-mod blocks;
 mod check;
 mod file;
 mod flipped;
 pub(crate) mod format;
 mod index;
-mod intercepted;
 mod newer;
 mod newest;
 mod open;
-mod pages;
 mod renewal;
 mod sequence;
-mod storage;
 mod survey;
 mod view;
 mod writer;
 
+use crate::disk::file::storage::Storage;
 use crate::disk::file::{Opened, Unusable};
 use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
@@ -40,7 +37,6 @@ use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
 use crate::disk::renewal::Renewing;
 use crate::disk::renewal::pace::{Clock, System};
 use crate::disk::sequence::Sequence;
-use crate::disk::storage::Storage;
 use crate::disk::survey::{Lost, Survey};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
@@ -65,10 +61,10 @@ use steersman_machinery::Revision;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use crate::disk::check::{Report, check};
+pub use crate::disk::file::intercepted::{Intercepted, Operation};
 pub use crate::disk::format::FORMAT;
 #[doc(hidden)]
 pub use crate::disk::format::fuzz_change;
-pub use crate::disk::intercepted::{Intercepted, Operation};
 pub use crate::disk::open::OpenError;
 #[doc(hidden)]
 pub use crate::disk::survey::fuzz_file;

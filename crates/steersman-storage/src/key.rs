@@ -4,7 +4,7 @@
 //! two slashes always delimit, every resource has a prefix of its own, and within it the bytes have the order of
 //! [`ObjectKey`].
 
-use crate::resource_cache::Scope;
+use crate::cache::resource::Scope;
 use bytes::Bytes;
 use steersman_machinery::{GroupResource, ObjectKey};
 

@@ -19,31 +19,25 @@ mod check;
 pub mod conformance;
 pub mod disk;
 mod event;
-mod feeder;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod interest;
 mod key;
 pub mod kv;
 pub mod memory;
 mod parallel;
-mod resource_cache;
-mod ring;
-mod sorted;
 mod store;
 mod tail;
-mod watcher;
 
+pub use crate::cache::interest::Interest;
+pub use crate::cache::resource::{At, List, Newest, Page, Scope, Visibility};
+pub use crate::cache::ring::Limits;
+pub use crate::cache::watcher::{WatchError, Watcher};
 pub use crate::check::{Check, Unreadable, check};
 pub use crate::disk::Disk;
 pub use crate::event::{Event, Kind};
-pub use crate::interest::Interest;
 pub use crate::key::KeyError;
 pub use crate::memory::Memory;
-pub use crate::resource_cache::{At, List, Newest, Page, Scope, Visibility};
-pub use crate::ring::Limits;
 pub use crate::store::{
     Compactor, Deleted, Guard, HistorySize, OpenError, Options, ReadError, Stats, Store, WaitError, WriteError,
 };
-pub use crate::watcher::{WatchError, Watcher};

@@ -5,15 +5,15 @@
 
 mod error;
 
+use crate::cache::feeder::{Feeder, Retention, volume};
+use crate::cache::interest::Interest;
+use crate::cache::resource::{At, List, Miss, Newest, Page, Scope, Visibility};
+use crate::cache::ring::Limits;
+use crate::cache::watcher::{Log, Watcher};
 use crate::cache::{Cache, Loading};
 use crate::check::{Unreadable, unreadable_at};
-use crate::feeder::{Feeder, Retention, volume};
-use crate::interest::Interest;
 use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
-use crate::resource_cache::{At, List, Miss, Newest, Page, Scope, Visibility};
-use crate::ring::Limits;
-use crate::watcher::{Log, Watcher};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-pub use crate::feeder::HistorySize;
+pub use crate::cache::feeder::HistorySize;
 pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 
 /// Objects that [`Store::list_where`] takes from the cache at a time.

@@ -1,8 +1,8 @@
 //! Checks the store in a directory that no process has open, and changes nothing.
 
+use crate::disk::file::storage::Storage;
 use crate::disk::format::{self, FORMAT, old};
 use crate::disk::open::{OpenError, hold, refused};
-use crate::disk::storage::Storage;
 use crate::disk::survey::{self, Survey};
 use crate::disk::{FILE, FILE_NEWEST, newest};
 use crate::kv::{Damaged, Entry};

@@ -1,11 +1,16 @@
 //! Opens the file of a directory for redb: looked through, in this format, and written anew if it is damaged. Also while the store is
 //! open, when a block turns out to be damaged.
 
+mod blocks;
+pub(super) mod intercepted;
+pub(super) mod pages;
+pub(super) mod storage;
+
+use crate::disk::file::storage::Storage;
 use crate::disk::format::{self, EVENTS, FORMAT};
 use crate::disk::newer::Acknowledged;
 use crate::disk::open::{OpenError, behind, damaged, opening, refused};
 use crate::disk::renewal::rebuild;
-use crate::disk::storage::Storage;
 use crate::disk::survey::{self, Survey};
 use crate::disk::{FILE, FILE_NEWEST, guarded};
 use redb::{Database, ReadableDatabase, ReadableTableMetadata};

@@ -9,9 +9,9 @@
 //! go on with an older state, and nothing would say so. A change that was not acknowledged may be taken up with the others: its writer has
 //! never been told what became of it.
 
+use crate::disk::file::pages::{PAGE, Pages};
 use crate::disk::format::{self, Malformed, Packed, Place};
 use crate::disk::index::Index;
-use crate::disk::pages::{PAGE, Pages};
 use crate::disk::sequence::Sequence;
 use crate::disk::survey::leaf_at;
 use std::collections::{BTreeMap, HashMap};

@@ -106,7 +106,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::pages::PAGE;
+    use crate::disk::file::pages::PAGE;
     use crate::disk::{Disk, FILE};
     use crate::kv::{Kv, Op, Txn};
     use parking_lot::Mutex;

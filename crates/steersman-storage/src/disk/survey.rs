@@ -10,13 +10,13 @@
 //! changes since then are looked for in the pages of the file (`newer`).
 
 use crate::disk::FILE_NEWEST;
+use crate::disk::file::pages::{
+    BadPage, Fault, Found, Header, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs,
+};
 use crate::disk::flipped;
 use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
 use crate::disk::index::{Change, Index, Stored};
 use crate::disk::newer::{self, Acknowledged, Missing};
-use crate::disk::pages::{
-    BadPage, Fault, Found, Header, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs,
-};
 use crate::parallel;
 use bytes::Bytes;
 use redb::StorageBackend;

@@ -93,8 +93,8 @@ fn cause(error: impl Into<redb::Error>) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::file::storage::Storage;
     use crate::disk::newer::Acknowledged;
-    use crate::disk::storage::Storage;
     use crate::disk::{Disk, Intercepted, Operation, survey};
     use crate::kv::{Kv, Op, Txn};
     use std::sync::atomic::{AtomicUsize, Ordering};

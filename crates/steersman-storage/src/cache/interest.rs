@@ -5,9 +5,9 @@
 //! positions of its events in the ring, so that its watchers read only those, and do not lag when the ring drops events
 //! of others.
 
+use crate::cache::resource::Scope;
+use crate::cache::ring::Ring;
 use crate::event::Event;
-use crate::resource_cache::Scope;
-use crate::ring::Ring;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

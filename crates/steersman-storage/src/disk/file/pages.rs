@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use twox_hash::XxHash3_128;
 
 /// The size of the smallest page. Others are larger by a power of two.
-pub(super) const PAGE: usize = 4_096;
+pub(in crate::disk) const PAGE: usize = 4_096;
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 /// The offset of the byte that selects the slot in force.
 const GOD_BYTE: u64 = 9;
@@ -30,7 +30,7 @@ const VERSION: u8 = 3;
 const REGION_PAGES: u64 = 1 << 20;
 /// No page is larger than a region.
 const ORDER_MAX: u32 = 20;
-pub(super) const LEAF: u8 = 1;
+pub(in crate::disk) const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
 /// A deeper tree is invalid: branches have at least two children.
 const DEPTH_MAX: usize = 64;
@@ -38,7 +38,7 @@ const DEPTH_MAX: usize = 64;
 const NORMAL: u8 = 3;
 
 /// A file of redb.
-pub(super) struct Pages<'a> {
+pub(in crate::disk) struct Pages<'a> {
     /// The pages that were put right.
     corrected: Mutex<Vec<Fault>>,
     length: u64,
@@ -49,7 +49,7 @@ pub(super) struct Pages<'a> {
 
 /// The contents of the file's first page.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(in crate::disk) struct Header {
     god_byte: u8,
     is_magic: bool,
     /// The length of the file according to the header.
@@ -60,39 +60,39 @@ pub(super) struct Header {
 
 /// A commit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(in crate::disk) struct Slot {
     /// A bit of it was flipped, and is put right.
-    pub(super) is_corrected: bool,
-    pub(super) system: Option<Root>,
+    pub(in crate::disk) is_corrected: bool,
+    pub(in crate::disk) system: Option<Root>,
     transaction: u64,
-    pub(super) user: Option<Root>,
+    pub(in crate::disk) user: Option<Root>,
 }
 
 /// A page and its expected checksum; for a tree, also its number of entries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Root {
+pub(in crate::disk) struct Root {
     checksum: u128,
-    pub(super) length: u64,
+    pub(in crate::disk) length: u64,
     page: u64,
 }
 
 /// A table of the file.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
-    pub(super) name: String,
-    pub(super) root: Option<Root>,
-    pub(super) widths: Widths,
+pub(in crate::disk) struct Table {
+    pub(in crate::disk) name: String,
+    pub(in crate::disk) root: Option<Root>,
+    pub(in crate::disk) widths: Widths,
 }
 
 /// The size of each key and each value; `None` if it varies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Widths {
-    pub(super) key: Option<usize>,
-    pub(super) value: Option<usize>,
+pub(in crate::disk) struct Widths {
+    pub(in crate::disk) key: Option<usize>,
+    pub(in crate::disk) value: Option<usize>,
 }
 
 /// A page that a walk visits.
-pub(super) enum Found<'p> {
+pub(in crate::disk) enum Found<'p> {
     /// An undamaged page of entries.
     Leaf(&'p [u8]),
     /// A damaged page with its readable bytes: pages below it are not visited.
@@ -102,30 +102,30 @@ pub(super) enum Found<'p> {
 /// The fault of a damaged page.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the page at byte {offset} is damaged: {what}")]
-pub(super) struct Fault {
-    pub(super) offset: u64,
-    pub(super) what: &'static str,
+pub(in crate::disk) struct Fault {
+    pub(in crate::disk) offset: u64,
+    pub(in crate::disk) what: &'static str,
 }
 
 /// The fault of a page, and its bytes.
-pub(super) type BadPage = (Fault, Vec<u8>);
+pub(in crate::disk) type BadPage = (Fault, Vec<u8>);
 
 /// The list of tables: names and values, both of varying length.
 const TABLES: Widths = Widths { key: None, value: None };
 
 impl<'a> Pages<'a> {
-    pub(super) fn new(storage: &'a dyn StorageBackend) -> io::Result<Pages<'a>> {
+    pub(in crate::disk) fn new(storage: &'a dyn StorageBackend) -> io::Result<Pages<'a>> {
         let (corrected, n_tried) = (Mutex::default(), AtomicUsize::new(0));
         Ok(Pages { corrected, length: storage.len()?, n_tried, storage })
     }
 
     /// The same, without looking for flipped bits.
-    pub(super) fn uncorrected(storage: &'a dyn StorageBackend) -> io::Result<Pages<'a>> {
+    pub(in crate::disk) fn uncorrected(storage: &'a dyn StorageBackend) -> io::Result<Pages<'a>> {
         Ok(Pages { n_tried: AtomicUsize::new(flipped::TRIES_MAX), ..Pages::new(storage)? })
     }
 
     /// The pages so far of which a bit was flipped and is put right.
-    pub(super) fn corrected(&self) -> Vec<Fault> {
+    pub(in crate::disk) fn corrected(&self) -> Vec<Fault> {
         let mut corrected = self.corrected.lock().clone();
         corrected.sort_by_key(|fault| fault.offset);
         // A branch page is read twice.
@@ -133,12 +133,12 @@ impl<'a> Pages<'a> {
         corrected
     }
 
-    pub(super) fn length(&self) -> u64 {
+    pub(in crate::disk) fn length(&self) -> u64 {
         self.length
     }
 
     /// The first page; `None` if the file is shorter.
-    pub(super) fn header(&self) -> io::Result<Option<Header>> {
+    pub(in crate::disk) fn header(&self) -> io::Result<Option<Header>> {
         if self.length < PAGE as u64 {
             return Ok(None);
         }
@@ -148,13 +148,13 @@ impl<'a> Pages<'a> {
     }
 
     /// Puts the other slot in force, durably.
-    pub(super) fn swap_slots(&self, header: &Header) -> io::Result<()> {
+    pub(in crate::disk) fn swap_slots(&self, header: &Header) -> io::Result<()> {
         self.storage.write(GOD_BYTE, &[header.god_byte ^ PRIMARY])?;
         self.storage.sync_data()
     }
 
     /// The tables of a commit, or the fault of a damaged page.
-    pub(super) fn tables(&self, root: Option<Root>) -> io::Result<Result<Vec<Table>, Fault>> {
+    pub(in crate::disk) fn tables(&self, root: Option<Root>) -> io::Result<Result<Vec<Table>, Fault>> {
         let mut tables = Ok(Vec::new());
         if let Some(root) = root {
             self.walk(root, TABLES, &mut |found| match found {
@@ -170,7 +170,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Parts of a tree, in order, for separate walks: enough of them to be shared among threads.
-    pub(super) fn parts(&self, root: Root, widths: Widths, n_wanted: usize) -> io::Result<Vec<Root>> {
+    pub(in crate::disk) fn parts(&self, root: Root, widths: Widths, n_wanted: usize) -> io::Result<Vec<Root>> {
         let mut parts = vec![root];
         for _ in 0..DEPTH_MAX {
             if n_wanted <= parts.len() {
@@ -193,7 +193,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Visits the pages of entries below a page, in order.
-    pub(super) fn walk(&self, root: Root, widths: Widths, visit: &mut dyn FnMut(Found<'_>)) -> io::Result<()> {
+    pub(in crate::disk) fn walk(&self, root: Root, widths: Widths, visit: &mut dyn FnMut(Found<'_>)) -> io::Result<()> {
         self.walk_below(root, widths, DEPTH_MAX, visit)
     }
 
@@ -249,7 +249,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Bytes of the file, at most `length`.
-    pub(super) fn bytes(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    pub(in crate::disk) fn bytes(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let length = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(length);
         let mut bytes = vec![0; length];
         if 0 < length {
@@ -272,7 +272,7 @@ impl Header {
     }
 
     /// The fault in the part of the page that has no checksum, for a file of this length.
-    pub(super) fn fault(&self, length: u64) -> Option<Fault> {
+    pub(in crate::disk) fn fault(&self, length: u64) -> Option<Fault> {
         let is_unclean = self.god_byte & UNCLEAN != 0;
         let what = match self.length {
             _ if !self.is_magic => "it does not begin as a store does",
@@ -284,17 +284,17 @@ impl Header {
     }
 
     /// The commit in force.
-    pub(super) fn primary(&self) -> Option<Slot> {
+    pub(in crate::disk) fn primary(&self) -> Option<Slot> {
         self.slots[usize::from(self.god_byte & PRIMARY)]
     }
 
     /// The other one.
-    pub(super) fn secondary(&self) -> Option<Slot> {
+    pub(in crate::disk) fn secondary(&self) -> Option<Slot> {
         self.slots[usize::from(self.god_byte & PRIMARY ^ PRIMARY)]
     }
 
     /// The other one, if it is newer.
-    pub(super) fn newer(&self) -> Option<Slot> {
+    pub(in crate::disk) fn newer(&self) -> Option<Slot> {
         let other = self.secondary()?;
         // If the one in force is damaged, nothing says that the other one is not older.
         (self.primary()?.transaction < other.transaction).then_some(other)
@@ -395,13 +395,13 @@ fn branch_end(page: &[u8], widths: Widths) -> Option<usize> {
 }
 
 /// The end of the checksummed part of a leaf page.
-pub(super) fn leaf_end(page: &[u8], widths: Widths) -> Option<usize> {
+pub(in crate::disk) fn leaf_end(page: &[u8], widths: Widths) -> Option<usize> {
     let n_pairs = count(page);
     Leaf { n_pairs, page, widths }.value_end(n_pairs.checked_sub(1)?)
 }
 
 /// The keys and values of a page, as far as they are within it. Those of a damaged page may be arbitrary.
-pub(super) fn pairs(page: &[u8], widths: Widths) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(in crate::disk) fn pairs(page: &[u8], widths: Widths) -> impl Iterator<Item = (&[u8], &[u8])> {
     let n_pairs = if page.first() == Some(&LEAF) { count(page) } else { 0 };
     let leaf = Leaf { n_pairs, page, widths };
     (0..n_pairs).filter_map(move |n| leaf.pair(n))

@@ -4,17 +4,17 @@
 //! bad while the store is open is an error here before redb has it. The look through the file at open reads every page that is in use, and
 //! compares it with redb's checksums: what counts from then on is what it read. This costs eight bytes of memory for each block of 4 KiB.
 
-use crate::disk::pages::PAGE;
+use crate::disk::file::pages::PAGE;
 use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
 /// The checksums of the blocks; zero where none is known.
 #[derive(Debug, Default)]
-pub(super) struct Blocks(Mutex<Vec<u64>>);
+pub(in crate::disk) struct Blocks(Mutex<Vec<u64>>);
 
 impl Blocks {
     /// Compares what was read at an offset with what is known of it. Returns where the first block is that differs.
-    pub(super) fn compare(&self, offset: u64, bytes: &[u8]) -> Result<(), u64> {
+    pub(in crate::disk) fn compare(&self, offset: u64, bytes: &[u8]) -> Result<(), u64> {
         let read: Vec<(usize, u64)> = whole(offset, bytes).collect();
         let mut known = self.0.lock();
         for (number, checksum) in read {
@@ -29,7 +29,7 @@ impl Blocks {
     }
 
     /// The bytes at an offset are about to be written: nothing is known of their blocks.
-    pub(super) fn forget(&self, offset: u64, length: usize) {
+    pub(in crate::disk) fn forget(&self, offset: u64, length: usize) {
         let mut known = self.0.lock();
         let first = offset as usize / PAGE;
         let behind = (offset as usize + length).div_ceil(PAGE);
@@ -39,7 +39,7 @@ impl Blocks {
     }
 
     /// Bytes were written.
-    pub(super) fn written(&self, offset: u64, bytes: &[u8]) {
+    pub(in crate::disk) fn written(&self, offset: u64, bytes: &[u8]) {
         let written: Vec<(usize, u64)> = whole(offset, bytes).collect();
         let mut known = self.0.lock();
         for (number, checksum) in written {
@@ -48,7 +48,7 @@ impl Blocks {
     }
 
     /// The file has another length.
-    pub(super) fn set_length(&self, length: u64) {
+    pub(in crate::disk) fn set_length(&self, length: u64) {
         self.0.lock().truncate(length as usize / PAGE);
     }
 }

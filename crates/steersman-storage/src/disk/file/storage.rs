@@ -1,7 +1,7 @@
 //! The storage of a store's file, shared by redb and the survey before redb opens the file.
 
 use crate::disk::PAGE_CACHE_BYTES;
-use crate::disk::blocks::Blocks;
+use crate::disk::file::blocks::Blocks;
 use crate::disk::open::{OpenError, opening, private};
 use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, StorageBackend};
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 /// A storage; clones are one. A block that is read and is no longer as it was is an error.
 #[derive(Clone, Debug)]
-pub(super) struct Storage(Arc<Inner>);
+pub(in crate::disk) struct Storage(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -30,29 +30,29 @@ struct Damaged {
 }
 
 impl Storage {
-    pub(super) fn new(backend: impl StorageBackend) -> Storage {
+    pub(in crate::disk) fn new(backend: impl StorageBackend) -> Storage {
         let (blocks, damaged) = (Blocks::default(), OnceLock::new());
         Storage(Arc::new(Inner { backend: Box::new(backend), blocks, damaged }))
     }
 
     /// The storage of an existing file.
-    pub(super) fn file(path: &Path) -> Result<Storage, OpenError> {
+    pub(in crate::disk) fn file(path: &Path) -> Result<Storage, OpenError> {
         let file = private().read(true).open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Ok(Storage::new(FileBackend::new(file).map_err(opening(path))?))
     }
 
     /// Opens it with redb.
-    pub(super) fn database(&self) -> Result<Database, DatabaseError> {
+    pub(in crate::disk) fn database(&self) -> Result<Database, DatabaseError> {
         Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_with_backend(self.clone())
     }
 
     /// Where a damaged block was found. redb reads nothing more then.
-    pub(super) fn damage(&self) -> Option<u64> {
+    pub(in crate::disk) fn damage(&self) -> Option<u64> {
         self.0.damaged.get().copied()
     }
 
     /// The file as it is, damaged or not.
-    pub(super) fn as_it_is(&self) -> &dyn StorageBackend {
+    pub(in crate::disk) fn as_it_is(&self) -> &dyn StorageBackend {
         &*self.0.backend
     }
 }

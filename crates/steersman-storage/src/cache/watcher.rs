@@ -4,11 +4,11 @@
 //! ring reads the engine's history until it has caught up; one that falls behind the ring later fails with `Lagged`.
 
 use crate::cache::Cache;
+use crate::cache::interest::{Group, Interest, Pending};
+use crate::cache::resource::{ResourceCache, Scope};
 use crate::event::{Event, Kind};
-use crate::interest::{Group, Interest, Pending};
 use crate::key;
 use crate::kv::{self, Change, Kv, Past};
-use crate::resource_cache::{ResourceCache, Scope};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
