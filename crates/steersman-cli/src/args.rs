@@ -338,9 +338,9 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            eprintln!(
-                "steersman: a command is missing: up, server, network, new, codegen, envtest, run-as, explain-denied or webhooks; see steersman --help"
-            );
+            let command = started_with();
+            let names: Vec<&str> = command.subcommands.iter().map(String::as_str).collect();
+            eprintln!("steersman: a command is missing: {}; see {} --help", names.join(", "), command.words.join(" "));
             ExitCode::from(2)
         }
         _ => {
@@ -360,18 +360,32 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
                     .or_else(|| line.strip_prefix("[possible values: ").map(|line| line.trim_end_matches(']')))
             });
             let tip = tip.map(|tip| format!(" ({tip})")).unwrap_or_default();
-            let of = subcommand().map(|name| format!(" {name}")).unwrap_or_default();
-            eprintln!("steersman: {what}{tip}; see steersman{of} --help");
+            eprintln!("steersman: {what}{tip}; see {} --help", started_with().words.join(" "));
             ExitCode::from(2)
         }
     }
 }
 
-/// The subcommand that the process was started with: the first word that names one.
-fn subcommand() -> Option<String> {
-    let known = <Args as clap::CommandFactory>::command();
-    let mut words = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok());
-    words.find(|word| known.find_subcommand(word).is_some())
+/// A command of the program.
+struct Named {
+    /// The names that lead to it.
+    words: Vec<String>,
+    /// The names of its own commands.
+    subcommands: Vec<String>,
+}
+
+/// The command that the process was started with: each word that names a command of the one before leads further.
+fn started_with() -> Named {
+    let program = <Args as clap::CommandFactory>::command();
+    let (mut command, mut words) = (&program, vec!["steersman".to_owned()]);
+    for word in std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()) {
+        if let Some(next) = command.find_subcommand(&word) {
+            command = next;
+            words.push(next.get_name().to_owned());
+        }
+    }
+    let shown = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
+    Named { words, subcommands: shown.map(|one| one.get_name().to_owned()).collect() }
 }
 
 /// An address under which other machines reach the server. Loopback is refused, because objects publish the address.

@@ -21,7 +21,7 @@ use crate::data_dir::pki::Tls;
 use crate::data_dir::renewal::{Renewal, write_kubeconfig};
 use crate::plane::nodes::{Nodes, Simulated};
 use crate::process::compute_threads::ComputeThreads;
-use crate::process::output::Ready;
+use crate::process::output::{InEtcd, Ready};
 use crate::process::usage;
 use anyhow::Context as _;
 use http::Request;
@@ -72,7 +72,7 @@ pub(crate) struct Plane {
     store: Store,
     address: SocketAddr,
     in_memory: bool,
-    is_in_etcd: bool,
+    etcd: Option<InEtcd>,
     output: Output,
     stop_delay: Duration,
     sockets: JoinHandle<()>,
@@ -135,7 +135,7 @@ impl Plan {
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
         let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
-        let is_in_etcd = etcd.is_some();
+        let in_etcd = etcd.is_some().then(|| options.etcd.place());
         let kv = match etcd {
             Some(etcd) => etcd,
             None if options.in_memory => Arc::new(Memory::new()),
@@ -203,7 +203,7 @@ impl Plan {
             store,
             address,
             in_memory: options.in_memory,
-            is_in_etcd,
+            etcd: in_etcd,
             output: options.output,
             stop_delay: options.serving.shutdown_delay_duration,
             sockets: tokio::spawn(sockets),
@@ -276,6 +276,7 @@ impl Plane {
             listen: self.address.to_string(),
             data_dir: self.data_dir.path().to_owned(),
             in_memory: self.in_memory,
+            etcd: self.etcd.clone(),
             controllers,
             neutron,
             nodes,
@@ -288,7 +289,7 @@ impl Plane {
     /// Waits until another server has taken over the objects, or etcd was exchanged for another: then this one can do nothing more. Never
     /// happens without etcd.
     pub(crate) async fn replaced(&self) -> anyhow::Error {
-        if !self.is_in_etcd {
+        if self.etcd.is_none() {
             return std::future::pending().await;
         }
         loop {

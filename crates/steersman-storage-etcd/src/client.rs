@@ -7,7 +7,7 @@ mod member;
 
 use crate::client::call::{Call, Order};
 use crate::client::endpoints::Endpoints;
-use crate::client::failure::{Failure, NO_SPACE_REMEDY, Refusal, Silent};
+use crate::client::failure::{Away, Failure, NO_SPACE_REMEDY, Refusal, Silent};
 use crate::client::member::Member;
 use crate::options::Options;
 use crate::proto::{AuthenticateRequest, ResponseHeader, WatchRequest, WatchResponse};
@@ -128,6 +128,14 @@ impl Client {
         self.wanted.subscribe()
     }
 
+    /// Fails while no member has answered for a while.
+    pub(crate) fn reachable(&self) -> Result<(), Failure> {
+        match self.endpoints.lock().away(Instant::now()) {
+            Some(silence) => Err(Failure::NotDone(Arc::new(Away { seconds: silence.as_secs() }))),
+            None => Ok(()),
+        }
+    }
+
     /// Fails once the data were replaced.
     pub(crate) fn health(&self) -> Result<(), Failure> {
         self.replaced.get().map_or(Ok(()), |fault| Err(Failure::Replaced(fault.clone())))
@@ -139,12 +147,12 @@ impl Client {
         let mut n_failures = 0;
         loop {
             match self.attempt(lane, request, at_most, give_up).await {
-                Err(failure @ (Failure::NotDone(_) | Failure::Unknown(_))) if give_up <= Instant::now() => {
-                    return Err(failure);
-                }
-                Err(Failure::NotDone(_) | Failure::Unknown(_)) => {
+                Err(failure @ (Failure::NotDone(_) | Failure::Unknown(_))) => {
                     n_failures += 1;
                     self.pause_after(n_failures).await;
+                    if give_up <= Instant::now() {
+                        return Err(failure);
+                    }
                 }
                 answer => return answer,
             }

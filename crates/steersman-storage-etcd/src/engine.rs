@@ -302,6 +302,10 @@ impl Kv for Etcd {
         self.check_open()
     }
 
+    fn reachable(&self) -> Result<(), Error> {
+        self.client.reachable().map_err(|failure| undone(&failure))
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async {
             self.end().await;

@@ -127,11 +127,11 @@ impl Writer {
                     }
                 }
                 Err(failure @ Failure::NotDone(_)) => {
+                    n_failures += 1;
+                    client.pause_after(n_failures).await;
                     if give_up <= Instant::now() {
                         return Err(undone(&failure));
                     }
-                    n_failures += 1;
-                    client.pause_after(n_failures).await;
                 }
                 Err(failure) => return Err(undone(&failure)),
             }

@@ -600,6 +600,10 @@ impl Kv for Rebased {
         self.kv.health()
     }
 
+    fn reachable(&self) -> Result<(), Error> {
+        self.kv.reachable()
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.kv.close()
     }

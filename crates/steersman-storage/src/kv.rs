@@ -99,6 +99,12 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// Whether writes are accepted. Fails with the error that every write would get, if it is a permanent one.
     fn health(&self) -> Result<(), Error>;
 
+    /// Whether the engine has answered lately. Fails with [`Error::Unavailable`] while one that is elsewhere is away; one in this
+    /// process never is.
+    fn reachable(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Finishes what is queued, releases everything held, and ends each watch with [`Error::Closed`] once it has
     /// returned all that was committed. A second call does nothing.
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;

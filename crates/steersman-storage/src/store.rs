@@ -205,6 +205,15 @@ impl Store {
         self.0.kv.health()?;
         if self.is_closed() { Err(kv::Error::Closed) } else { Ok(()) }
     }
+
+    /// Whether reads and writes are answered now: like [`Store::health`], and fails while the engine is away.
+    ///
+    /// # Errors
+    /// Those of [`Store::health`], or [`kv::Error::Unavailable`].
+    pub fn readiness(&self) -> Result<(), kv::Error> {
+        self.health()?;
+        self.0.kv.reachable()
+    }
 }
 
 impl Drop for Inner {

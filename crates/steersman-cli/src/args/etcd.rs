@@ -1,6 +1,7 @@
 //! The options of a server that keeps its objects in etcd. The flags are those of kube-apiserver, which has none for a password.
 
 use crate::Failure;
+use crate::process::output::InEtcd;
 use clap::Args as ClapArgs;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ pub(crate) struct EtcdOptions {
     /// Keep the objects in etcd, and not in the data directory: the URLs of its members, such as
     /// http://127.0.0.1:2379. One server works at a time; others with the same --etcd-prefix wait, and one of them goes
     /// on when it has ended.
-    #[arg(long, value_delimiter = ',', conflicts_with = "in_memory", value_name = "URL")]
+    #[arg(long, value_delimiter = ',', value_parser = url, conflicts_with = "in_memory", value_name = "URL")]
     pub(crate) etcd_servers: Vec<String>,
     /// The CA certificates by which etcd is known, in PEM.
     #[arg(long, requires = "etcd_servers", value_name = "FILE")]
@@ -21,20 +22,25 @@ pub(crate) struct EtcdOptions {
     #[arg(long, requires = "etcd_servers", requires = "etcd_keyfile", value_name = "FILE")]
     pub(crate) etcd_certfile: Option<PathBuf>,
     /// The key of --etcd-certfile, in PEM.
-    #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
+    #[arg(long, requires = "etcd_servers", requires = "etcd_certfile", value_name = "FILE")]
     pub(crate) etcd_keyfile: Option<PathBuf>,
     /// The prefix of the keys in etcd. Nothing else may have keys below it.
-    #[arg(long, default_value = "/steersman", value_parser = prefix, value_name = "PREFIX")]
+    #[arg(long, requires = "etcd_servers", default_value = "/steersman", value_parser = prefix, value_name = "PREFIX")]
     pub(crate) etcd_prefix: String,
     /// The user of etcd, if it asks for a password.
     #[arg(long, requires = "etcd_servers", requires = "etcd_password_file", value_name = "NAME")]
     pub(crate) etcd_username: Option<String>,
     /// A file with the password of --etcd-username, without a line end or with one.
-    #[arg(long, requires = "etcd_username", value_name = "FILE")]
+    #[arg(long, requires = "etcd_servers", requires = "etcd_username", value_name = "FILE")]
     pub(crate) etcd_password_file: Option<PathBuf>,
 }
 
 impl EtcdOptions {
+    /// Where the objects are.
+    pub(crate) fn place(&self) -> InEtcd {
+        InEtcd { servers: self.etcd_servers.clone(), prefix: self.etcd_prefix.clone() }
+    }
+
     /// The options of the engine; `None` if the objects are not in etcd.
     ///
     /// # Errors
@@ -65,6 +71,14 @@ impl EtcdOptions {
     }
 }
 
+fn url(text: &str) -> Result<String, String> {
+    let uri: Option<http::Uri> = text.parse().ok();
+    match uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some()) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("want a URL such as http://127.0.0.1:2379".to_owned()),
+    }
+}
+
 fn prefix(text: &str) -> Result<String, String> {
     let trimmed = text.trim_end_matches('/');
     if trimmed.starts_with('/') && trimmed.len() > 1 {
@@ -77,6 +91,16 @@ fn prefix(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_has_a_url() {
+        for right in ["http://127.0.0.1:2379", "https://etcd-0.example", "http://[::1]:2379"] {
+            assert_eq!(url(right).as_deref(), Ok(right));
+        }
+        for wrong in ["", "foo", "127.0.0.1:2379", "ftp://127.0.0.1", "http://", "unix:///run/etcd"] {
+            assert!(url(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn a_prefix_is_a_path_below_the_root() {

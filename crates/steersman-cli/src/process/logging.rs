@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Excludes the line about the start of each controller: a control plane has forty of them, and all start in its first
 /// second.
-const DEFAULT: &str = "warn,steersman=info,steersman::controller::life=warn,steersman_server=info,steersman_network=info,steersman_cli=info";
+const DEFAULT: &str = "warn,steersman=info,steersman::control::controller::life=warn,steersman_server=info,steersman_network=info,steersman_cli=info";
 
 /// Starts logging with a filter.
 pub(crate) fn init(filter: Option<&str>) -> Result<(), Failure> {
@@ -19,6 +19,8 @@ pub(crate) fn init(filter: Option<&str>) -> Result<(), Failure> {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(true)
+        // A closed standard error is no reason to end: a line that cannot be written is lost, without a report that cannot be written either.
+        .log_internal_errors(false)
         .init();
     Ok(())
 }

@@ -18,6 +18,9 @@ pub(crate) struct Ready {
     pub(crate) data_dir: PathBuf,
     /// Whether the objects are gone when the process ends.
     pub(crate) in_memory: bool,
+    /// The etcd that has the objects, if they are not in the directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) etcd: Option<InEtcd>,
     /// The running controllers.
     pub(crate) controllers: Vec<&'static str>,
     /// The Neutron of the Network controller.
@@ -30,6 +33,13 @@ pub(crate) struct Ready {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) version: &'static str,
+}
+
+/// The place of objects in etcd.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct InEtcd {
+    pub(crate) servers: Vec<String>,
+    pub(crate) prefix: String,
 }
 
 impl Ready {
@@ -45,11 +55,12 @@ impl Ready {
 
     fn text(&self) -> String {
         let mut text = format!("Steersman {} is ready at https://{}\n", self.version, self.listen);
-        let kept = if self.in_memory { "in memory, gone when this process ends" } else { "kept in" };
-        text += &match self.in_memory {
-            true => format!("  objects      {kept}\n"),
-            false => format!("  objects      {kept} {}\n", self.data_dir.display()),
+        let kept = match &self.etcd {
+            Some(InEtcd { servers, prefix }) => format!("in etcd at {}, below {prefix}", servers.join(", ")),
+            None if self.in_memory => "in memory, gone when this process ends".to_owned(),
+            None => format!("kept in {}", self.data_dir.display()),
         };
+        text += &format!("  objects      {kept}\n");
         if let Some(neutron) = &self.neutron {
             text += &format!("  neutron      {neutron}\n");
         }
@@ -60,11 +71,9 @@ impl Ready {
             text += &format!("  metrics      http://{address}/metrics\n");
         }
         text += &format!("\nIn another terminal:\n  export KUBECONFIG={}\n", self.kubeconfig.display());
-        text += match self.neutron.is_none() {
-            true => "  kubectl get namespaces\n",
-            false => {
-                "  kubectl apply -f manifests/crd/network.yaml\n  kubectl apply -f manifests/example-network.yaml\n  kubectl describe network example-network\n"
-            }
+        text += match self.nodes {
+            Some(_) => "  kubectl create deployment web --image nginx\n  kubectl get pods\n",
+            None => "  kubectl get namespaces\n",
         };
         text + "\nCtrl-C stops it.\n"
     }

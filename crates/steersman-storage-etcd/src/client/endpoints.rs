@@ -8,6 +8,10 @@ use tokio::time::Instant;
 
 /// How long a member that failed is left alone while others answer.
 const SUSPECTED_FOR: Duration = Duration::from_secs(5);
+/// How long no member may answer before etcd counts as away.
+const AWAY_AFTER: Duration = Duration::from_secs(5);
+/// How long a failure counts. Later nobody knows, because nobody has asked.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
 
 /// The state of each member, by its number.
 #[derive(Debug)]
@@ -15,12 +19,20 @@ pub(crate) struct Endpoints {
     preferred: usize,
     /// When the suspicion ends; never empty.
     suspected: Vec<Option<Instant>>,
+    silence: Option<Silence>,
+}
+
+/// The failures since a member answered last.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    first: Instant,
+    last: Instant,
 }
 
 impl Endpoints {
     pub(crate) fn new(n_members: usize) -> Endpoints {
         assert!(0 < n_members, "there is a member");
-        Endpoints { preferred: 0, suspected: vec![None; n_members] }
+        Endpoints { preferred: 0, suspected: vec![None; n_members], silence: None }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -42,11 +54,20 @@ impl Endpoints {
     /// Records that a member answered.
     pub(crate) fn answered(&mut self, member: usize) {
         self.suspected[member] = None;
+        self.silence = None;
     }
 
     /// Records that a member did not answer, or said that it cannot.
     pub(crate) fn failed(&mut self, member: usize, now: Instant) {
         self.suspected[member] = Some(now + SUSPECTED_FOR);
+        let first = self.silence.map_or(now, |silence| silence.first);
+        self.silence = Some(Silence { first, last: now });
+    }
+
+    /// For how long no member has answered, if that is so long that etcd counts as away.
+    pub(crate) fn away(&self, now: Instant) -> Option<Duration> {
+        let silence = self.silence.filter(|silence| now < silence.last + FORGOTTEN_AFTER)?;
+        Some(now - silence.first).filter(|length| AWAY_AFTER <= *length)
     }
 }
 
@@ -67,6 +88,20 @@ mod tests {
         assert_eq!(endpoints.pick(later), 2);
         endpoints.failed(2, later);
         assert_eq!(endpoints.pick(later), 0, "its suspicion has ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn etcd_is_away_when_no_member_has_answered_for_a_while() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut endpoints = Endpoints::new(2);
+        endpoints.failed(0, start);
+        endpoints.failed(1, after(2));
+        assert_eq!((endpoints.away(after(4)), endpoints.away(after(6))), (None, Some(Duration::from_secs(6))));
+        assert_eq!(endpoints.away(after(17)), None, "nobody has asked since");
+        endpoints.failed(0, after(18));
+        endpoints.answered(1);
+        assert_eq!(endpoints.away(after(19)), None, "one member is enough");
     }
 
     #[tokio::test(start_paused = true)]

@@ -54,6 +54,13 @@ pub(crate) struct Silent {
     pub(crate) milliseconds: u128,
 }
 
+/// No member has answered for a while.
+#[derive(Debug, thiserror::Error)]
+#[error("no member of etcd has answered for {seconds} s")]
+pub(crate) struct Away {
+    pub(crate) seconds: u64,
+}
+
 impl Failure {
     /// The meaning of a status that `endpoint` answered or that the connection to it made.
     pub(crate) fn of(status: &Status, endpoint: &str) -> Failure {

@@ -29,9 +29,13 @@ async fn an_etcd_that_stands_still_is_unavailable_until_it_goes_on() {
     // The fence is not written yet, so this one was not even sent.
     let error = kv.txn(create("b", "1")).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    while kv.reachable().is_ok() {
+        assert!(kv.revision().await.is_err());
+    }
     assert!(kv.health().is_ok(), "it is not a permanent failure");
     cluster.members[0].go_on();
     let second = retry(&kv, "c").await;
+    kv.reachable().unwrap();
     // The outcome that was unknown is decided now.
     let before = value(&*kv, "a").await;
     let third = committed(kv.txn(create("d", "1")).await);

@@ -1,9 +1,11 @@
 //! Start, stop, restart: readiness, signals, files on disk.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::{Plane, steersman};
@@ -23,6 +25,31 @@ fn ready_line_means_ready() {
         "namespace/default\nnamespace/kube-node-lease\nnamespace/kube-public\nnamespace/kube-system"
     );
     plane.stop();
+}
+
+#[test]
+fn a_closed_standard_error_is_no_reason_to_end() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = steersman(home.path());
+    command.args(["server", "--listen", "127.0.0.1:0", "--output", "json", "--log", "debug"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let ended = child.try_wait().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(ready.contains("kubeconfig") && ended.is_none(), "{ready:?} {ended:?}");
+}
+
+#[test]
+fn a_start_has_no_line_of_log_for_each_control_loop() {
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::up(home.path(), &[]);
+    plane.process.signal("TERM");
+    let ended = plane.process.end();
+    assert!(ended.stderr.contains("stopping"), "{ended:#?}");
+    assert!(!ended.stderr.contains("starting workers"), "{ended:#?}");
 }
 
 #[test]

@@ -56,6 +56,10 @@ fn wrong_flags_are_named() {
     check_refused(&["up", "--neutron-url", "not a url"], &["not a url"]);
     check_refused(&["up", "--output", "xml"], &["--output", "xml"]);
     check_refused(&["sail"], &["sail", "see steersman --help"]);
+    check_refused(&[], &["a command is missing: codegen, ", "server, store, up", "see steersman --help"]);
+    check_refused(&["store"], &["a command is missing: check", "see steersman store --help"]);
+    check_refused(&["server", "--etcd-prefix", "/a"], &["--etcd-servers"]);
+    check_refused(&["server", "--etcd-servers", "127.0.0.1:2379"], &["--etcd-servers", "127.0.0.1:2379", "http://"]);
     check_refused(&["run-as", "default/robot"], &["not provided: <COMMAND>", "see steersman run-as --help"]);
 }
 

@@ -86,9 +86,10 @@ async fn range(state: &State, when: Pass) -> Result<(), Failure> {
             if when == Pass::Periodic {
                 return;
             }
+            let shown = |ranges: &[Value]| ranges.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",");
             tracing::warn!(
-                ?present,
-                ?wanted,
+                present = shown(present),
+                wanted = shown(&wanted),
                 "the ServiceCIDR kubernetes has other ranges than this server is started with, and keeps them: addresses are \
                  given out of those"
             );

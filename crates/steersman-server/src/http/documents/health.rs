@@ -19,6 +19,8 @@ struct Check {
 
 const PING: Check = Check { name: "ping", is_well: |_| true, note: |_| None };
 const STORE: Check = Check { name: "store", is_well: |state| state.store.health().is_ok(), note: |_| None };
+/// A store that is away for a while takes no requests, and a restart of the server does not bring it back.
+const READY_STORE: Check = Check { is_well: |state| state.store.readiness().is_ok(), ..STORE };
 const INTEGRITY: Check = Check { name: "storage-integrity", is_well: |_| true, note: damage };
 const SHUTDOWN: Check = Check { name: "shutdown", is_well: |state| !state.is_withdrawn(), note: |_| None };
 
@@ -27,7 +29,7 @@ const NAMED_MAX: usize = 20;
 
 /// Answers a request for one of the roots, or for a single check of it.
 pub(crate) fn answer(state: &State, root: &str, check: &[&str], query: &Query) -> Answer {
-    let checks: &[Check] = if root == "readyz" { &[PING, STORE, INTEGRITY, SHUTDOWN] } else { &[PING, STORE] };
+    let checks: &[Check] = if root == "readyz" { &[PING, READY_STORE, INTEGRITY, SHUTDOWN] } else { &[PING, STORE] };
     match check {
         [] => all(state, root, checks, query),
         [name] => match checks.iter().find(|check| check.name == *name) {
