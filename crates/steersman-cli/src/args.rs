@@ -21,7 +21,7 @@ pub(crate) use crate::args::authorization::AuthorizationOptions;
 pub(crate) use crate::args::codegen::{
     ClientsOptions, CodegenCommand, CrdOptions, DefinitionsOptions, Enums, NewOptions, TypesOptions,
 };
-pub(crate) use crate::args::etcd::EtcdOptions;
+pub(crate) use crate::args::etcd::{EtcdOptions, InEtcd};
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;

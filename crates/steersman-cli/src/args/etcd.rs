@@ -1,8 +1,8 @@
 //! The options of a server that keeps its objects in etcd. The flags are those of kube-apiserver, which has none for a password.
 
 use crate::Failure;
-use crate::process::output::InEtcd;
 use clap::Args as ClapArgs;
+use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use steersman_storage_etcd::{Certificates, Login, Options};
@@ -33,6 +33,13 @@ pub(crate) struct EtcdOptions {
     /// A file with the password of --etcd-username, without a line end or with one.
     #[arg(long, requires = "etcd_servers", requires = "etcd_username", value_name = "FILE")]
     pub(crate) etcd_password_file: Option<PathBuf>,
+}
+
+/// The place of objects in etcd.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct InEtcd {
+    pub(crate) servers: Vec<String>,
+    pub(crate) prefix: String,
 }
 
 impl EtcdOptions {

@@ -1,6 +1,6 @@
 //! The program's output on standard output when it is ready.
 
-use crate::args::Output;
+use crate::args::{InEtcd, Output};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -33,13 +33,6 @@ pub(crate) struct Ready {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) version: &'static str,
-}
-
-/// The place of objects in etcd.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct InEtcd {
-    pub(crate) servers: Vec<String>,
-    pub(crate) prefix: String,
 }
 
 impl Ready {
