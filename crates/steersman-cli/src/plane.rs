@@ -274,6 +274,7 @@ impl Plane {
         let ready = Ready {
             kubeconfig: self.data_dir.kubeconfig(),
             listen: self.address.to_string(),
+            url: format!("https://{}", reachable(self.address)),
             data_dir: self.data_dir.path().to_owned(),
             in_memory: self.in_memory,
             etcd: self.etcd.clone(),

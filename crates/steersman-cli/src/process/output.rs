@@ -12,8 +12,10 @@ use std::path::PathBuf;
 pub(crate) struct Ready {
     /// The kubeconfig of the administrator.
     pub(crate) kubeconfig: PathBuf,
-    /// `host:port` of the API.
+    /// `host:port` that is listened on.
     pub(crate) listen: String,
+    /// The URL of the API on this machine.
+    pub(crate) url: String,
     /// The directory of all data.
     pub(crate) data_dir: PathBuf,
     /// Whether the objects are gone when the process ends.
@@ -47,7 +49,7 @@ impl Ready {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("Steersman {} is ready at https://{}\n", self.version, self.listen);
+        let mut text = format!("Steersman {} is ready at {}\n", self.version, self.url);
         let kept = match &self.etcd {
             Some(InEtcd { servers, prefix }) => format!("in etcd at {}, below {prefix}", servers.join(", ")),
             None if self.in_memory => "in memory, gone when this process ends".to_owned(),
