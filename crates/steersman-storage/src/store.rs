@@ -209,7 +209,7 @@ impl Store {
     /// Whether reads and writes are answered now: like [`Store::health`], and fails while the engine is away.
     ///
     /// # Errors
-    /// Those of [`Store::health`], or [`kv::Error::Unavailable`].
+    /// The errors of [`Store::health`], or [`kv::Error::Unavailable`].
     pub fn readiness(&self) -> Result<(), kv::Error> {
         self.health()?;
         self.0.kv.reachable()

@@ -1,4 +1,4 @@
-//! What an operator sees of a program: events, health, metrics, spans.
+//! Events, health checks, metrics and spans of a program.
 
 pub(crate) mod events;
 pub(crate) mod health;

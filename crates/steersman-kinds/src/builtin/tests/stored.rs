@@ -1,4 +1,4 @@
-//! What kube-apiserver stores of an object, as found by `cargo xtask differential`.
+//! Objects are stored as kube-apiserver stores them. `cargo xtask differential` found these cases.
 
 use super::*;
 

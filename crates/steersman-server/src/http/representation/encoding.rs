@@ -23,7 +23,7 @@ pub(crate) struct Envelope {
     pub(crate) fields: Vec<(&'static str, Vec<u8>)>,
     /// The name of the field with the items.
     pub(crate) items: &'static str,
-    /// What stands for the items where there are none, in JSON.
+    /// The JSON that replaces an empty list of items.
     pub(crate) nothing: &'static str,
 }
 

@@ -52,7 +52,7 @@ struct Row {
     /// Upstream's name; empty for a plugin that no flag switches.
     name: &'static str,
     is_on: IsOn,
-    /// `None` if it is not implemented here.
+    /// `None` if Steersman does not have it: `up` and `server` refuse its name, and the stand-in for kube-apiserver names it in its log.
     plugin: Option<&'static dyn Plugin>,
 }
 
@@ -191,7 +191,7 @@ impl Plugins {
         }
     }
 
-    /// Whether a plugin is on. A plugin that is not implemented here can be on too: it does nothing.
+    /// Whether a plugin is on. The stand-in for kube-apiserver accepts plugins that Steersman does not have: those can be on and have no effect.
     pub fn is_on(&self, name: &str) -> bool {
         ROWS.iter().zip(self.is_on).any(|(row, is_on)| is_on && row.name == name)
     }
