@@ -11,7 +11,7 @@ use crate::write::registry::{decode, identity, managed, metadata};
 use bytes::Bytes;
 use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, value};
-use steersman_schema::{json_patch, merge_patch, strategic};
+use steersman_schema::{Schema, json_patch, merge_patch, strategic};
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -80,22 +80,22 @@ impl Patch {
         Ok(Patch { format, faults, text: body.bytes.clone() })
     }
 
-    /// Applies any patch but an apply to a tree.
+    /// Applies any patch but an apply to a tree with a schema.
     ///
     /// # Errors
     /// When it does not fit the tree.
-    pub(crate) fn apply_to(&self, operation: &Operation<'_>, live: Value) -> Result<Value, Failure> {
+    pub(crate) fn apply_to(&self, schema: &Schema, live: Value, budget: &Budget) -> Result<Value, Failure> {
         match &self.format {
-            Format::Json(patch) => patch.apply(&live, &operation.budget).map_err(|error| json_patch_failure(&error)),
+            Format::Json(patch) => patch.apply(&live, budget).map_err(|error| json_patch_failure(&error)),
             Format::Merge(patch) => {
-                charge_merge(&operation.budget, &live, patch)?;
+                charge_merge(budget, &live, patch)?;
                 let mut patched = live;
                 merge_patch::apply(&mut patched, patch);
                 Ok(patched)
             }
             Format::Strategic(patch) => {
-                charge_merge(&operation.budget, &live, patch)?;
-                let applied = strategic::apply(&operation.version().schema, live, patch.clone());
+                charge_merge(budget, &live, patch)?;
+                let applied = strategic::apply(schema, live, patch.clone());
                 applied.map_err(|error| match error.class() {
                     strategic::Class::Malformed => Failure::bad_request(error.to_string()),
                     strategic::Class::Unprocessable => Failure::unfitting_patch(),
@@ -132,7 +132,8 @@ pub(super) fn patched(
             (decode_applied(operation, patch, merged)?, Recorded::Yes)
         }
         _ => {
-            let patched = patch.apply_to(operation, current.requested().clone())?;
+            let patched =
+                patch.apply_to(&operation.version().schema, current.requested().clone(), &operation.budget)?;
             let live = value::at(current.requested(), &["metadata", "managedFields"]);
             let is_own_record = |record: &Value| Some(record) == live;
             let (text, misfit) = (&patch.text, Misfit::Unprocessable);

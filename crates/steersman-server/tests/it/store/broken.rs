@@ -1,5 +1,6 @@
 //! A store whose disk fails: writers get an error, reads still work, and monitoring sees the failure.
 
+use crate::store::engine::Engine;
 use crate::support::{CONFIGS, World, config};
 use redb::backends::InMemoryBackend;
 use std::io;
@@ -74,4 +75,20 @@ async fn a_full_disk_ends_all_writes_and_shows_in_health() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_panics_ends_all_writes_and_shows_in_health() {
     check(PANICS, "one failed").await;
+}
+
+#[tokio::test]
+async fn while_a_store_is_away_the_server_is_alive_and_not_ready() {
+    let engine = Engine::new(|_| Box::pin(async { Ok(()) }));
+    let is_away = engine.away();
+    let world = World::on(Arc::new(engine)).await;
+    let codes = async || {
+        let http = world.http();
+        (http.get("/readyz").await.code, http.get("/readyz/store").await.code, http.get("/livez").await.code)
+    };
+    assert_eq!(codes().await, (200, 200, 200));
+    is_away.store(true, Ordering::SeqCst);
+    assert_eq!(codes().await, (500, 500, 200), "a restart would not bring it back");
+    is_away.store(false, Ordering::SeqCst);
+    assert_eq!(codes().await, (200, 200, 200));
 }

@@ -1,6 +1,9 @@
 //! An engine that a test can delay or fail.
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use steersman_machinery::Revision;
 use steersman_storage::Memory;
 use steersman_storage::kv::{
@@ -15,13 +18,24 @@ pub(crate) struct Engine {
     memory: Memory,
     before: Box<Before>,
     after: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+    is_away: Arc<AtomicBool>,
 }
 
 impl Engine {
     pub(crate) fn new(
         before: impl Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync + 'static,
     ) -> Engine {
-        Engine { memory: Memory::new(), before: Box::new(before), after: Box::new(|| Box::pin(async {})) }
+        Engine {
+            memory: Memory::new(),
+            before: Box::new(before),
+            after: Box::new(|| Box::pin(async {})),
+            is_away: Arc::default(),
+        }
+    }
+
+    /// The switch that makes the engine say that it cannot be reached.
+    pub(crate) fn away(&self) -> Arc<AtomicBool> {
+        self.is_away.clone()
     }
 
     /// The same engine, whose transactions are answered only when this future ends.
@@ -85,6 +99,13 @@ impl Kv for Engine {
 
     fn health(&self) -> Result<(), Error> {
         self.memory.health()
+    }
+
+    fn reachable(&self) -> Result<(), Error> {
+        match self.is_away.load(Ordering::SeqCst) {
+            true => Err(Error::Unavailable { source: Arc::new(io::Error::other("away, as this test wants it")) }),
+            false => Ok(()),
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -16,7 +16,7 @@ use steersman_kinds::catalog::Scale;
 use steersman_kinds::catalog::scale::read;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{GroupKind, Object, Value, value};
-use steersman_schema::{Definitions, Schema, decode, strategic};
+use steersman_schema::{Definitions, Schema, decode};
 
 /// The body of a write of a Scale.
 enum Sent {
@@ -82,7 +82,8 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         let mut object = current.requested().clone();
         let live = read(scale, &object);
         let wanted = match &sent {
-            Sent::Patch(patch) => patched(&operation, patch, live)?,
+            // A strategic patch follows the schema of the Scale, not that of its object.
+            Sent::Patch(patch) => patch.apply_to(scale_schema()?, live, &operation.budget)?,
             Sent::Scale(sent) if registry::text(sent, "name").is_empty() => {
                 return Err(Failure::bad_request("metadata.name of the Scale must be the name of the object"));
             }
@@ -148,13 +149,6 @@ fn typed(cx: &mut Context<'_>, body: Body<'_>) -> Result<Value, Failure> {
 fn scale_schema() -> Result<&'static Schema, Failure> {
     let schema = Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale");
     schema.ok_or_else(|| Failure::internal("there is no schema of a Scale"))
-}
-
-/// Applies a patch other than an apply to a Scale. A strategic one follows the schema of the Scale, not that of its
-/// object.
-fn patched(operation: &Operation<'_>, patch: &Patch, live: Value) -> Result<Value, Failure> {
-    let Format::Strategic(sent) = &patch.format else { return patch.apply_to(operation, live) };
-    strategic::apply(scale_schema()?, live, sent.clone()).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 /// The desired number of replicas of a Scale.
