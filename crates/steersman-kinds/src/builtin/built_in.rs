@@ -44,17 +44,10 @@ impl BuiltIn {
         object
     }
 
-    fn is_generation_changed(&self, new: &Value, old: &Value) -> bool {
-        self.kind.generation.iter().any(|path| at(new, path) != at(old, path))
-    }
-
     fn count_generation(&self, new: &mut Value, old: &Value) {
-        if self.kind.generation.is_empty() {
-            return;
+        if !self.kind.generation.is_empty() {
+            count_generation(self.kind.generation, new, old);
         }
-        let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
-        let after = before + i64::from(self.is_generation_changed(new, old));
-        set_at(new, &["metadata", "generation"], Value::from(after));
     }
 }
 
@@ -234,6 +227,20 @@ impl Strategy for BuiltIn {
 
     fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {
         (self.kind.version(&version.name).cells)(value, now)
+    }
+}
+
+/// Counts a change of the fields at these paths.
+pub(super) fn count_generation(paths: &[&[&str]], new: &mut Value, old: &Value) {
+    let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
+    let is_changed = paths.iter().any(|path| at(new, path) != at(old, path));
+    set_at(new, &["metadata", "generation"], Value::from(before + i64::from(is_changed)));
+}
+
+/// Removes a field that the old object does not have.
+pub(super) fn remove_unless_kept(new: &mut Value, old: &Value, path: &[&str]) {
+    if at(old, path).is_none() {
+        remove_at(new, path);
     }
 }
 

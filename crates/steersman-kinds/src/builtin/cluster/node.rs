@@ -1,12 +1,13 @@
 //! Node: a machine that runs pods, as its kubelet reports it.
 
+use crate::builtin::built_in::remove_unless_kept;
 use crate::builtin::kind::{Column, Kind, NewStatus, SelectableField, Subresource, Version};
 use crate::builtin::rules::cells::{self, NONE};
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
-use steersman_machinery::value::{at, object_at, remove_at, str_at};
+use steersman_machinery::value::{at, object_at, str_at};
 
 pub(in crate::builtin) mod validate;
 
@@ -51,8 +52,8 @@ pub const KIND: Kind = Kind {
         fields: &[SelectableField::new("spec.unschedulable", ".spec.unschedulable").or("false")],
         ..Version::V1
     }],
-    prepare_create: |node| drop_removed(node, &Value::Null),
-    prepare_update: drop_removed,
+    prepare_create: |node| remove_unless_kept(node, &Value::Null, CONFIG_SOURCE),
+    prepare_update: |new, old| remove_unless_kept(new, old, CONFIG_SOURCE),
     // A kubelet creates its node together with the status.
     new_status: NewStatus::Given,
     validate: validate::NODE,
@@ -60,12 +61,8 @@ pub const KIND: Kind = Kind {
     ..Kind::CLUSTER
 };
 
-/// Drops the source of a kubelet's configuration, which kubelets no longer read, unless the old node has one.
-fn drop_removed(new: &mut Value, old: &Value) {
-    if at(old, &["spec", "configSource"]).is_none() {
-        remove_at(new, &["spec", "configSource"]);
-    }
-}
+/// The source of a kubelet's configuration, which kubelets no longer read.
+const CONFIG_SOURCE: &[&str] = &["spec", "configSource"];
 
 fn cells(node: &Value, now: Timestamp) -> Vec<Value> {
     let info = |field: &str| {

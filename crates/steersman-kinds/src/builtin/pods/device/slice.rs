@@ -1,5 +1,6 @@
 //! ResourceSlice: devices that a driver offers, on one node or for several.
 
+use crate::builtin::built_in::count_generation;
 use crate::builtin::kind::{Alias, Column, Kind, RULES, SelectableField, Version};
 use crate::builtin::pods::device::request::{NAME, TAINT};
 use crate::builtin::pods::device::{GROUP, binding_conditions, capacity, each_once, name_of, pool_name, qualified};
@@ -15,7 +16,7 @@ use regex::Regex;
 use serde_json::json;
 use std::sync::LazyLock;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, set_at};
+use steersman_machinery::value::set_at;
 use steersman_machinery::{Value, name};
 
 const DEVICES_MAX: usize = 128;
@@ -68,7 +69,8 @@ pub const KIND: Kind = Kind {
         drop_disabled(slice);
     },
     prepare_update: |new, old| {
-        count_generation(new, old);
+        // As upstream: a change that is dropped counts too.
+        count_generation(&[&["spec"]], new, old);
         drop_disabled(new);
     },
     set_times,
@@ -88,13 +90,6 @@ pub const KIND: Kind = Kind {
 
 fn devices(slice: &mut Value) -> impl Iterator<Item = &mut Value> {
     slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut).into_iter().flatten()
-}
-
-/// Counts a change of the spec, as upstream before it drops fields: a change that is dropped counts too.
-fn count_generation(new: &mut Value, old: &Value) {
-    let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
-    let after = before + i64::from(at(new, &["spec"]) != at(old, &["spec"]));
-    set_at(new, &["metadata", "generation"], Value::from(after));
 }
 
 /// Drops fields of feature gates that are off.

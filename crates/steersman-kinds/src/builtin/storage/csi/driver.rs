@@ -1,5 +1,6 @@
 //! CSIDriver: the capabilities and requirements of a storage driver.
 
+use crate::builtin::built_in::{count_generation, remove_unless_kept};
 use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
@@ -11,7 +12,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at, remove_at, set_at};
+use steersman_machinery::value::{at, object_at};
 
 pub const KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -41,10 +42,13 @@ pub const KIND: Kind = Kind {
         warns_on_update: false,
         ..RULES
     },
-    prepare_create: |driver| drop_disabled(driver, &Value::Null),
+    prepare_create: |driver| remove_unless_kept(driver, &Value::Null, NOT_ENABLED),
     prepare_update: |new, old| {
-        drop_disabled(new, old);
-        count_generation(new, old);
+        remove_unless_kept(new, old, NOT_ENABLED);
+        // A new driver has no generation, while other kinds begin with 1.
+        if at(new, &["spec"]) != at(old, &["spec"]) {
+            count_generation(&[&["spec"]], new, old);
+        }
     },
     validate: &[
         Rule::new("spec.fsGroupPolicy", Check::OneOf(&["File", "None", "ReadWriteOnceWithFSType"])).if_present(),
@@ -76,21 +80,8 @@ fn default(driver: &mut Value) {
     }
 }
 
-/// Drops a field whose feature is not enabled, unless the old driver has it.
-fn drop_disabled(new: &mut Value, old: &Value) {
-    let field = ["spec", "preventPodSchedulingIfMissing"];
-    if at(old, &field).is_none() {
-        remove_at(new, &field);
-    }
-}
-
-/// A new driver has no generation, while other kinds begin with 1.
-fn count_generation(new: &mut Value, old: &Value) {
-    if at(new, &["spec"]) != at(old, &["spec"]) {
-        let before = cells::number(old, &["metadata", "generation"]);
-        set_at(new, &["metadata", "generation"], Value::from(before + 1));
-    }
-}
+/// A field whose feature is not enabled.
+const NOT_ENABLED: &[&str] = &["spec", "preventPodSchedulingIfMissing"];
 
 fn in_secrets(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let in_secrets = spec.field("serviceAccountTokenInSecrets");
