@@ -9,10 +9,11 @@ mod parse;
 mod search;
 
 use crate::json_path::filter::Filter;
-use crate::json_path::search::Visits;
 use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
+
+pub use crate::json_path::search::Visits;
 
 /// Longer paths are refused. The longest paths of real definitions are a fifth of it.
 pub const PATH_BYTES_MAX: usize = 1024;
@@ -92,7 +93,13 @@ impl JsonPath {
     /// The value at the path; the first match, if the path searches. A search that visits the same values too often
     /// finds nothing.
     pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
-        search::first(&self.steps, value, &mut Visits::of(value))
+        self.get_within(value, &mut Visits::of(value))
+    }
+
+    /// The same, for one of several paths that share their visits.
+    pub fn get_within<'v>(&self, value: &'v Value, visits: &mut Visits<'_>) -> Option<&'v Value> {
+        visits.begin_path();
+        search::first(&self.steps, value, visits)
     }
 
     /// Sets the value at the path; objects on the way are created, lists are not. False if a value on the way has

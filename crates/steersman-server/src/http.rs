@@ -1,7 +1,6 @@
 //! HTTP: the chain of a request, its endpoint, and the answer.
 
 pub(crate) mod answer;
-pub(crate) mod body_memory;
 pub(crate) mod chain;
 /// Documents about the server itself: discovery, OpenAPI, health, version.
 pub(crate) mod documents {

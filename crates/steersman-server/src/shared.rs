@@ -15,6 +15,7 @@ pub(crate) mod operation;
 pub(crate) mod request {
     pub(crate) mod body;
     pub(crate) mod codec;
+    pub(crate) mod memory;
     pub mod negotiate;
     pub(crate) mod options;
     pub(crate) mod payload;

@@ -17,6 +17,7 @@ use crate::shared::follower::compiled::{Compiled, Dependents};
 use crate::shared::follower::in_force::InForce;
 use crate::shared::nodes::agents::Agents;
 use crate::shared::nodes::resource_metrics::Offer;
+use crate::shared::request::memory::Memory;
 use crate::shared::status::Failure;
 use crate::shared::webhook::{Clients, Services};
 use crate::write::admission::dynamic::policy::Policies;
@@ -69,6 +70,8 @@ pub(crate) struct State {
     pub(crate) watch_authorization: WatchAuthorization,
     /// Where heavy requests are computed.
     pub(crate) compute: Arc<Pool>,
+    /// The memory that is kept for users.
+    pub(crate) memory: Memory,
     /// The agents of nodes within the process.
     pub(crate) agents: Option<Arc<dyn Agents>>,
     /// The usage of nodes and Pods; `None` if there is no source, and then the group is not served.
@@ -119,6 +122,7 @@ impl State {
             timeouts: Timeouts::default(),
             watch_authorization: WatchAuthorization::default(),
             compute: Arc::new(Pool::new(Compute::default())),
+            memory: Memory::default(),
             agents: None,
             resource_metrics: None,
             catalog: ArcSwap::from_pointee(catalog),

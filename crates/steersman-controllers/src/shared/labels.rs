@@ -54,7 +54,7 @@ pub(crate) struct RequiredNodes {
 impl Selector {
     /// Selects by equal labels.
     pub(crate) fn of_labels(labels: &Labels) -> Selector {
-        Selector::All(selector::Labels { requirements: labels.iter().map(equal).collect() })
+        Selector::All(selector::Labels::new(labels.iter().map(equal).collect()))
     }
 
     /// Compiles a selector. An absent or invalid selector selects nothing, an empty one everything.
@@ -68,16 +68,13 @@ impl Selector {
                 None => return Selector::Nothing,
             }
         }
-        Selector::All(selector::Labels { requirements })
+        Selector::All(selector::Labels::new(requirements))
     }
 
     /// Selects the intersection of both.
     pub(crate) fn and(self, other: Selector) -> Selector {
         match (self, other) {
-            (Selector::All(mut all), Selector::All(others)) => {
-                all.requirements.extend(others.requirements);
-                Selector::All(all)
-            }
+            (Selector::All(all), Selector::All(others)) => Selector::All(all.and(others)),
             (Selector::Nothing, _) | (_, Selector::Nothing) => Selector::Nothing,
         }
     }
@@ -143,7 +140,7 @@ impl NodeTerm {
             Some(FieldRequirement { key: one.key.clone(), value: value.clone(), is_equal })
         };
         Some(NodeTerm {
-            labels: selector::Labels { requirements: expressions.iter().map(label).collect::<Option<_>>()? },
+            labels: selector::Labels::new(expressions.iter().map(label).collect::<Option<_>>()?),
             fields: fields.iter().map(field).collect::<Option<_>>()?,
         })
     }

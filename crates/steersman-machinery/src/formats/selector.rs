@@ -6,14 +6,15 @@ use crate::names::name;
 use std::fmt;
 
 /// A parsed label selector. Empty selects everything; otherwise every requirement must hold.
+///
+/// The requirements are sorted by key, and each is there once, as are the values of each.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Labels {
-    /// The requirements, all of which must hold.
-    pub requirements: Vec<Requirement>,
+    requirements: Vec<Requirement>,
 }
 
 /// One condition on one label.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Requirement {
     /// The label's key.
     pub key: String,
@@ -22,7 +23,7 @@ pub struct Requirement {
 }
 
 /// The condition of a requirement on a label's value. `NotIn` also holds where the label is absent.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[expect(missing_docs, reason = "the variants are the operators' own names")]
 pub enum Operator {
     DoesNotExist,
@@ -91,6 +92,30 @@ pub enum ParseError {
 // === impl Labels ===
 
 impl Labels {
+    /// A selector of these requirements.
+    pub fn new(mut requirements: Vec<Requirement>) -> Labels {
+        for requirement in &mut requirements {
+            if let Operator::In(values) | Operator::NotIn(values) = &mut requirement.operator {
+                values.sort_unstable();
+                values.dedup();
+            }
+        }
+        requirements.sort_unstable();
+        requirements.dedup();
+        Labels { requirements }
+    }
+
+    /// The requirements, all of which must hold, sorted by key.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+
+    /// The selector of what both select.
+    #[must_use]
+    pub fn and(self, other: Labels) -> Labels {
+        Labels::new([self.requirements, other.requirements].concat())
+    }
+
     /// Parses the text form: `a=b,c!=d,e in (f,g),h,!i,j>1`.
     ///
     /// # Errors
@@ -111,7 +136,7 @@ impl Labels {
                 other => return expected(&other, "',' or 'end of string'").map_err(fail),
             }
         }
-        Ok(Labels { requirements })
+        Ok(Labels::new(requirements))
     }
 
     /// Whether it selects everything.
@@ -121,21 +146,33 @@ impl Labels {
 
     /// Whether labels satisfy it; `label` gives the value of a key.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|requirement| requirement.operator.holds(label(&requirement.key)))
+    }
+
+    /// Whether labels that are sorted by key satisfy it. Each label and each requirement is visited once at most.
+    pub fn matches_sorted<'a>(&self, labels: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
+        let mut labels = labels.peekable();
         self.requirements.iter().all(|requirement| {
-            let value = label(&requirement.key);
-            match &requirement.operator {
-                Operator::DoesNotExist => value.is_none(),
-                Operator::Exists => value.is_some(),
-                Operator::GreaterThan(bound) => {
-                    value.and_then(|value| value.parse().ok()).is_some_and(|number: i64| number > *bound)
-                }
-                Operator::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
-                Operator::LessThan(bound) => {
-                    value.and_then(|value| value.parse().ok()).is_some_and(|number: i64| number < *bound)
-                }
-                Operator::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
-            }
+            while labels.next_if(|(key, _)| *key < &*requirement.key).is_some() {}
+            let found = labels.peek().filter(|(key, _)| *key == requirement.key);
+            requirement.operator.holds(found.map(|(_, value)| *value))
         })
+    }
+}
+
+impl Operator {
+    /// Whether a label's value satisfies it; `None` for a label that is absent.
+    fn holds(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        let is_among = |value: &str, values: &[String]| values.binary_search_by(|one| one.as_str().cmp(value)).is_ok();
+        match self {
+            Operator::DoesNotExist => value.is_none(),
+            Operator::Exists => value.is_some(),
+            Operator::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+            Operator::In(values) => value.is_some_and(|value| is_among(value, values)),
+            Operator::LessThan(bound) => number().is_some_and(|number| number < *bound),
+            Operator::NotIn(values) => value.is_none_or(|value| !is_among(value, values)),
+        }
     }
 }
 
@@ -170,7 +207,7 @@ impl fmt::Display for Labels {
 impl Fields {
     /// Parses the text form: `a.b=c,d!=e`. A comma, an equals sign or a backslash in a value is escaped by a backslash.
     ///
-    /// Terms are parsed in the order of their bytes, which decides the error where several terms are invalid.
+    /// Terms are parsed in the order of their bytes, which decides the error where several terms are invalid. Each is kept once.
     ///
     /// # Errors
     /// When a term has no operator, or a value is not escaped as it must be.
@@ -178,6 +215,7 @@ impl Fields {
         let mut requirements = Vec::new();
         let mut terms = split_unescaped(text);
         terms.sort_unstable();
+        terms.dedup();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let at = term.match_indices(['=', '!']).map(|(at, _)| at).find(|at| !is_lone_mark(&term[*at..]));
             let Some(at) = at else {
@@ -457,6 +495,9 @@ mod tests {
         let parsed = Labels::parse(selector).unwrap();
         let find = |key: &str| labels.iter().find(|(label, _)| *label == key).map(|(_, value)| *value);
         assert_eq!(Labels::parse(&parsed.to_string()).unwrap(), parsed);
+        let mut sorted = labels.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(parsed.matches_sorted(sorted.into_iter()), parsed.matches(find), "{selector}");
         parsed.matches(find)
     }
 
@@ -544,7 +585,27 @@ mod tests {
         assert!(Fields::parse("").unwrap().is_everything());
     }
 
+    #[test]
+    fn what_is_said_again_is_kept_once() {
+        let said = |selector: &str| Labels::parse(selector).unwrap().to_string();
+        assert_eq!(said("b,a=1,b,a in (1),a!=2,b"), "a=1,a!=2,b");
+        assert_eq!(said("a in (c,b,c)"), "a in (b,c)");
+        let given = Labels::new(vec![Requirement {
+            key: "a".to_owned(),
+            operator: Operator::In(vec!["2".to_owned(), "1".to_owned()]),
+        }]);
+        assert!(given.matches(|_| Some("2")), "values are found in whichever order they were given");
+        assert_eq!(Fields::parse("a=1,b=2,a=1").unwrap().requirements.len(), 2);
+    }
+
     proptest! {
+        #[test]
+        fn sorted_labels_are_matched_as_any(selector in "(!?[a-d]|[a-d](=|!=|>|<)[0-3]|[a-d] (in|notin) \\([0-3],[0-3]\\))(,(!?[a-d]|[a-d](=|!=|>)[0-3])){0,4}", labels in prop::collection::btree_map("[a-e]", "[0-3]", 0..5)) {
+            let selector = Labels::parse(&selector).unwrap();
+            let sorted = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            prop_assert_eq!(selector.matches_sorted(sorted), selector.matches(|key| labels.get(key).map(String::as_str)));
+        }
+
         #[test]
         fn any_text_is_read_or_refused(text in "[a-c!=,() <>in.]{0,16}|\\PC{0,12}") {
             if let Ok(parsed) = Labels::parse(&text) {

@@ -267,6 +267,11 @@ impl<'a> Meta<'a> {
         Meta { flags: stored.get(1).copied().unwrap_or_default() & ASKED, body: reader.rest }
     }
 
+    /// The number of labels.
+    pub fn n_labels(self) -> usize {
+        Reader { rest: self.body }.number().unwrap_or_default()
+    }
+
     /// The labels, sorted by key.
     pub fn labels(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let mut reader = Reader { rest: self.body };

@@ -3,23 +3,29 @@
 use crate::json_path::{Step, place};
 use steersman_machinery::Value;
 
-/// Visits allowed before the values are counted.
+/// Visits allowed for each path before the values are counted.
 const FREE_VISITS: usize = 256;
 
-/// The average number of visits per value that a search may use. One `..` visits each value twice, and a filter once
+/// The average number of visits per value that the searches may use together. One `..` visits each value twice, and a filter once
 /// more; more visits come from nested searches, whose visits would multiply.
 const VISITS_PER_VALUE: usize = 16;
 
-/// The remaining visits of a search, including those of its filters.
-pub(crate) struct Visits<'v> {
+/// The remaining visits of searches through one value, including those of their filters.
+#[derive(Debug)]
+pub struct Visits<'v> {
     left: usize,
     /// The value that is counted for the limit once the free visits are used up.
     uncounted: Option<&'v Value>,
 }
 
 impl<'v> Visits<'v> {
-    pub(crate) fn of(value: &'v Value) -> Visits<'v> {
-        Visits { left: FREE_VISITS, uncounted: Some(value) }
+    /// The visits of all searches through a value.
+    pub fn of(value: &'v Value) -> Visits<'v> {
+        Visits { left: 0, uncounted: Some(value) }
+    }
+
+    pub(crate) fn begin_path(&mut self) {
+        self.left = self.left.saturating_add(FREE_VISITS);
     }
 
     fn take(&mut self) -> Option<()> {

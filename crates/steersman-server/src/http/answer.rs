@@ -2,6 +2,7 @@
 
 use crate::access::authz::Denied;
 use crate::http::representation::{ListHead, Reload, Representation, encoding, list};
+use crate::shared::compute::Rest;
 use crate::shared::request::body::Body;
 use crate::shared::request::negotiate::Encoding;
 use crate::shared::request::payload::Payload;
@@ -97,8 +98,8 @@ impl Answer {
         Ok(Answer::bytes(code, representation.encoding().content_type(), bytes))
     }
 
-    /// An answer with a list. With `reload` the rest of it can be read again, so that a slow client does not keep its
-    /// objects in memory.
+    /// An answer with a list. `rest` carries out what is left of it when its first bytes are sent. With `reload` the rest can be read again,
+    /// so that a slow client does not keep its objects in memory.
     ///
     /// # Errors
     /// When one of the first objects cannot be converted to the requested version.
@@ -106,10 +107,11 @@ impl Answer {
         objects: Vec<Arc<Object>>,
         head: &ListHead,
         reload: Option<Reload>,
+        rest: Rest,
         representation: Representation,
     ) -> Result<Answer, Failure> {
         let content_type = representation.encoding().content_type();
-        let body = list(representation, objects, head, reload).await?;
+        let body = list(representation, objects, head, reload, rest).await?;
         Ok(Answer::new(200, Some(content_type), body))
     }
 

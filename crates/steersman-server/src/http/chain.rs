@@ -8,7 +8,6 @@ mod request_body;
 use crate::access::audit::{Received, Trail};
 use crate::access::authz;
 use crate::http::answer::{Answer, is_pretty_for};
-use crate::http::body_memory::Reservation;
 use crate::http::chain::request_body::RequestBody;
 use crate::http::flowcontrol::{Kind, Schema};
 use crate::http::limits::{Access, Asked, Limits, Permit};
@@ -18,6 +17,7 @@ use crate::shared::compute::{self, Job, Load};
 use crate::shared::follower::compiled::Needs;
 use crate::shared::operation::{Notes, WARNINGS_BYTES_MAX};
 use crate::shared::request::body::Body;
+use crate::shared::request::memory::{Reservation, UserMemory};
 use crate::shared::request::negotiate::error_encoding;
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::RequestInfo;
@@ -231,7 +231,7 @@ impl Chain {
         authz::enforce(&user, &attributes, verdict)?;
         let work = async {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-            let mut memory = self.limits.reserve(&user);
+            let mut memory = state.memory.bodies.reserve(&user);
             let body = if is_read {
                 // A GET is fully described by its path and query, so no body is awaited.
                 Bytes::new()
@@ -263,7 +263,8 @@ impl Chain {
             let content_type =
                 parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
             let load = Load::of_request(compute::body_bytes(content_type, &body), interrupt.clone());
-            let job = Job { user: user.clone(), deadline, load };
+            let answers = Some(state.memory.answers.clone());
+            let job = Job { user: user.clone(), deadline, load, answers };
             // A dry run changes nothing, so it ends when its client disconnects. The future of a read is dropped then.
             let _interrupts = query.first("dryRun").map(|_| job.load.clone().interrupting());
             let entered = Entered { user, body, _memory: memory, deadline, load: job.load.clone(), permit, abandoned };
@@ -304,6 +305,7 @@ impl Chain {
             // The rest of a streamed list is work too, so its body keeps the permit.
             answer.response.body_mut().hold(permit);
         }
+        let outcome = outcome.and_then(|answer| keep(answer, &self.router.state.memory.answers, &user, parts));
         (outcome, notes)
     }
 
@@ -328,6 +330,25 @@ impl Chain {
             _ => Kind::Other,
         }
     }
+}
+
+/// Reserves memory for an answer until it has been handed to the network.
+///
+/// # Errors
+/// 429 for an answer to a read for which there is no memory.
+fn keep(mut answer: Answer, memory: &Arc<UserMemory>, user: &Arc<User>, parts: &Parts) -> Result<Answer, Failure> {
+    let body = answer.response.body_mut();
+    let Some(bytes) = body.whole().map(Bytes::len) else { return Ok(answer) };
+    let mut reservation = memory.reserve(user);
+    match parts.method {
+        Method::GET | Method::HEAD => reservation.grow_to(bytes)?,
+        // It has changed something, so its client must learn the outcome.
+        _ => reservation.take(bytes),
+    }
+    if !reservation.is_empty() {
+        body.keep(reservation);
+    }
+    Ok(answer)
 }
 
 /// The result of a task. If the task panicked, the panic continues in the caller.

@@ -1,7 +1,6 @@
 //! Limits the requests in flight: by priority and fairness or, without it, by a limit for reads and one for writes.
 //! Requests beyond that get 429.
 
-use crate::http::body_memory::{BodyMemory, Reservation};
 use crate::http::flowcontrol::{FlowControl, Kind, Schema, Seat};
 use crate::shared::operation::Attributes;
 use std::sync::Arc;
@@ -30,7 +29,6 @@ pub struct Concurrency {
 pub(crate) struct Limits {
     gate: Gate,
     receiving: Semaphore,
-    bodies: Arc<BodyMemory>,
     reads: Arc<AtomicUsize>,
     writes: Arc<AtomicUsize>,
 }
@@ -91,8 +89,8 @@ impl Limits {
             true => Gate::Fairness(Arc::new(FlowControl::new(reads_max.saturating_add(writes_max)))),
             false => Gate::InFlight { reads: semaphore(reads_max), writes: semaphore(writes_max) },
         };
-        let (reads, writes, bodies) = Default::default();
-        Limits { gate, receiving: Semaphore::new(RECEIVING_MAX), bodies, reads, writes }
+        let (reads, writes) = Default::default();
+        Limits { gate, receiving: Semaphore::new(RECEIVING_MAX), reads, writes }
     }
 
     /// Priority and fairness, where it is on.
@@ -139,16 +137,6 @@ impl Limits {
     /// A permit to receive the body of a request, if one is left.
     pub(crate) fn try_receive(&self) -> Option<SemaphorePermit<'_>> {
         self.receiving.try_acquire().ok()
-    }
-
-    /// Reserves memory for a body that is about to arrive.
-    pub(crate) fn reserve(&self, user: &Arc<User>) -> Reservation {
-        self.bodies.reserve(user)
-    }
-
-    /// The bytes of large bodies that are in memory.
-    pub(crate) fn body_bytes(&self) -> usize {
-        self.bodies.bytes()
     }
 
     /// The number of requests in flight.

@@ -213,7 +213,7 @@ fn scrape(router: &Router) -> String {
     if let Some(control) = limits.flow_control() {
         text.push_str(&control.exposition());
     }
-    text.push_str(&state.compute.exposition(limits.body_bytes()));
+    text.push_str(&state.compute.exposition(&state.memory));
     if let Some(configured) = &state.initializers {
         text.push_str(&configured.figures.exposition());
     }

@@ -13,6 +13,7 @@ mod load;
 mod queue;
 
 use crate::shared::compute::queue::{Bounds, Full, Queue};
+use crate::shared::request::memory::UserMemory;
 use crate::shared::status::Failure;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -23,13 +24,18 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 use std::{fmt, thread};
 use steersman_kinds::user::User;
+use steersman_machinery::budget::Interrupt;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub(crate) use crate::shared::compute::load::{LIGHT, Load, body_bytes, text_bytes};
+
+/// A time limit that does not pass.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The options of heavy requests.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +62,15 @@ pub(crate) struct Job {
     /// The deadline of the request.
     pub(crate) deadline: Instant,
     pub(crate) load: Load,
+    /// The memory of answers, in which its user must have room before it computes. `None` for the rest of an answer that was begun.
+    pub(crate) answers: Option<Arc<UserMemory>>,
+}
+
+/// Carries out parts of an answer that is being sent, after its request has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Rest {
+    pool: Arc<Pool>,
+    user: Arc<User>,
 }
 
 /// The place of a request in the queue, until it ends.
@@ -184,6 +199,9 @@ impl Pool {
                     return Err(failure);
                 }
             }
+            if let Some(answers) = job.answers.as_ref().filter(|_| !parked.has_begun) {
+                answers.check(&job.user)?;
+            }
             parked.has_begun = true;
             let Some(future) = parked.future.take() else { return Err(ended()) };
             let mut polled = pin!(self.poll(future, slot, woken.clone()));
@@ -266,6 +284,33 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+// === impl Rest ===
+
+impl Rest {
+    pub(crate) fn new(pool: &Arc<Pool>, user: &User) -> Rest {
+        Rest { pool: pool.clone(), user: Arc::new(user.clone()) }
+    }
+
+    /// Carries out a part that reads so many bytes of objects: where it is, or on a thread of the pool if it is large, in turn with the
+    /// requests of all users. No full queue refuses it, since its answer has begun; an answer has one part at a time.
+    ///
+    /// # Errors
+    /// Where the server is shutting down.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the part.
+    pub(crate) async fn carry_out<F>(&self, bytes: usize, part: F) -> Result<F::Output, Failure>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let load = Load::of_request(bytes, Interrupt::default());
+        load.write();
+        let job = Job { user: self.user.clone(), deadline: Instant::now() + NEVER, load, answers: None };
+        self.pool.carry_out(job, Box::pin(part)).await
     }
 }
 

@@ -5,3 +5,4 @@ pub(crate) mod concurrency;
 pub(crate) mod flow;
 pub(crate) mod flowcontrol;
 pub(crate) mod heavy;
+pub(crate) mod unread;

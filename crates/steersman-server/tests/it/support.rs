@@ -168,10 +168,19 @@ impl Http {
 
     /// The body of an answer, not read yet.
     pub(crate) async fn unread(&self, path: &str) -> Body {
+        self.unread_or_refused(path).await.unwrap_or_else(|refusal| panic!("{} {}", refusal.code, refusal.body_text()))
+    }
+
+    /// The same, or the answer of a request that failed.
+    pub(crate) async fn unread_or_refused(&self, path: &str) -> Result<Body, Answer> {
         let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
         let response = self.0.clone().oneshot(request).await.unwrap();
-        assert_eq!(response.status(), 200);
-        response.into_body()
+        if response.status() == 200 {
+            return Ok(response.into_body());
+        }
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Err(Answer { code: parts.status.as_u16(), headers: parts.headers, bytes })
     }
 
     /// Opens a watch; `path` has the query, without `watch`.

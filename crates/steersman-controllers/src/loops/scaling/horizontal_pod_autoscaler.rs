@@ -302,7 +302,7 @@ impl Context {
             selector.matches(|name| labels.and_then(|labels| labels.get(name)).map(String::as_str))
         };
         let is_selected = |metadata: &ObjectMeta| selects(&parsed, metadata.labels.as_ref());
-        let positive = parsed.requirements.iter().find_map(|one| match &one.operator {
+        let positive = parsed.requirements().iter().find_map(|one| match &one.operator {
             Operator::In(values) => Some((&*one.key, &**values)),
             _ => None,
         });

@@ -28,7 +28,7 @@ pub fn parse(selector: &Value) -> Option<Labels> {
         requirements.push(Requirement { key: expression.get("key")?.as_str()?.to_owned(), operator });
     }
     requirements.sort_by(|a, b| a.key.cmp(&b.key));
-    Some(Labels { requirements })
+    Some(Labels::new(requirements))
 }
 
 /// Whether labels, an object or null, satisfy a selector.

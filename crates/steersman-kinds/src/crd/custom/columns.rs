@@ -5,10 +5,16 @@ use crate::catalog::Column;
 use crate::crd::text;
 use crate::projection::Projection;
 use jiff::Timestamp;
+use std::io::{self, Write};
 use steersman_machinery::Value;
 use steersman_machinery::time as times;
 use steersman_schema::JsonPath;
-use steersman_schema::json_path::Step;
+use steersman_schema::json_path::{Step, Visits};
+
+/// The most bytes that the texts of a row may have together.
+const ROW_BYTES_MAX: usize = 256 << 10;
+/// The text of a cell for which there is no room.
+const TOO_LONG: &str = "<too long for a table>";
 
 /// The sources of the cells after the name.
 #[derive(Debug)]
@@ -64,11 +70,13 @@ impl Columns {
         read
     }
 
+    /// The cells of an object. A cell whose search visits too many values is empty, and one whose text has no room in its row says so.
     pub(super) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let name = object["metadata"].get("name").cloned().unwrap_or_default();
+        let (mut visits, mut bytes_left) = (Visits::of(object), ROW_BYTES_MAX);
         let others = self.0.iter().map(|cell| {
-            let found = cell.path.as_ref().and_then(|path| path.get(object));
-            found.map_or(Value::Null, |value| show(&cell.kind, value, now))
+            let found = cell.path.as_ref().and_then(|path| path.get_within(object, &mut visits));
+            found.map_or(Value::Null, |value| show(&cell.kind, value, now, &mut bytes_left))
         });
         std::iter::once(name).chain(others).collect()
     }
@@ -89,7 +97,7 @@ fn header(column: &Value) -> Column {
 }
 
 /// A value as shown in a column of this type; null if it does not match the type.
-fn show(kind: &str, value: &Value, now: Timestamp) -> Value {
+fn show(kind: &str, value: &Value, now: Timestamp, bytes_left: &mut usize) -> Value {
     match kind {
         "boolean" => value.as_bool().map_or(Value::Null, Value::from),
         "date" => value.as_str().map_or(Value::Null, |time| Value::from(how_long_ago(time, now))),
@@ -103,11 +111,41 @@ fn show(kind: &str, value: &Value, now: Timestamp) -> Value {
                 Value::Null
             }
         }
-        _ => Value::from(match value {
-            Value::String(text) => text.clone(),
-            Value::Null => "<nil>".to_owned(),
-            other => other.to_string(),
-        }),
+        _ => {
+            let text = match value {
+                Value::String(text) => Some(text).filter(|text| text.len() <= *bytes_left).cloned(),
+                Value::Null => Some("<nil>".to_owned()),
+                other => json_within(other, *bytes_left),
+            };
+            *bytes_left -= text.as_ref().map_or(0, String::len).min(*bytes_left);
+            text.map_or_else(|| Value::from(TOO_LONG), Value::from)
+        }
+    }
+}
+
+/// A value as JSON of so many bytes at most.
+fn json_within(value: &Value, bytes_max: usize) -> Option<String> {
+    let mut limited = Limited { out: Vec::new(), bytes_max };
+    serde_json::to_writer(&mut limited, value).ok()?;
+    String::from_utf8(limited.out).ok()
+}
+
+/// Bytes of a bounded number.
+struct Limited {
+    out: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes_max < self.out.len() + bytes.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -115,5 +153,43 @@ fn how_long_ago(time: &str, now: Timestamp) -> String {
     match times::parse(time) {
         Some(time) => age::human(now.as_second() - time.as_second()),
         None => "<invalid>".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn cells(columns: usize, path: &str, object: &Value) -> Vec<Value> {
+        let column = json!({"name": "a", "type": "string", "jsonPath": path});
+        Columns::new(&vec![column; columns]).0.cells(object, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn the_texts_of_a_row_are_bounded_together() {
+        let bytes = |cells: &[Value]| cells.iter().filter_map(Value::as_str).map(str::len).sum::<usize>();
+        for value in [json!("x".repeat(100_000)), json!(vec!["x"; 25_000])] {
+            let object = json!({"metadata": {"name": "a"}, "spec": value});
+            let cells = cells(120, ".spec", &object);
+            assert!(bytes(&cells) < ROW_BYTES_MAX + 120 * TOO_LONG.len(), "{}", bytes(&cells));
+            assert_eq!(cells[1].as_str().map(str::len), cells[2].as_str().map(str::len));
+            assert_eq!(cells[120], TOO_LONG);
+        }
+        let small = json!({"metadata": {"name": "a"}, "spec": {"b": [1, "c"]}});
+        assert_eq!(cells(2, ".spec", &small), ["a", r#"{"b":[1,"c"]}"#, r#"{"b":[1,"c"]}"#]);
+    }
+
+    #[test]
+    fn the_searches_of_a_row_are_bounded_together() {
+        let mut object = json!({"metadata": {"name": "a"}, "spec": vec![json!({"a": {"b": 1}}); 2_000]});
+        object["status"] = json!({"last": "found"});
+        let last = |paths: &[&str]| {
+            let columns = paths.iter().map(|path| json!({"name": "a", "type": "string", "jsonPath": path}));
+            Columns::new(&columns.collect::<Vec<_>>()).0.cells(&object, Timestamp::UNIX_EPOCH).pop()
+        };
+        assert_eq!(last(&["..last"]), Some(json!("found")));
+        assert_eq!(last(&[&["..missing"; 60][..], &["..last"]].concat()), Some(Value::Null), "no visits are left");
+        assert_eq!(last(&[&["..missing"; 60][..], &[".status.last"]].concat()), Some(json!("found")), "it needs few");
     }
 }

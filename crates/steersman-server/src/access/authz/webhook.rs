@@ -244,7 +244,7 @@ fn asked<'a>(of: &'a ResourceAttributes<'_>) -> Asked<'a> {
         .field_selector
         .filter(|fields| !fields.is_everything())
         .map(|fields| Requirements { requirements: fields.requirements.iter().map(of_field).collect() });
-    let label_selector = of.label_selector.map(|labels| labels.requirements.iter().filter_map(of_label).collect());
+    let label_selector = of.label_selector.map(|labels| labels.requirements().iter().filter_map(of_label).collect());
     let label_selector = label_selector.filter(|requirements: &Vec<_>| !requirements.is_empty());
     Asked {
         namespace: of.namespace.unwrap_or_default(),

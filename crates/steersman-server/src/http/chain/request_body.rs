@@ -1,6 +1,6 @@
 //! The body of a request: received as a whole, or discarded before the connection's next request.
 
-use crate::http::body_memory::Reservation;
+use crate::shared::request::memory::Reservation;
 use crate::shared::status::Failure;
 use bytes::Bytes;
 use http::header::EXPECT;
@@ -65,7 +65,7 @@ where
                 self.phase = Phase::TooLong;
                 return Err(too_large());
             }
-            memory.arrived(bytes)?;
+            memory.grow_to(bytes)?;
             if first.is_empty() && rest.is_empty() {
                 first = data;
                 continue;

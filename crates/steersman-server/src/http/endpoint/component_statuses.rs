@@ -41,7 +41,7 @@ pub(super) async fn handle(cx: &Context<'_>, method: &Method) -> Result<Answer, 
             let mut objects = vec![Arc::new(store(cx)?)];
             objects.retain(|object| selection.selects(object));
             let head = ListHead { revision: Some(cx.state.sync().await?), token: None, remaining: None };
-            Answer::list(objects, &head, None, representation).await
+            Answer::list(objects, &head, None, cx.rest(), representation).await
         }
         _ => Err(Failure::method_not_allowed()),
     }

@@ -2,6 +2,7 @@
 
 use crate::http::answer::is_pretty_for;
 use crate::http::representation::{Representation, Wishes};
+use crate::shared::compute::Rest;
 use crate::shared::operation::{Given, Operation, Options};
 use crate::shared::request::negotiate::{Negotiated, Shape, negotiate_for};
 use crate::shared::request::options::Write;
@@ -39,6 +40,11 @@ impl<'a> Context<'a> {
         let (operation, name) = (&self.operation, self.operation.name());
         let found = self.state.get(operation.storage(), &operation.key(name)).await?;
         found.ok_or_else(|| Failure::not_found(&operation.group_resource(), name))
+    }
+
+    /// Carries out what is left of an answer when its first bytes are sent.
+    pub(crate) fn rest(&self) -> Rest {
+        Rest::new(&self.state.compute, self.operation.user)
     }
 
     /// Negotiates the form of an answer with objects of the request's kind.

@@ -9,6 +9,7 @@ mod supply;
 use self::supply::{Next, Supply};
 use crate::http::representation::encoding::Envelope;
 use crate::http::representation::{Representation, text};
+use crate::shared::compute::Rest;
 use crate::shared::request::body::{Body, CHUNK_BYTES, COMPRESS_BYTES_MIN, Chunks, Error};
 use crate::shared::request::negotiate::Form;
 use crate::shared::request::payload::Payload;
@@ -31,6 +32,8 @@ const BATCH_OBJECTS: usize = 64;
 const BATCH_BYTES: usize = 1024 * 1024;
 /// Other tasks get a turn when this many bytes of objects have been read, even if little is written of them.
 const READ_BYTES_MAX: usize = 256 * 1024;
+/// The assumed size of the objects that are searched for a page of released objects.
+const PAGE_BYTES: usize = 1024 * 1024;
 /// If the length of a list must be known first, one with up to this many bytes of JSON is made as a whole.
 const WHOLE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -51,7 +54,14 @@ struct Items {
     kept: Vec<u8>,
 }
 
-type Converting = Pin<Box<dyn Future<Output = Result<Vec<Payload>, Failure>> + Send>>;
+/// Items that are being written on another thread.
+type Writing = Pin<Box<dyn Future<Output = Result<Written, Failure>> + Send>>;
+
+/// Items in written form, and their number.
+struct Written {
+    bytes: Vec<u8>,
+    n_items: usize,
+}
 
 /// A list that is being sent.
 struct ListChunks {
@@ -60,10 +70,12 @@ struct ListChunks {
     supply: Arc<Supply>,
     /// A read of released objects in progress.
     reading: Option<supply::Page>,
-    /// Objects that are being converted to the requested version.
-    converting: Option<Converting>,
-    /// Objects that can be written.
+    /// Items that are being written.
+    writing: Option<Writing>,
+    /// Objects that are sent as they are stored.
     ready: VecDeque<Payload>,
+    /// Writes items after the first chunk, which is made by the request itself.
+    rest: Option<Rest>,
     /// Bytes that are written but not sent yet.
     out: Vec<u8>,
     scratch: Vec<u8>,
@@ -86,6 +98,7 @@ pub(crate) async fn list(
     objects: Vec<Arc<Object>>,
     head: &ListHead,
     reload: Option<Reload>,
+    rest: Rest,
 ) -> Result<Body, Failure> {
     let mut items_bytes = 0;
     if representation.encoder().is_prefixed() {
@@ -102,6 +115,7 @@ pub(crate) async fn list(
     if chunks.is_done {
         return Ok(Body::full(std::mem::take(&mut chunks.out)));
     }
+    chunks.rest = Some(rest);
     chunks.guard = Some(supply::Guard::new(&chunks.supply));
     Ok(Body::chunks(chunks))
 }
@@ -122,8 +136,9 @@ impl ListChunks {
             envelope,
             supply: Arc::new(Supply::new(objects, reload)),
             reading: None,
-            converting: None,
+            writing: None,
             ready: VecDeque::new(),
+            rest: None,
             out,
             scratch: Vec::new(),
             n_written: 0,
@@ -149,10 +164,13 @@ impl ListChunks {
                 self.n_written += 1;
                 continue;
             }
-            if let Some(converting) = &mut self.converting {
-                let converted = ready!(converting.as_mut().poll(cx));
-                self.converting = None;
-                self.ready.extend(converted?);
+            if let Some(writing) = &mut self.writing {
+                let written = ready!(writing.as_mut().poll(cx));
+                self.writing = None;
+                let Written { bytes, n_items } = written?;
+                self.n_read += bytes.len();
+                self.out.extend_from_slice(&bytes);
+                self.n_written += n_items;
                 continue;
             }
             if let Some(reading) = &mut self.reading {
@@ -167,15 +185,38 @@ impl ListChunks {
                     self.is_done = true;
                     self.supply.end();
                 }
-                Next::Page(page) => self.reading = Some(page),
-                Next::Objects(objects) if self.representation.converts() => {
-                    let representation = self.representation.clone();
-                    self.converting = Some(Box::pin(async move { representation.convert(objects).await }));
+                Next::Page(page) => {
+                    self.reading = Some(match self.rest.clone() {
+                        Some(rest) => Box::pin(async move { rest.carry_out(PAGE_BYTES, page).await? }),
+                        None => page,
+                    });
                 }
-                Next::Objects(objects) => self.ready.extend(objects.into_iter().map(Payload::Stored)),
+                Next::Objects(objects) if self.representation.is_verbatim() => {
+                    self.ready.extend(objects.into_iter().map(Payload::Stored));
+                }
+                Next::Objects(objects) => self.writing = Some(self.write(objects)),
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Writes the next items.
+    fn write(&self, objects: Vec<Arc<Object>>) -> Writing {
+        let (representation, n_before) = (self.representation.clone(), self.n_written);
+        let n_read = objects.iter().map(|object| object.json().len()).sum();
+        let writing = async move {
+            let (mut scratch, mut bytes, mut n_items) = (Vec::new(), Vec::new(), 0);
+            for payload in representation.convert(objects).await? {
+                let item = representation.item(&payload, &mut scratch)?;
+                representation.encoder().item(item, n_before + n_items, &mut bytes).map_err(not_json)?;
+                n_items += 1;
+            }
+            Ok(Written { bytes, n_items })
+        };
+        match self.rest.clone() {
+            Some(rest) => Box::pin(async move { rest.carry_out(n_read, writing).await? }),
+            None => Box::pin(writing),
+        }
     }
 }
 

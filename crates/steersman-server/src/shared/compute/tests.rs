@@ -14,7 +14,7 @@ fn pool(options: Compute) -> Arc<Pool> {
 
 fn job(load: &Load) -> Job {
     let user = Arc::new(User::authenticated("alice", []));
-    Job { user, deadline: Instant::now() + Duration::from_secs(60), load: load.clone() }
+    Job { user, deadline: Instant::now() + Duration::from_secs(60), load: load.clone(), answers: None }
 }
 
 fn thread() -> thread::ThreadId {

@@ -10,15 +10,34 @@ use http_body::{Frame, SizeHint};
 use std::fmt;
 use std::io::Write as _;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The least number of bytes in a chunk, except in the last one.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+/// The bytes that are compressed before other tasks get a turn: two milliseconds.
+const COMPRESS_AT_ONCE: usize = 4 * CHUNK_BYTES;
 /// Answers of at least this many bytes are compressed if the client accepts gzip.
 pub(crate) const COMPRESS_BYTES_MIN: usize = 128 * 1024;
 
 /// The body of an answer.
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// Released when the body and all its chunks are gone.
+    kept: Option<Arc<dyn Send + Sync>>,
+}
+
+/// A chunk with what is kept until it is gone: the transport may hold it for as long as its client does not read.
+struct KeptChunk {
+    bytes: Bytes,
+    _kept: Arc<dyn Send + Sync>,
+}
+
+impl AsRef<[u8]> for KeptChunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 enum Inner {
     Full(Bytes),
@@ -70,6 +89,8 @@ struct Observed {
 /// Compresses the bytes of another body.
 struct Gzip {
     source: Inner,
+    /// The bytes of the source that are to be compressed next.
+    rest: Bytes,
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
@@ -81,16 +102,20 @@ impl Body {
 
     /// A body of complete bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
-        Body(Inner::Full(bytes.into()))
+        Body::of(Inner::Full(bytes.into()))
+    }
+
+    fn of(inner: Inner) -> Body {
+        Body { inner, kept: None }
     }
 
     pub(crate) fn chunks(chunks: impl Chunks + 'static) -> Body {
-        Body(Inner::Stream(Some(Box::new(chunks))))
+        Body::of(Inner::Stream(Some(Box::new(chunks))))
     }
 
     /// All bytes, if the body is complete and has no observer or compression yet.
     pub(crate) fn whole(&self) -> Option<&Bytes> {
-        match &self.0 {
+        match &self.inner {
             Inner::Full(bytes) => Some(bytes),
             Inner::Gzip(_) | Inner::Observed(_) | Inner::Stream(_) => None,
         }
@@ -98,24 +123,29 @@ impl Body {
 
     /// Adds an observer of the bytes that are sent from now on.
     pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
-        let source = std::mem::replace(&mut self.0, Inner::Full(Bytes::new()));
-        self.0 = Inner::Observed(Box::new(Observed { source, observer }));
+        let source = std::mem::replace(&mut self.inner, Inner::Full(Bytes::new()));
+        self.inner = Inner::Observed(Box::new(Observed { source, observer }));
     }
 
     /// Compresses the body if it is long enough; returns whether it did.
     pub(crate) fn compress(&mut self) -> bool {
-        let is_worth_it = self.0.is_worth_compressing();
+        let is_worth_it = self.inner.is_worth_compressing();
         if is_worth_it {
-            let source = std::mem::replace(&mut self.0, Inner::Full(Bytes::new()));
+            let source = std::mem::replace(&mut self.inner, Inner::Full(Bytes::new()));
             let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
-            self.0 = Inner::Gzip(Box::new(Gzip { source, encoder }));
+            self.inner = Inner::Gzip(Box::new(Gzip { source, rest: Bytes::new(), encoder }));
         }
         is_worth_it
     }
 
+    /// Keeps something until all bytes have been handed to the network.
+    pub(crate) fn keep(&mut self, kept: impl Send + Sync + 'static) {
+        self.kept = Some(Arc::new(kept));
+    }
+
     /// Passes the permit of a request in flight to the code that makes the rest of the answer.
     pub(crate) fn hold(&mut self, permit: impl Send + 'static) {
-        let mut inner = &mut self.0;
+        let mut inner = &mut self.inner;
         loop {
             inner = match inner {
                 Inner::Gzip(gzip) => &mut gzip.source,
@@ -182,16 +212,25 @@ impl Inner {
 
 impl Gzip {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        let mut n_compressed = 0;
         loop {
             let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
-            match ready!(self.source.poll_chunk(cx)) {
-                Some(Ok(chunk)) => {
-                    // Writes to a vector cannot fail.
-                    let _ = encoder.write_all(&chunk);
-                    if CHUNK_BYTES <= encoder.get_ref().len() {
-                        return Poll::Ready(Some(Ok(std::mem::take(encoder.get_mut()).into())));
-                    }
+            if COMPRESS_AT_ONCE <= n_compressed {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if !self.rest.is_empty() {
+                let part = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
+                n_compressed += part.len();
+                // Writes to a vector cannot fail.
+                let _ = encoder.write_all(&part);
+                if CHUNK_BYTES <= encoder.get_ref().len() {
+                    return Poll::Ready(Some(Ok(std::mem::take(encoder.get_mut()).into())));
                 }
+                continue;
+            }
+            match ready!(self.source.poll_chunk(cx)) {
+                Some(Ok(chunk)) => self.rest = chunk,
                 Some(Err(error)) => {
                     self.encoder = None;
                     return Poll::Ready(Some(Err(error)));
@@ -210,22 +249,26 @@ impl http_body::Body for Body {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let chunk = ready!(self.0.poll_chunk(cx));
-        Poll::Ready(chunk.map(|chunk| chunk.map(Frame::data)))
+        let chunk = ready!(self.inner.poll_chunk(cx));
+        let keep = |bytes: Bytes| match &self.kept {
+            Some(kept) => Bytes::from_owner(KeptChunk { bytes, _kept: kept.clone() }),
+            None => bytes,
+        };
+        Poll::Ready(chunk.map(|chunk| chunk.map(|bytes| Frame::data(keep(bytes)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_at_end()
+        self.inner.is_at_end()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.inner.size_hint()
     }
 }
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.0 {
+        let kind = match &self.inner {
             Inner::Full(_) => "Full",
             Inner::Gzip(_) => "Gzip",
             Inner::Observed(_) => "Observed",

@@ -103,8 +103,20 @@ pub(crate) struct Preconditions {
 
 /// The longest duration of a watch.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The most different requirements of a selector. Each object of a list and each event of a watch may be held against all of them.
+const REQUIREMENTS_MAX: usize = 1024;
 const TOKEN_FORMAT: &str = "meta.k8s.io/v1";
 const MANAGER_BYTES_MAX: usize = 128;
+
+/// Checks the number of a selector's requirements.
+fn check_number(kind: &str, n_requirements: usize) -> Result<(), Failure> {
+    if n_requirements <= REQUIREMENTS_MAX {
+        return Ok(());
+    }
+    Err(Failure::bad_request(format!(
+        "the {kind} selector has {n_requirements} different requirements, and the most is {REQUIREMENTS_MAX}: select by fewer, or by more values in one"
+    )))
+}
 
 // === impl List ===
 
@@ -122,6 +134,8 @@ impl List {
             .map_err(|error| Failure::bad_request(error.to_string()))?;
         let fields = Fields::parse(query.first("fieldSelector").unwrap_or(""))
             .map_err(|error| Failure::bad_request(error.to_string()))?;
+        check_number("label", labels.requirements().len())?;
+        check_number("field", fields.requirements.len())?;
         let limit = number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
         let timeout = number("timeoutSeconds")?
             .filter(|seconds| *seconds > 0)

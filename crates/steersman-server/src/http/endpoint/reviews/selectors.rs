@@ -40,11 +40,11 @@ impl Selectors {
             let raw = label_selector.field("rawSelector").text();
             let (requirements, is_whole) = match Labels::parse(raw) {
                 _ if raw.is_empty() => read_all(&label_selector, label_requirement),
-                Ok(labels) => (labels.requirements, true),
+                Ok(labels) => (labels.requirements().to_vec(), true),
                 Err(_) => (Vec::new(), false),
             };
             selectors.leave_out("labelSelector", requirements.len(), is_whole);
-            selectors.labels = (!requirements.is_empty()).then_some(Labels { requirements });
+            selectors.labels = (!requirements.is_empty()).then(|| Labels::new(requirements));
         }
         selectors
     }

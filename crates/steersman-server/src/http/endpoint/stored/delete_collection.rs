@@ -75,7 +75,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
         Some(failure) => Err(failure),
         None => {
             let head = ListHead { revision: Some(revision), token: None, remaining: None };
-            Answer::list(deleted, &head, None, representation).await
+            Answer::list(deleted, &head, None, cx.rest(), representation).await
         }
     }
 }

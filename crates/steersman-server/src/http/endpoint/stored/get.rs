@@ -2,6 +2,7 @@
 
 use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
+use crate::shared::compute::text_bytes;
 use crate::shared::request::negotiate::Shape;
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
@@ -17,7 +18,7 @@ pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
     }
     let object = cx.current().await?;
     if !representation.is_verbatim() {
-        cx.operation.load.expect(object.json().len()).await;
+        cx.operation.load.expect(text_bytes(object.json())).await;
     }
     Answer::object(200, Payload::Stored(object), &representation).await
 }

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use steersman_machinery::{Budget, GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
+/// The most bytes of objects that are read at a time to write them in another form than they are stored in.
+const AT_ONCE_BYTES: usize = 1 << 20;
+
 pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = options::List::parse(cx.query, false)?;
@@ -24,6 +27,10 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let found = select(store, resource, &scope, at, page, &selection, budget);
     let found = found.await.map_err(|error| expired(&error, &options))?;
     budget.check()?;
+    if !representation.is_verbatim() {
+        let bytes = found.objects.iter().map(|object| object.json().len()).sum::<usize>();
+        cx.operation.load.expect(bytes.min(AT_ONCE_BYTES)).await;
+    }
     let token = match (found.more, found.objects.last()) {
         (true, Some(last)) => Some(Token::after(&last.key.to_string(), found.revision).encode()),
         _ => None,
@@ -31,7 +38,7 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything_visible());
     let head = ListHead { revision: Some(found.revision), token, remaining };
     let reload = reload(cx, found.revision, selection);
-    Answer::list(found.objects, &head, Some(reload), representation).await
+    Answer::list(found.objects, &head, Some(reload), cx.rest(), representation).await
 }
 
 /// A page of the selected objects: the current ones from the cache, older ones from as far back as history is kept. It ends early when the
@@ -59,15 +66,16 @@ pub(super) async fn select(
 /// Reads the rest of a list again, for a slow client whose objects were released.
 fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload {
     let (store, resource, scope) = (cx.state.store.clone(), cx.operation.storage().clone(), cx.operation.list_scope());
-    let rest = Arc::new((store, resource, scope, selection));
+    let rest = Arc::new((store, resource, scope, selection, cx.operation.budget.renewed()));
     Box::new(move |after: ObjectKey, objects_max| {
         let rest = rest.clone();
         Box::pin(async move {
-            let (store, resource, scope, selection) = &*rest;
+            let (store, resource, scope, selection, budget) = &*rest;
             let page = Page { start_after: Some(&after), limit: Some(objects_max) };
-            // The first time it was within the budget of the request.
-            let budget = Budget::unlimited();
+            // The whole list was within the budget of the request, so each page of it is.
+            let budget = budget.renewed();
             let found = select(store, resource, scope, At::Exact(revision), page, selection, &budget).await;
+            budget.check()?;
             found.map(|found| found.objects).map_err(|error| Failure::of_read(&error))
         })
     })

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use steersman_kinds::catalog::Served;
 use steersman_kinds::projection::Projection;
-use steersman_machinery::selector::{Fields, Labels, Operator, Requirement};
+use steersman_machinery::selector::{FieldRequirement, Fields, Labels, Operator, Requirement};
 use steersman_machinery::{Budget, Object, Value};
 use steersman_schema::json_path::Step;
 use steersman_storage::{Interest, Visibility};
@@ -32,8 +32,11 @@ pub(crate) struct Selection {
 const REQUIREMENT_BYTES: usize = 16;
 /// The same for reading a field that is not in the object's header.
 const READING_BYTES: usize = 1024;
-/// A value of an object is held against so many of a requirement in one step.
-const VALUES_PER_STEP: usize = 4;
+/// So many labels or requirements are passed in one step.
+const LABELS_PER_STEP: usize = 4;
+
+/// The overhead of an allocation.
+const TEXT_OVERHEAD: usize = 16;
 
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
@@ -71,11 +74,7 @@ impl Selection {
         let mut fields = options.fields.clone();
         let by_old_path = cx.target.name.as_deref().filter(|_| cx.target.has_name_in_path);
         if let Some(name) = by_old_path {
-            fields.requirements.push(steersman_machinery::selector::FieldRequirement {
-                field: NAME.to_owned(),
-                value: name.to_owned(),
-                equal: true,
-            });
+            fields.requirements.push(FieldRequirement { field: NAME.to_owned(), value: name.to_owned(), equal: true });
         }
         let is_stored_form = cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
         Ok(Selection {
@@ -102,7 +101,7 @@ impl Selection {
             return;
         }
         let reading = if self.reads_objects() { READING_BYTES } else { 0 };
-        let of_object = reading + (1 + self.n_values() / VALUES_PER_STEP) * REQUIREMENT_BYTES;
+        let of_object = reading + (1 + self.n_requirements() / LABELS_PER_STEP) * REQUIREMENT_BYTES;
         operation.load.expect_work(n_objects.saturating_mul(of_object)).await;
     }
 
@@ -112,22 +111,46 @@ impl Selection {
             return self.selects(object);
         }
         // A tree of an object has many times its bytes, each of which is looked at more than once.
-        let reading = if self.reads_objects() { object.json().len() } else { 0 };
-        budget.work(1 + self.n_values() / VALUES_PER_STEP + reading).is_ok() && self.selects(object)
+        let reading = self.n_read(object);
+        let n_labels = if self.labels.is_everything() { 0 } else { object.meta().n_labels() };
+        let passed = (self.n_requirements() + n_labels) / LABELS_PER_STEP;
+        budget.work(1 + passed + reading).is_ok() && self.selects(object)
     }
 
-    /// The number of values that an object is held against.
-    fn n_values(&self) -> usize {
-        let of = |requirement: &Requirement| match &requirement.operator {
-            Operator::In(values) | Operator::NotIn(values) => 1 + values.len(),
-            Operator::DoesNotExist | Operator::Exists | Operator::GreaterThan(_) | Operator::LessThan(_) => 1,
+    /// The number of requirements that an object is held against.
+    fn n_requirements(&self) -> usize {
+        self.labels.requirements().len() + self.fields.requirements.len()
+    }
+
+    /// About how many bytes the selectors take.
+    pub(crate) fn bytes(&self) -> usize {
+        let text = |text: &String| size_of::<String>() + TEXT_OVERHEAD + text.len();
+        let of_label = |requirement: &Requirement| {
+            let values = match &requirement.operator {
+                Operator::In(values) | Operator::NotIn(values) => values.iter().map(text).sum(),
+                Operator::DoesNotExist | Operator::Exists | Operator::GreaterThan(_) | Operator::LessThan(_) => 0,
+            };
+            size_of::<Requirement>() + text(&requirement.key) + values
         };
-        self.labels.requirements.iter().map(of).sum::<usize>() + self.fields.requirements.len()
+        let of_field = |requirement: &FieldRequirement| text(&requirement.field) + text(&requirement.value);
+        let labels: usize = self.labels.requirements().iter().map(of_label).sum();
+        labels + self.fields.requirements.iter().map(of_field).sum::<usize>()
     }
 
-    /// Whether objects must be read to see whether they are selected.
+    /// Whether all objects must be read to see whether they are selected.
     fn reads_objects(&self) -> bool {
         self.read.is_some() && !self.is_stored_form
+    }
+
+    /// The bytes of JSON that are read to see whether an object is selected: none if its header has all that is asked for.
+    pub(crate) fn n_read(&self, object: &Object) -> usize {
+        let is_in_header = |requirement: &FieldRequirement| {
+            let field = requirement.field.as_str();
+            field == NAME || field == NAMESPACE || object.meta().field(field).is_some()
+        };
+        let is_read =
+            self.read.is_some() && !(self.is_stored_form && self.fields.requirements.iter().all(is_in_header));
+        if is_read { object.json().len() } else { 0 }
     }
 
     /// Whether it selects all objects.
@@ -144,7 +167,7 @@ impl Selection {
         // The header has the fields of the storage version.
         let own = self.served.version().selectable_fields.iter().filter(|_| self.is_stored_form);
         let field = own.filter_map(|one| Some((one.name.clone(), self.fields.exact(&one.name)?.into()))).next();
-        let label = self.labels.requirements.iter().find_map(|requirement| match &requirement.operator {
+        let label = self.labels.requirements().iter().find_map(|requirement| match &requirement.operator {
             Operator::In(values) => match &values[..] {
                 [value] => Some((requirement.key.as_str().into(), value.as_str().into())),
                 _ => None,
@@ -159,7 +182,7 @@ impl Selection {
         if self.visibility == Visibility::Initialized && object.meta().is_uninitialized() {
             return false;
         }
-        if !self.labels.matches(|key| object.label(key)) {
+        if !self.labels.matches_sorted(object.meta().labels()) {
             return false;
         }
         if self.fields.is_everything() {

@@ -16,7 +16,9 @@ use crate::http::endpoint::stored::watch::permission::Permission;
 use crate::http::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::http::representation::{Columns, Representation, Word, error_frame};
 use crate::metrics::{Labels, OpenWatch};
+use crate::shared::compute::Rest;
 use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error};
+use crate::shared::request::memory::Reservation;
 use crate::shared::request::negotiate::{Form, Shape};
 use crate::shared::request::options;
 use crate::shared::request::payload::Payload;
@@ -56,7 +58,11 @@ struct WatchStream {
     /// Counts this watch as open, and the events that it sends.
     open: OpenWatch,
     representation: Representation,
-    selection: Selection,
+    selection: Arc<Selection>,
+    /// The memory of the selection.
+    _memory: Reservation,
+    /// Carries out what takes long.
+    rest: Rest,
     watcher: Watcher,
     signals: Signals,
     /// For a custom resource: notified when its definition may be gone.
@@ -166,6 +172,8 @@ async fn begin(
     representation: Representation,
     selection: Selection,
 ) -> Result<Result<WatchStream, Failure>, Failure> {
+    let mut memory = cx.state.memory.selectors.reserve(&Arc::new(cx.operation.user.clone()));
+    memory.grow_to(selection.bytes())?;
     let mut permission = Permission::new(cx);
     if let Some(permission) = &mut permission {
         // The permission may have been lost between the chain's question and the subscription to changes.
@@ -188,7 +196,9 @@ async fn begin(
         state: cx.state.clone(),
         open: cx.state.metrics.begin_watch(&labels(cx)),
         representation,
-        selection,
+        selection: Arc::new(selection),
+        _memory: memory,
+        rest: cx.rest(),
         watcher,
         signals: Signals::none(),
         catalog_changes: cx.operation.resource().is_custom().then(|| cx.state.catalog_changes()),
@@ -336,11 +346,19 @@ impl WatchStream {
         });
         let batch = fitting.count();
         let objects: Vec<_> = self.initial.drain(..batch).collect();
-        let objects = self.representation.convert(objects).await?;
-        for payload in objects {
-            let columns = std::mem::replace(&mut self.columns, Columns::Known);
-            self.pending.push(self.representation.frame_pieces(Word::Added, &payload, columns)?);
-        }
+        let (representation, mut columns) = (self.representation.clone(), self.columns);
+        let n_read = if representation.is_verbatim() { 0 } else { bytes };
+        let frames = async move {
+            let mut frames = Vec::with_capacity(objects.len());
+            for payload in representation.convert(objects).await? {
+                let columns = std::mem::replace(&mut columns, Columns::Known);
+                frames.push(representation.frame_pieces(Word::Added, &payload, columns)?);
+            }
+            Ok::<_, Failure>(frames)
+        };
+        let frames = self.rest.carry_out(n_read, frames).await??;
+        self.columns = Columns::Known;
+        frames.into_iter().for_each(|pieces| self.pending.push(pieces));
         Ok(())
     }
 
@@ -362,8 +380,8 @@ impl WatchStream {
     }
 
     /// The frame of an event, or `None` if the event does not concern this watch.
-    async fn event_frame(&mut self, event: &Event) -> Result<Option<Bytes>, Failure> {
-        let Some(word) = self.word(event) else { return Ok(None) };
+    async fn event_frame(&mut self, event: &Arc<Event>) -> Result<Option<Bytes>, Failure> {
+        let Some(word) = self.word(event).await? else { return Ok(None) };
         let columns = std::mem::replace(&mut self.columns, Columns::Known);
         let object = || match (word, &event.previous) {
             // The object left the selection: the frame has its last selected state, at the revision of the change.
@@ -392,23 +410,33 @@ impl WatchStream {
 
     /// The type of an event for this watch: DELETED for an object that leaves the selection, ADDED for one that enters
     /// it.
-    fn word(&self, event: &Event) -> Option<Word> {
+    async fn word(&mut self, event: &Arc<Event>) -> Result<Option<Word>, Failure> {
         if self.selection.is_everything() {
-            return Some(match event.kind {
+            return Ok(Some(match event.kind {
                 Kind::Added => Word::Added,
                 Kind::Deleted => Word::Deleted,
                 Kind::Modified => Word::Modified,
-            });
+            }));
         }
-        let was = event.previous.as_ref().is_some_and(|previous| self.selection.selects(previous));
-        let is = event.kind != Kind::Deleted && self.selection.selects(&event.object);
-        match (was, is) {
+        let before_and_after = [event.previous.as_ref(), Some(&event.object).filter(|_| event.kind != Kind::Deleted)];
+        let n_read = before_and_after.iter().flatten().map(|object| self.selection.n_read(object)).sum();
+        let selected = move |selection: &Selection, objects: [Option<&Arc<Object>>; 2]| {
+            objects.map(|object| object.is_some_and(|object| selection.selects(object)))
+        };
+        let [was, is] = if n_read == 0 {
+            selected(&self.selection, before_and_after)
+        } else {
+            let (selection, objects) = (self.selection.clone(), before_and_after.map(|object| object.cloned()));
+            let reading = async move { selected(&selection, objects.each_ref().map(Option::as_ref)) };
+            self.rest.carry_out(n_read, reading).await?
+        };
+        Ok(match (was, is) {
             (false, false) => None,
             (false, true) => Some(Word::Added),
             (true, true) => Some(Word::Modified),
             (true, false) if event.kind == Kind::Deleted => Some(Word::Deleted),
             (true, false) => Some(Word::Unselected),
-        }
+        })
     }
 
     fn bookmark_due(&self) -> Instant {

@@ -1,6 +1,6 @@
 //! Indented JSON: the same text with line breaks and two spaces for each level.
 
-use crate::http::representation::encoding::{Encoder, Envelope};
+use crate::http::representation::encoding::{Encoder, Envelope, may_be_indented, string_end};
 use steersman_kinds::protobuf::NotJson;
 
 #[derive(Debug)]
@@ -56,6 +56,10 @@ fn break_line(depth: usize, out: &mut Vec<u8>) {
 
 /// Indents a JSON text whose first line is at a depth.
 fn write(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
+    if !may_be_indented(json, depth) {
+        out.extend_from_slice(json);
+        return;
+    }
     let mut at = 0;
     while let Some(byte) = json.get(at) {
         match byte {
@@ -94,19 +98,6 @@ fn write(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
         }
         at += 1;
     }
-}
-
-/// The position after the last quote of the string that begins at `start`.
-fn string_end(json: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while let Some(byte) = json.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    json.len()
 }
 
 #[cfg(test)]

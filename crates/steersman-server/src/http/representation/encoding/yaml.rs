@@ -6,7 +6,7 @@ mod scalar;
 mod tokens;
 
 use self::tokens::{Kind, Tokens};
-use crate::http::representation::encoding::{Encoder, Envelope};
+use crate::http::representation::encoding::{Encoder, Envelope, may_be_indented};
 use steersman_kinds::protobuf::NotJson;
 
 #[derive(Debug)]
@@ -14,6 +14,10 @@ pub(super) struct Yaml;
 
 impl Encoder for Yaml {
     fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
+        if !may_be_indented(json, 0) {
+            out.extend([json, b"\n"].concat());
+            return Ok(());
+        }
         let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
         let mut printer = Printer { tokens: &tokens, line: 0, out };
         match printer.tokens.kind(0) {
@@ -32,10 +36,14 @@ impl Encoder for Yaml {
     }
 
     fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
-        let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
         if index == 0 {
             out.push(b'\n');
         }
+        if !may_be_indented(json, 0) {
+            out.extend([b"- ", json, b"\n"].concat());
+            return Ok(());
+        }
+        let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
         let mut printer = Printer { tokens: &tokens, line: out.len(), out };
         printer.item(0, 0);
         Ok(())

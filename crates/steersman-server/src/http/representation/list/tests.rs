@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::http::representation::tests::{cups, object, pods, wishes};
+use crate::shared::compute::{Compute, Pool};
 use crate::shared::request::negotiate::{Encoding, Negotiated};
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use steersman_kinds::user::User;
 use steersman_machinery::Budget;
 use tokio::sync::Semaphore;
 
@@ -52,7 +54,7 @@ async fn a_list_in_pieces_is_the_list_in_one() {
                     let looks = crate::http::representation::Wishes { is_pretty, ..looks };
                     let representation = |looks| Representation::new(&served, looks).unwrap();
                     let text = async |representation: Representation| {
-                        let body = list(representation, objects(n), &head(), None).await.unwrap();
+                        let body = list(representation, objects(n), &head(), None, rest()).await.unwrap();
                         body.collect().await.unwrap().to_bytes()
                     };
                     let whole = text(representation(plain)).await;
@@ -76,7 +78,7 @@ async fn a_list_in_pieces_is_the_list_in_one() {
 async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
     let looks = wishes(Negotiated::new(Encoding::Protobuf, form));
     let representation = Representation::new(&pods(), looks).unwrap();
-    let bytes = list(representation, objects, &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
+    let bytes = list(representation, objects, &head(), None, rest()).await.unwrap().collect().await.unwrap().to_bytes();
     (steersman_kinds::protobuf::decode(&bytes, &Budget::unlimited()).unwrap(), bytes.len())
 }
 
@@ -85,7 +87,8 @@ async fn a_list_in_protobuf_is_the_list_in_json() {
     for form in [Form::Object, Form::PartialMetadata] {
         for n in [0, 1, 2, MANY] {
             let plain = wishes(Negotiated::new(Encoding::Json, form));
-            let body = list(Representation::new(&pods(), plain).unwrap(), pods_named(n), &head(), None).await.unwrap();
+            let body =
+                list(Representation::new(&pods(), plain).unwrap(), pods_named(n), &head(), None, rest()).await.unwrap();
             let mut want: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
             for item in want["items"].as_array_mut().into_iter().flatten() {
                 // In protobuf only the list has kind and apiVersion.
@@ -106,7 +109,7 @@ async fn a_list_in_protobuf_is_the_list_in_json() {
 async fn a_long_list_in_protobuf_is_not_held_whole() {
     let looks = wishes(Negotiated::new(Encoding::Protobuf, Form::Object));
     let representation = Representation::new(&pods(), looks).unwrap();
-    let mut long = list(representation, pods_named(MANY), &head(), None).await.unwrap();
+    let mut long = list(representation, pods_named(MANY), &head(), None, rest()).await.unwrap();
     assert_eq!(http_body::Body::size_hint(&long).exact(), None);
     while let Some(chunk) = long.frame().await {
         assert!(chunk.unwrap().into_data().unwrap().len() < COMPRESS_BYTES_MIN + 4096);
@@ -129,9 +132,9 @@ fn pods_named(n: usize) -> Vec<Arc<Object>> {
 
 #[tokio::test]
 async fn a_short_list_has_a_length_and_a_long_one_is_not_held_whole() {
-    let short = list(json(), objects(3), &head(), None).await.unwrap();
+    let short = list(json(), objects(3), &head(), None, rest()).await.unwrap();
     assert!(http_body::Body::size_hint(&short).exact().is_some());
-    let mut long = list(json(), objects(MANY), &head(), None).await.unwrap();
+    let mut long = list(json(), objects(MANY), &head(), None, rest()).await.unwrap();
     assert_eq!(http_body::Body::size_hint(&long).exact(), None);
     while let Some(chunk) = long.frame().await {
         assert!(chunk.unwrap().into_data().unwrap().len() < COMPRESS_BYTES_MIN + 4096);
@@ -142,7 +145,7 @@ async fn a_short_list_has_a_length_and_a_long_one_is_not_held_whole() {
 async fn a_client_that_does_not_read_keeps_nothing_and_is_cut_off() {
     let all = objects(MANY);
     let (reload, _) = reloaded(Vec::new());
-    let mut body = list(json(), all.clone(), &head(), Some(reload)).await.unwrap();
+    let mut body = list(json(), all.clone(), &head(), Some(reload), rest()).await.unwrap();
     let places = Arc::new(Semaphore::new(1));
     body.hold(places.clone().try_acquire_owned().unwrap());
     assert!(places.available_permits() == 0 && Arc::strong_count(&all[MANY - 1]) == 2);
@@ -156,7 +159,7 @@ async fn a_client_that_does_not_read_keeps_nothing_and_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn without_history_a_list_is_kept_until_its_client_is_cut_off() {
     let all = objects(MANY);
-    let _body = list(json(), all.clone(), &head(), None).await.unwrap();
+    let _body = list(json(), all.clone(), &head(), None, rest()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(29)).await;
     assert_eq!(Arc::strong_count(&all[MANY - 1]), 2);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -166,9 +169,9 @@ async fn without_history_a_list_is_kept_until_its_client_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_slowly_gets_the_same_list() {
     let all = objects(MANY);
-    let whole = list(json(), all.clone(), &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
+    let whole = list(json(), all.clone(), &head(), None, rest()).await.unwrap().collect().await.unwrap().to_bytes();
     let (reload, n_reloads) = reloaded(all.clone());
-    let mut body = list(json(), all, &head(), Some(reload)).await.unwrap();
+    let mut body = list(json(), all, &head(), Some(reload), rest()).await.unwrap();
     let mut got = Vec::new();
     while let Some(chunk) = body.frame().await {
         got.extend_from_slice(&chunk.unwrap().into_data().unwrap());
@@ -181,7 +184,7 @@ async fn a_client_that_reads_slowly_gets_the_same_list() {
 #[tokio::test(start_paused = true)]
 async fn the_time_that_the_server_takes_is_not_the_clients() {
     let all = objects(MANY);
-    let whole = list(json(), all.clone(), &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
+    let whole = list(json(), all.clone(), &head(), None, rest()).await.unwrap().collect().await.unwrap().to_bytes();
     let kept = all.clone();
     let slow: Reload = Box::new(move |after, objects_max| {
         let page = kept.iter().filter(|object| after < object.key).take(objects_max).cloned().collect();
@@ -190,7 +193,7 @@ async fn the_time_that_the_server_takes_is_not_the_clients() {
             Ok(page)
         })
     });
-    let mut body = list(json(), all, &head(), Some(slow)).await.unwrap();
+    let mut body = list(json(), all, &head(), Some(slow), rest()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut got = Vec::new();
     while let Some(chunk) = body.frame().await {
@@ -202,7 +205,7 @@ async fn the_time_that_the_server_takes_is_not_the_clients() {
 #[tokio::test(start_paused = true)]
 async fn a_list_whose_rest_is_forgotten_is_broken_off() {
     let (reload, _) = reloaded(Vec::new());
-    let mut body = list(json(), objects(MANY), &head(), Some(reload)).await.unwrap();
+    let mut body = list(json(), objects(MANY), &head(), Some(reload), rest()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut last = None;
     while let Some(chunk) = body.frame().await {
@@ -213,7 +216,7 @@ async fn a_list_whose_rest_is_forgotten_is_broken_off() {
 
 #[tokio::test]
 async fn others_have_their_turn_between_two_chunks() {
-    let mut body = list(json(), objects(MANY), &head(), None).await.unwrap();
+    let mut body = list(json(), objects(MANY), &head(), None, rest()).await.unwrap();
     assert!(body.frame().now_or_never().is_some());
     assert!(body.frame().now_or_never().is_none());
     assert!(body.frame().now_or_never().is_some());
@@ -224,11 +227,17 @@ async fn an_object_that_cannot_be_read_is_told_before_the_answer_begins() {
     let negotiated = Negotiated::new(Encoding::Json, Form::Table);
     let representation = Representation::new(&cups(), wishes(negotiated)).unwrap();
     let unreadable = crate::http::representation::tests::unreadable("b");
-    let failed = list(representation.clone(), vec![objects(1).remove(0), unreadable.clone()], &head(), None).await;
+    let failed =
+        list(representation.clone(), vec![objects(1).remove(0), unreadable.clone()], &head(), None, rest()).await;
     assert_eq!(failed.unwrap_err().code(), 500);
     // A later failure can only be shown by a body that breaks off.
     let mut late = objects(MANY);
     late.push(unreadable);
-    let broken = list(representation, late, &head(), None).await.unwrap().collect().await;
+    let broken = list(representation, late, &head(), None, rest()).await.unwrap().collect().await;
     assert!(matches!(broken, Err(Error::Broken(_))));
+}
+
+fn rest() -> Rest {
+    let pool = Arc::new(Pool::new(Compute::default()));
+    Rest::new(&pool, &User::authenticated("alice", []))
 }

@@ -1,0 +1,105 @@
+//! Answers that are not read and watches with large selectors: they keep a bounded amount of memory.
+
+use crate::support::{CONFIGS, Http, World, allow_all, config};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+fn large(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"a": "x".repeat(900_000)}})
+}
+
+fn metric(text: &str, name: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with(name) && line.as_bytes().get(name.len()) == Some(&b' '));
+    line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn answers_that_a_user_does_not_read_are_bounded_and_hold_up_nobody_else() {
+    let world = World::with(steersman_storage::Options::default(), allow_all()).await;
+    let (alice, bob) = (world.http_as("alice"), world.http_as("bob"));
+    alice.post(CONFIGS, &large("large")).await.ok();
+    alice.post(CONFIGS, &config("small")).await.ok();
+    let path = format!("{CONFIGS}/large");
+    let mut unread = Vec::new();
+    let refused = loop {
+        let answer = alice.unread_or_refused(&path).await;
+        match answer {
+            Ok(body) => unread.push(body),
+            Err(refusal) => break refusal,
+        }
+        assert!(unread.len() < 200, "all are kept");
+    };
+    assert!(60 < unread.len() && refused.code == 429, "{} {}", unread.len(), refused.code);
+    let said = refused.body_text();
+    assert!(
+        said.contains("the answers that their clients have not read yet have") && said.contains("read them"),
+        "{said}"
+    );
+    let kept = metric(&bob.get("/metrics").await.body_text(), "steersman_unread_answer_bytes");
+    assert!((50 << 20..=64 << 20).contains(&kept), "{kept}");
+    // A large write would need room for its answer, so it does not begin. Small requests do not.
+    assert_eq!(alice.put(&path, &large("large")).await.code, 429);
+    alice.get(&format!("{CONFIGS}/small")).await.ok();
+    alice.merge(&format!("{CONFIGS}/small"), &json!({"data": {"a": "c"}})).await.ok();
+    bob.get(&path).await.ok();
+    bob.put(&path, &large("large")).await.ok();
+    // A part that the transport has taken over and not sent counts as well.
+    let taken = unread[0].frame().await.unwrap().unwrap().into_data().unwrap();
+    unread.truncate(1);
+    unread.clear();
+    let kept = metric(&bob.get("/metrics").await.body_text(), "steersman_unread_answer_bytes");
+    assert!((800_000..900_000).contains(&kept), "{kept}");
+    drop(taken);
+    alice.put(&path, &large("large")).await.ok();
+    assert_eq!(metric(&bob.get("/metrics").await.body_text(), "steersman_unread_answer_bytes"), 0);
+}
+
+fn many_values(n: usize) -> String {
+    let values: Vec<_> = (0..n).map(|index| format!("value-{index:05}")).collect();
+    format!("{CONFIGS}?labelSelector=a%20in%20({})", values.join(","))
+}
+
+#[tokio::test]
+async fn selectors_of_open_watches_are_bounded() {
+    let world = World::with(steersman_storage::Options::default(), allow_all()).await;
+    let (alice, bob) = (world.http_as("alice"), world.http_as("bob"));
+    let path = format!("{}&watch=true", many_values(5_000));
+    let mut watches = Vec::new();
+    let refused = loop {
+        match alice.unread_or_refused(&path).await {
+            Ok(body) => watches.push(body),
+            Err(refusal) => break refusal,
+        }
+        assert!(watches.len() < 1_000, "all are kept");
+    };
+    assert!(50 < watches.len() && refused.code == 429, "{} {}", watches.len(), refused.code);
+    assert!(refused.body_text().contains("the selectors of the open watches have"), "{}", refused.body_text());
+    alice.watch(&format!("{CONFIGS}?labelSelector=a%3Db")).await;
+    bob.watch(&many_values(5_000)).await;
+    drop(watches);
+    alice.watch(&many_values(5_000)).await;
+}
+
+#[tokio::test]
+async fn a_selector_of_very_many_requirements_is_refused_unless_they_say_the_same() {
+    let http = World::new().await.http();
+    let keys = |n: usize| (0..n).map(|index| format!("k{index}")).collect::<Vec<_>>();
+    let select = |selector: String| format!("{CONFIGS}?labelSelector={selector}");
+    http.get(&select(keys(1024).join(","))).await.ok();
+    let refused = http.get(&select(keys(1025).join(","))).await;
+    assert_eq!(refused.code, 400);
+    assert!(refused.body_text().contains("the label selector has 1025 different requirements, and the most is 1024"));
+    http.get(&select(vec!["k"; 20_000].join(","))).await.ok();
+    let names = |n: usize| (0..n).map(|index| format!("metadata.name!%3D{index}")).collect::<Vec<_>>().join(",");
+    assert_eq!(http.get(&format!("{CONFIGS}?fieldSelector={}", names(1025))).await.code, 400);
+    http.get(&format!("{CONFIGS}?fieldSelector={}", names(1024))).await.ok();
+}
+
+#[tokio::test]
+async fn all_that_a_selector_says_again_takes_no_memory() {
+    let world = World::new().await;
+    let http: Http = world.http();
+    let watch = http.watch(&format!("{CONFIGS}?labelSelector={}", vec!["k"; 20_000].join(","))).await;
+    assert_eq!(metric(&http.get("/metrics").await.body_text(), "steersman_watch_selector_bytes"), 0);
+    drop(watch);
+}
