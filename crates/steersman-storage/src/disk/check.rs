@@ -31,13 +31,22 @@ pub struct Report {
 ///
 /// # Errors
 /// When the store is open, does not exist, or is so damaged that the lost changes are unknown.
-pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenError> {
+pub fn check(dir: &Path, take: impl FnMut(Entry)) -> Result<Report, OpenError> {
+    check_on(dir, take, Storage::file)
+}
+
+/// [`check`] with a storage that `storage` makes of a path, so that a test can make it fail.
+pub(super) fn check_on(
+    dir: &Path,
+    mut take: impl FnMut(Entry),
+    storage: impl FnOnce(&Path) -> Result<Storage, OpenError>,
+) -> Result<Report, OpenError> {
     let path = dir.join(FILE);
     if let Err(source) = std::fs::metadata(&path) {
         return Err(OpenError::Io { path, source });
     }
     let _lock = hold(dir)?;
-    let storage = Storage::file(&path)?;
+    let storage = storage(&path)?;
     let acknowledged = newest::read(&dir.join(FILE_NEWEST));
     let Survey { faults, format, index, lost, n_unknown, stored, .. } =
         survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;

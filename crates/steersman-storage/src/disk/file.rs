@@ -2,6 +2,8 @@
 //! open, when a block turns out to be damaged.
 
 mod blocks;
+#[cfg(test)]
+mod failing;
 pub(super) mod intercepted;
 pub(super) mod pages;
 pub(super) mod storage;
@@ -34,10 +36,19 @@ pub(super) enum Unusable {
 
 /// Opens the file in a directory, of which changes up to a revision were acknowledged.
 pub(super) fn open(dir: &Path, acknowledged: Option<Revision>) -> Result<Opened, OpenError> {
+    open_on(dir, acknowledged, Storage::file)
+}
+
+/// [`open`] with a storage that `storage` makes of a path, so that a test can make it fail.
+fn open_on(
+    dir: &Path,
+    acknowledged: Option<Revision>,
+    mut storage: impl FnMut(&Path) -> Result<Storage, OpenError>,
+) -> Result<Opened, OpenError> {
     let path = dir.join(FILE);
     let mut is_renewed = false;
     loop {
-        let storage = Storage::file(&path)?;
+        let storage = storage(&path)?;
         let survey = survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;
         let revision = survey.index.revision();
         if let Some(acknowledged) = acknowledged
@@ -75,9 +86,9 @@ pub(super) fn renew(dir: &Path, storage: &Storage, acknowledged: Revision) -> Re
         return Err(behind(&path, &dir.join(FILE_NEWEST), revision, acknowledged));
     }
     if survey.faults.is_empty() {
-        // It was read as something else once. redb has given this file up, so that another is needed all the same.
+        // The block can be read now. redb has given this file up, so another is needed all the same.
         let offset = storage.damage().unwrap_or_default();
-        survey.faults.push(format!("the block at byte {offset} was read as something that was not written"));
+        survey.faults.push(format!("the block at byte {offset} could not be read once, or was read as something else"));
     }
     rebuild::rebuild(dir, &survey, revision.max(acknowledged))?;
     drop(survey);

@@ -1,5 +1,6 @@
 //! Locks a directory and opens its files, with the errors of that.
 
+use crate::disk::file::storage::is_damage;
 use crate::disk::format::FORMAT;
 use crate::disk::survey::SurveyError;
 use crate::kv::Cause;
@@ -154,9 +155,7 @@ pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
             OpenError::Incomplete { path: path.to_owned(), before, missing: missing.to_string() }
         }
         SurveyError::Format { found } => OpenError::Format { path: path.to_owned(), found, want: FORMAT },
-        SurveyError::Io(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
-            OpenError::Io { path: path.to_owned(), source }
-        }
+        SurveyError::Io(source) if !is_damage(&source) => OpenError::Io { path: path.to_owned(), source },
         error => OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) },
     }
 }
@@ -164,9 +163,9 @@ pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
 pub(super) fn opening(path: &Path) -> impl Fn(DatabaseError) -> OpenError {
     move |error| match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::Held { dir: path.parent().unwrap_or(path).to_owned() },
-        // redb's errors for a truncated or overwritten file.
+        // redb returns invalid data for a file that was overwritten.
         DatabaseError::Storage(redb::StorageError::Io(source))
-            if !matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+            if source.kind() != io::ErrorKind::InvalidData && !is_damage(&source) =>
         {
             OpenError::Io { path: path.to_owned(), source }
         }

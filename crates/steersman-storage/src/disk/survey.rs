@@ -79,6 +79,9 @@ pub(super) enum SurveyError {
     LostUnknown { fault: String, n_unknown: u64 },
     #[error("{0}")]
     NoStore(&'static str),
+    /// The first page has the records of both commits.
+    #[error("nothing of it can be found without its first page: {0}")]
+    FirstPage(Fault),
     /// A file of an older format does not show which change was damaged.
     #[error("it is of an older format, whose changes have no checksums: {fault}")]
     Old { fault: String },
@@ -222,7 +225,8 @@ fn commit(
     newer: Option<Slot>,
     faults: &mut Vec<String>,
 ) -> Result<Commit, SurveyError> {
-    let mut lost = SurveyError::NoStore("the records of its commits are damaged, or this is no store");
+    let no_record = SurveyError::NoStore("the records of its commits are damaged, or this is no store");
+    let mut lost = header.unread().cloned().map_or(no_record, SurveyError::FirstPage);
     let newest = newer.or(header.primary());
     match newest {
         Some(slot) => match pages.tables(slot.user)? {
@@ -276,7 +280,11 @@ fn since(pages: &Pages<'_>, index: &Index, acknowledged: Acknowledged) -> Result
 pub(super) fn catch_up(storage: &dyn StorageBackend) -> io::Result<()> {
     let pages = Pages::new(storage)?;
     match pages.header()? {
-        Some(header) => pages.swap_slots(&header),
+        Some(header) => match header.unread() {
+            // What would be written is derived from what was read.
+            Some(fault) => Err(io::Error::other(fault.clone())),
+            None => pages.swap_slots(&header),
+        },
         None => Ok(()),
     }
 }
