@@ -39,7 +39,7 @@ use crate::disk::renewal::pace::{Clock, System};
 use crate::disk::sequence::Sequence;
 use crate::disk::survey::{Lost, Survey};
 use crate::disk::view::{View, entry_at};
-use crate::disk::writer::{Command, Write, Writer};
+use crate::disk::writer::{Command, Reply, Write, Writer};
 use crate::kv::{
     BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Limits, Outcome, Part, Past, Range, Remedy,
     Snapshot, Take, Txn, Volume, Watch,
@@ -55,7 +55,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use steersman_machinery::Revision;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -111,6 +111,8 @@ pub struct Disk {
 /// The state shared by the writer and the readers.
 #[derive(Debug)]
 struct Shared {
+    /// Whether the store is being closed. The writer then waits for nothing but the disk.
+    closing: AtomicBool,
     /// History up to this revision is compacted. Set before entries are removed.
     compacted: AtomicU64,
     /// The keys whose current changes are damaged, with the faults.
@@ -129,6 +131,9 @@ struct Shared {
     view: Mutex<Option<Arc<View>>>,
     /// The volume after the last commit.
     volume: Mutex<Volume>,
+    /// The replies to reads that wait until the file is written anew, one for each of them. The writer sends them, and drops them when it
+    /// unwinds. They are not in the queue: a read that waited for a place in it would keep the writer from its end.
+    waiting: Mutex<Vec<Reply<()>>>,
     /// To the writer, while it runs.
     wake: mpsc::WeakSender<Command>,
 }
@@ -159,6 +164,7 @@ impl Drop for Unwinding {
         if std::thread::panicking() {
             self.0.poison_by_panic();
         }
+        self.0.waiting.lock().clear();
     }
 }
 
@@ -234,6 +240,7 @@ impl Disk {
         let current = Current { database: Arc::new(database), renewals: Renewals::default(), storage };
         let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let shared = Arc::new(Shared {
+            closing: AtomicBool::new(false),
             compacted: AtomicU64::new(index.compacted().0),
             current: Mutex::new(Some(current.clone())),
             damaged: Mutex::new(lost.into_iter().map(Lost::malformed).collect()),
@@ -244,6 +251,7 @@ impl Disk {
             tail: Arc::new(Tail::new(index.revision())),
             view: Mutex::new(None),
             volume: Mutex::new(index.volume()),
+            waiting: Mutex::default(),
             wake: queue.downgrade(),
         });
         shared.note_newest(index.revision());
@@ -335,6 +343,12 @@ impl Disk {
         }
     }
 
+    /// Takes no more commands. The caller unparks the writer, which may wait for its turn to write the file anew.
+    fn close_queue(&self) {
+        self.shared.closing.store(true, Ordering::Release);
+        self.queue.lock().take();
+    }
+
     fn enqueue_compaction(&self, through: Revision) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
         self.health()?;
         let (reply, answer) = oneshot::channel();
@@ -346,9 +360,8 @@ impl Disk {
 impl Drop for Disk {
     /// Without a previous [`Kv::close`], blocks until queued writes are on the disk.
     fn drop(&mut self) {
-        self.queue.get_mut().take();
+        self.close_queue();
         if let Some((_, thread)) = self.done.get_mut().take() {
-            // It may wait for its turn to write the file anew.
             thread.thread().unpark();
             if thread.join().is_err() {
                 tracing::error!("the store's writer thread panicked");
@@ -652,11 +665,10 @@ impl Kv for Disk {
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.queue.lock().take();
+        self.close_queue();
         Box::pin(async {
             let done = self.done.lock().take();
             if let Some((done, thread)) = done {
-                // It may wait for its turn to write the file anew.
                 thread.thread().unpark();
                 // The thread drops its end of the channel as its last action.
                 let _ended = done.await;

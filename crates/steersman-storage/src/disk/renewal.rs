@@ -18,6 +18,7 @@ use crate::tail::Renewals;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 /// The cause when a store that is in no directory of its own is damaged while it is open.
@@ -46,10 +47,14 @@ impl Shared {
         };
         let Some(queue) = self.wake.upgrade().filter(|_| is_damaged) else { return false };
         let (reply, answer) = oneshot::channel();
-        let sent = queue.send(Command::Renew(reply)).await;
+        self.waiting.lock().push(reply);
+        // If the queue is full, the writer is awake.
+        if let Err(TrySendError::Closed(_)) = queue.try_send(Command::Renew) {
+            return false;
+        }
         // While somebody has a sender, the writer does not end.
         drop(queue);
-        sent.is_ok() && matches!(answer.await, Ok(Ok(())))
+        matches!(answer.await, Ok(Ok(())))
     }
 }
 
@@ -89,7 +94,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until the file may be written anew, or until the store is closed: whoever closes it does not wait.
+    /// Waits until the file may be written anew. Does not wait if the store is being closed: then the file is written anew at once, because
+    /// writes are queued, or the next start would do it.
     fn wait_for_turn(&mut self) {
         let now = self.renewing.clock.now();
         let wait = self.pace.begin(now);
@@ -98,7 +104,7 @@ impl Writer {
                 ?wait,
                 "the store is damaged again soon after it was written anew: writes wait, replace the disk"
             );
-            self.renewing.clock.wait(now + wait, &|| self.commands.is_closed());
+            self.renewing.clock.wait(now + wait, &|| self.shared.closing.load(Ordering::Acquire));
         }
     }
 }
@@ -107,13 +113,15 @@ impl Writer {
 mod tests {
     use super::*;
     use crate::disk::file::pages::PAGE;
-    use crate::disk::{Disk, FILE};
+    use crate::disk::{Disk, FILE, WRITES_QUEUED_MAX};
     use crate::kv::{Kv, Op, Txn};
     use parking_lot::Mutex;
     use redb::StorageBackend;
     use std::io::{Seek, SeekFrom, Write};
     use std::path::Path;
+    use std::pin::pin;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::task::{Context, Waker};
     use std::time::Duration;
     use tokio::task::JoinHandle;
     use tokio::time::Instant;
@@ -137,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A clock that has stopped.
+    /// A clock that has stopped, so that only the close ends a wait.
     struct Stopped(Instant, SyncSender<()>);
 
     impl Clock for Stopped {
@@ -147,8 +155,14 @@ mod tests {
 
         fn wait(&self, until: Instant, is_over: &dyn Fn() -> bool) {
             self.1.send(()).unwrap();
-            // So long that only the close ends it.
-            pace::wait(self, until + Duration::from_secs(3_600), is_over);
+            assert!(self.now() < until);
+            for _ in 0..20 {
+                if is_over() {
+                    return;
+                }
+                std::thread::park_timeout(Duration::from_secs(1));
+            }
+            panic!("the close did not end the wait");
         }
     }
 
@@ -223,23 +237,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_close_does_not_wait_for_the_turn_and_finishes_what_is_queued() {
-        let scratch = tempfile::tempdir().unwrap();
-        make(scratch.path()).await;
-        let (waits, waiting) = sync_channel(9);
-        let disk = Disk::open_with(scratch.path(), Arc::new(Stopped(Instant::now(), waits))).unwrap();
-        assert!(damage(&disk, scratch.path(), 0).await.unwrap());
-        let read = damage(&disk, scratch.path(), 1);
-        while waiting.try_recv().is_err() {
-            assert!(!read.is_finished(), "it did not wait");
-            tokio::task::yield_now().await;
+    async fn a_close_does_not_wait_for_the_turn_and_finishes_what_is_queued_even_if_the_queue_is_full() {
+        for n_writes in [1, WRITES_QUEUED_MAX] {
+            let scratch = tempfile::tempdir().unwrap();
+            make(scratch.path()).await;
+            let (waits, waiting) = sync_channel(9);
+            let disk = Disk::open_with(scratch.path(), Arc::new(Stopped(Instant::now(), waits))).unwrap();
+            assert!(damage(&disk, scratch.path(), 0).await.unwrap());
+            let read = damage(&disk, scratch.path(), 1);
+            while waiting.try_recv().is_err() {
+                assert!(!read.is_finished(), "it did not wait");
+                tokio::task::yield_now().await;
+            }
+            let writes: Vec<_> = (0..n_writes).map(|_| disk.enqueue(put("new", "new".to_owned())).unwrap()).collect();
+            // A read that comes now finds no place in the queue, and is not polled while the store is closed.
+            let shared = disk.shared.clone();
+            let mut late = pin!(shared.is_renewed(shared.renewals()));
+            assert!(late.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            disk.close().await.unwrap();
+            for write in writes {
+                write.await.unwrap().unwrap();
+            }
+            assert!(read.await.unwrap() && late.await);
+            drop(disk);
+            let disk = Disk::open(scratch.path()).unwrap();
+            assert_eq!((disk.read().await.unwrap().entries.len(), damaged(&disk)), (5, 2));
         }
-        let write = disk.txn(put("new", "new".to_owned()));
-        disk.close().await.unwrap();
-        write.await.unwrap();
-        read.await.unwrap();
-        drop(disk);
-        let disk = Disk::open(scratch.path()).unwrap();
-        assert_eq!((disk.read().await.unwrap().entries.len(), damaged(&disk)), (5, 2));
     }
 }

@@ -22,8 +22,8 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 pub(super) enum Command {
     Compact(Revision, Reply<()>),
-    /// The file is damaged and shall be written anew.
-    Renew(Reply<()>),
+    /// Wakes the writer because the file is damaged and a read waits for another one.
+    Renew,
     Write(Write, Reply<Outcome>),
 }
 
@@ -109,16 +109,18 @@ impl Writer {
             } else if self.commands.blocking_recv_many(&mut drained, BATCH_WRITES_MAX) == 0 {
                 return;
             }
+            // Taken after the commands: a read that found the queue full was added before those left it.
+            let waiting = std::mem::take(&mut *self.shared.waiting.lock());
             self.renew_if_damaged();
-            let batch = self.prepare(&mut drained);
+            let batch = self.prepare(&mut drained, waiting);
             self.carry_out(batch);
         }
     }
 
     /// Decides every write in order, each on the state after the previous one. If the commit then fails, that state is
     /// never used again.
-    fn prepare(&mut self, drained: &mut Vec<Command>) -> Batch {
-        let mut batch = Batch::default();
+    fn prepare(&mut self, drained: &mut Vec<Command>, renewals: Vec<Reply<()>>) -> Batch {
+        let mut batch = Batch { renewals, ..Batch::default() };
         for command in drained.drain(..) {
             match command {
                 Command::Compact(through, reply) => {
@@ -126,7 +128,7 @@ impl Writer {
                     batch.compacted = Some(self.index.compacted());
                     batch.compactions.push(reply);
                 }
-                Command::Renew(reply) => batch.renewals.push(reply),
+                Command::Renew => {}
                 Command::Write(mut write, reply) => {
                     batch.weight += write.weight;
                     let outcome = self.decide(&mut write, &mut batch);
