@@ -32,7 +32,7 @@ use crate::disk::file::{Opened, Unusable};
 use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
 use crate::disk::newer::Acknowledged;
-use crate::disk::newest::Newest;
+use crate::disk::newest::{Newest, Noted};
 use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
 use crate::disk::renewal::Renewing;
 use crate::disk::renewal::pace::{Clock, System};
@@ -203,9 +203,20 @@ impl Disk {
             fs::rename(&new, &path).map_err(at(&path))?;
             File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))?;
         }
-        let acknowledged = newest::read(&newest_path);
+        let noted = newest::read(&newest_path);
+        let opened = file::open(dir, noted.revision())?;
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
-        let opened = file::open(dir, acknowledged)?;
+        if let Noted::Damaged(fault) = noted {
+            tracing::error!(
+                path = %newest_path.display(),
+                revision = opened.survey.index.revision().0,
+                "the file is damaged ({fault}), so an older copy of the store would not be noticed: if clients know later revisions than this \
+                 one, stop the server and restore a newer copy; the file is written again"
+            );
+            if let Err(error) = newest.cut() {
+                tracing::warn!(path = %newest_path.display(), "the file cannot be written: {error}");
+            }
+        }
         Disk::start(opened, Some((lock, newest)), Renewing { clock, dir: Some(dir.to_owned()) }, &path)
     }
 

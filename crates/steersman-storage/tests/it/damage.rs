@@ -329,6 +329,44 @@ async fn a_first_page_that_is_an_older_version_of_itself_is_refused_or_noticed_i
 }
 
 #[tokio::test]
+async fn a_damaged_store_newest_is_named_by_a_check_and_written_again_at_a_start() {
+    let made = make(4).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let (path, newest) = (scratch.path().join("store.redb"), scratch.path().join("store.newest"));
+    let mut flipped = made.newest.clone();
+    flipped[3] ^= 1;
+    let longer = [&made.newest[..], b"x"].concat();
+    let damages: [(&[u8], &str); 4] = [
+        (&flipped, "its checksum is wrong"),
+        (&longer, "it has 17 bytes instead of 16"),
+        (&made.newest[..9], "it has 9 bytes instead of 16"),
+        (b"", "it has 0 bytes instead of 16"),
+    ];
+    for (damaged, fault) in damages {
+        std::fs::write(&path, &made.images[0]).unwrap();
+        std::fs::write(&newest, damaged).unwrap();
+        let named = format!("store.newest is damaged ({fault}): an older copy of the store would not be noticed");
+        assert_eq!(disk::check(scratch.path(), |_| {}).unwrap().faults, [named]);
+        let disk = Disk::open(scratch.path()).unwrap();
+        assert_eq!(disk.revision().await.unwrap(), made.revision);
+        drop(disk);
+        assert_eq!(std::fs::read(&newest).unwrap(), made.newest, "{fault}");
+        assert!(disk::check(scratch.path(), |_| {}).unwrap().faults.is_empty(), "{fault}");
+        // An older copy is noticed again.
+        std::fs::write(&path, made.older.first().unwrap()).unwrap();
+        let error = Disk::open(scratch.path()).unwrap_err();
+        assert!(matches!(error, OpenError::Behind { acknowledged, .. } if acknowledged == made.revision), "{error:?}");
+    }
+    // A missing one is not damaged: an operator removes it to go back to a copy. A start that is refused does not make it.
+    std::fs::remove_file(&newest).unwrap();
+    std::fs::write(&path, "no store").unwrap();
+    Disk::open(scratch.path()).unwrap_err();
+    std::fs::write(&path, &made.images[0]).unwrap();
+    assert!(disk::check(scratch.path(), |_| {}).unwrap().faults.is_empty());
+    Disk::open(scratch.path()).unwrap();
+}
+
+#[tokio::test]
 async fn a_page_that_is_an_older_version_of_itself_is_noticed_wherever_it_is() {
     let made = make(if is_long() { 24 } else { 4 }).await;
     let scratch = tempfile::tempdir().unwrap();
