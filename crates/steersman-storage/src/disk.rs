@@ -33,7 +33,7 @@ use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
 use crate::disk::newer::Acknowledged;
 use crate::disk::newest::{Newest, Noted};
-use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
+use crate::disk::open::{damaged, hold, make_dir, opening, private, refused, sync_dir};
 use crate::disk::renewal::Renewing;
 use crate::disk::renewal::pace::{Clock, System};
 use crate::disk::sequence::Sequence;
@@ -201,11 +201,13 @@ impl Disk {
             format::initialize(&database).map_err(damaged(&new))?;
             drop(database);
             fs::rename(&new, &path).map_err(at(&path))?;
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))?;
         }
         let noted = newest::read(&newest_path);
         let opened = file::open(dir, noted.revision())?;
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
+        // The file may have its name since just now, or from a process that ended before this. Without the name on the disk, a loss of power
+        // would take back what is acknowledged from now on.
+        sync_dir(dir).map_err(at(dir))?;
         if let Noted::Damaged(fault) = noted {
             tracing::error!(
                 path = %newest_path.display(),
@@ -598,7 +600,7 @@ fn poisoned(source: &Cause) -> Error {
         _ => None,
     });
     let of_renewal = source.downcast_ref::<OpenError>().and_then(|error| match error {
-        OpenError::Rebuild { source, .. } => Some(source),
+        OpenError::Rebuild { source, .. } | OpenError::Unsynced { source, .. } => Some(source),
         _ => None,
     });
     let remedy = match of_write.or(of_renewal).map(io::Error::kind) {

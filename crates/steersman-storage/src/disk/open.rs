@@ -83,8 +83,8 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// A file could not be read or created.
-    #[error("cannot open {path:?}")]
+    /// A file could not be opened, read or written.
+    #[error("{path:?} cannot be opened, read or written: mend the cause and start again")]
     Io {
         /// The file.
         path: PathBuf,
@@ -92,6 +92,25 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// The file was damaged and is written anew, but the disk has not confirmed the new file's name. The next start asks for that again.
+    #[error(
+        "{path:?} was damaged and is written anew, but {dir:?} cannot be synced: after a loss of power the damaged file may be there again, so \
+         nothing is written to the new one; mend the cause and start again"
+    )]
+    Unsynced {
+        /// The file.
+        path: PathBuf,
+        /// The directory that has it.
+        dir: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Forces the names in a directory to the disk.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// The advice for a file that cannot be written.
