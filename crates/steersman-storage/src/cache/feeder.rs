@@ -5,7 +5,7 @@
 //! pass, which the store then reports. A log that cannot be read is read again; while the engine is unwell, which it reports itself, for as
 //! long as that lasts.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Losses};
 use crate::kv::{self, Expect, Kv, Op, Outcome, Txn, Volume, Watch};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ pub struct HistorySize {
 pub(crate) struct Feeder {
     pub(crate) cache: Arc<Cache>,
     pub(crate) kv: Arc<dyn Kv>,
-    /// The oldest revision of which the engine has history.
+    /// The oldest revision of which the engine has all history.
     pub(crate) oldest: Arc<AtomicU64>,
     /// The limits of the engine's history; `None` if another store compacts it.
     pub(crate) retention: Option<Retention>,
@@ -162,7 +162,10 @@ impl Feeder {
         if damaged.is_empty() {
             return None;
         }
-        let whole = self.cache.lose(damaged, now);
+        let Losses { complete_after, whole } = self.cache.lose(damaged, now);
+        if let Some(complete_after) = complete_after {
+            self.oldest.fetch_max(complete_after.0, Ordering::AcqRel);
+        }
         let kv = self.kv.clone();
         (!whole.is_empty()).then(|| Box::pin(write_again(kv, whole)) as kv::BoxFuture<'static, ()>)
     }
