@@ -44,7 +44,7 @@ use crate::kv::{
     BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Limits, Outcome, Part, Past, Range, Remedy,
     Snapshot, Take, Txn, Volume, Watch,
 };
-use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, RENEWALS_MAX, Reader, Renewals, Tail};
+use crate::tail::{self, Attempts, Cursor, Older, PULL_EVENTS_MAX, Reader, Renewals, Tail};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend};
@@ -286,25 +286,22 @@ impl Disk {
         })
     }
 
-    /// A read, which is done again if the file is written anew because of what it came by.
+    /// A read on a thread for blocking work. It is done again if it meets damage and the file is written anew because of that.
     fn blocking<T: Send + 'static>(
         &self,
         read: impl Fn(&Shared) -> Result<T, Error> + Send + Sync + 'static,
     ) -> BoxFuture<'_, Result<T, Error>> {
         let read = Arc::new(read);
         Box::pin(async move {
-            let mut n_renewals = 0;
+            let mut attempts = Attempts::new(&self.shared);
             loop {
                 let (shared, read) = (self.shared.clone(), read.clone());
-                let seen = self.shared.renewals();
                 let done = tokio::task::spawn_blocking(move || shared.guard(|| read(&shared))).await;
                 // The runtime is shutting down.
                 let done = done.unwrap_or(Err(Error::Closed));
-                let may_renew = n_renewals < RENEWALS_MAX && matches!(done, Err(Error::Read { .. }));
-                if !may_renew || !self.shared.is_renewed(seen).await {
+                if !attempts.is_next(done.as_ref().err()).await {
                     return done;
                 }
-                n_renewals += 1;
             }
         })
     }
@@ -568,7 +565,9 @@ impl Older for Arc<Shared> {
     fn older(&self, after: Revision, _floor: Revision) -> Result<Vec<Event>, Error> {
         self.guard(|| self.log(after))
     }
+}
 
+impl tail::Renewing for Arc<Shared> {
     fn renewals(&self) -> Renewals {
         Shared::renewals(self)
     }

@@ -113,13 +113,15 @@ impl Writer {
 mod tests {
     use super::*;
     use crate::disk::file::pages::PAGE;
-    use crate::disk::{Disk, FILE, WRITES_QUEUED_MAX};
-    use crate::kv::{Kv, Op, Txn};
+    use crate::disk::{Disk, FILE, PAGE_CACHE_BYTES, WRITES_QUEUED_MAX};
+    use crate::kv::{Error, Kv, Op, Range, Remedy, Txn};
+    use crate::tail::RENEWALS_MAX;
     use parking_lot::Mutex;
     use redb::StorageBackend;
     use std::io::{Seek, SeekFrom, Write};
     use std::path::Path;
     use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
     use std::task::{Context, Waker};
     use std::time::Duration;
@@ -262,6 +264,81 @@ mod tests {
             drop(disk);
             let disk = Disk::open(scratch.path()).unwrap();
             assert_eq!((disk.read().await.unwrap().entries.len(), damaged(&disk)), (5, 2));
+        }
+    }
+
+    /// A clock on which time passes only while somebody waits, and with each renewal a value of the new file goes bad.
+    struct Spoiling {
+        dir: PathBuf,
+        n_asked: AtomicUsize,
+        now: Mutex<Instant>,
+        spoiled: Mutex<Vec<usize>>,
+    }
+
+    impl Clock for Spoiling {
+        fn now(&self) -> Instant {
+            // The third time that a renewal asks, it is done.
+            if self.n_asked.fetch_add(1, Ordering::Relaxed) % 3 == 2
+                && let Some(n) = self.spoiled.lock().pop()
+            {
+                spoil(&self.dir, n);
+            }
+            *self.now.lock()
+        }
+
+        fn wait(&self, until: Instant, _: &dyn Fn() -> bool) {
+            *self.now.lock() = until;
+        }
+    }
+
+    /// A value of which the page is larger than what redb keeps in memory: a commit reads the page if it is the last one of the log.
+    fn large(n: usize) -> String {
+        let mut state = n as u64;
+        let letter = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'A' + (state >> 40) as u8 % 26)
+        };
+        (0..PAGE_CACHE_BYTES * 5 / 8).map(letter).collect()
+    }
+
+    /// Overwrites a large value in the file.
+    fn spoil(dir: &Path, n: usize) {
+        let path = dir.join(FILE);
+        let image = std::fs::read(&path).unwrap();
+        let mut file = std::fs::File::options().write(true).open(&path).unwrap();
+        let places: Vec<usize> = memchr::memmem::find_iter(&image, &large(n).as_bytes()[..500]).collect();
+        assert!(!places.is_empty(), "the file does not have value {n}");
+        for at in places {
+            file.seek(SeekFrom::Start(at as u64)).unwrap();
+            file.write_all(&[b'#'; 500]).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_meets_damage_after_a_renewal_is_made_after_another_one_and_not_for_ever() {
+        for n_spoiled in [RENEWALS_MAX, RENEWALS_MAX + 1] {
+            let scratch = tempfile::tempdir().unwrap();
+            let dir = scratch.path();
+            let spoiled = Mutex::new((1..n_spoiled).rev().collect());
+            let clock =
+                Spoiling { dir: dir.into(), n_asked: AtomicUsize::new(0), now: Mutex::new(Instant::now()), spoiled };
+            let disk = Disk::open_with(dir, Arc::new(clock)).unwrap();
+            // The last one goes bad first, then the one before it, and so on: they are numbered in that order.
+            for n in (0..=n_spoiled).rev() {
+                disk.txn(put(&format!("large-{n}"), large(n))).await.unwrap();
+            }
+            spoil(dir, 0);
+            let written = disk.txn(put("new", "new".to_owned())).await;
+            if n_spoiled == RENEWALS_MAX {
+                written.unwrap();
+                disk.health().unwrap();
+                assert_eq!(damaged(&disk), n_spoiled);
+                assert_eq!(disk.range(Range::default()).await.unwrap().entries.len(), 2);
+            } else {
+                let Err(Error::Poisoned { remedy: Remedy::Restart, source }) = written else { panic!("{written:?}") };
+                let want = "a write met damage again after the file was written anew 3 times for it: replace the disk, then start again";
+                assert_eq!(source.to_string(), want);
+            }
         }
     }
 }

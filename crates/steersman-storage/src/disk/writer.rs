@@ -8,6 +8,7 @@ use crate::disk::renewal::Renewing;
 use crate::disk::renewal::pace::Pace;
 use crate::disk::{BATCH_WRITES_MAX, Current, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
+use crate::tail::RENEWALS_MAX;
 use bytes::Bytes;
 use redb::ReadableTable;
 use std::sync::Arc;
@@ -17,6 +18,15 @@ use tokio::sync::{mpsc, oneshot};
 
 /// The approximate number of changes that one commit examines for removal.
 const COLLECTED_MAX: usize = 1_024;
+
+/// The cause when a commit meets damage in each of the files that are written for it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a write met damage again after the file was written anew {RENEWALS_MAX} times for it: replace the disk, then start again"
+)]
+struct DamagedAgain {
+    source: redb::Error,
+}
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -182,7 +192,8 @@ impl Writer {
         Outcome::Committed { revision: self.index.revision() }
     }
 
-    /// Replies are sent after the commit, also those of failed compares, which may have seen a write of the same batch.
+    /// Commits a batch, then publishes it, then sends its replies. Failed compares are answered after the commit too: they may have seen a
+    /// write of the same batch.
     fn carry_out(&mut self, mut batch: Batch) {
         self.shared.opened.lock().take();
         let done = match self.shared.health() {
@@ -211,24 +222,29 @@ impl Writer {
         }
     }
 
-    /// Commits. If redb comes by a damaged block, the file is written anew, and the batch is decided and committed once more.
+    /// Commits. If redb meets a damaged block, the file is written anew when it is its turn, and the batch is decided and committed again,
+    /// at most [`RENEWALS_MAX`] times.
     fn commit_or_renew(&mut self, batch: &mut Batch) -> Result<(), Cause> {
-        match self.commit(batch) {
-            Ok(()) => return Ok(()),
-            Err(error) if self.current.storage.damage().is_none() => return Err(Arc::new(error)),
-            Err(error) => tracing::warn!("a commit came by a damaged block: {error}"),
+        let mut n_renewals = 0;
+        loop {
+            match self.commit(batch) {
+                Ok(()) => return Ok(()),
+                Err(error) if self.current.storage.damage().is_none() => return Err(Arc::new(error)),
+                Err(source) if n_renewals == RENEWALS_MAX => return Err(Arc::new(DamagedAgain { source })),
+                Err(error) => tracing::warn!("a commit met a damaged block: {error}"),
+            }
+            self.renew()?;
+            n_renewals += 1;
+            let newest = batch.events.last().map(|event| event.revision);
+            // The block may have been found after the commit was in the file.
+            if newest.is_some_and(|newest| newest <= self.index.revision()) {
+                return Ok(());
+            }
+            self.prepare_again(batch);
+            if batch.is_unwritten() {
+                return Ok(());
+            }
         }
-        self.renew()?;
-        let newest = batch.events.last().map(|event| event.revision);
-        // The block may have been found after the commit was in the file.
-        if newest.is_some_and(|newest| newest <= self.index.revision()) {
-            return Ok(());
-        }
-        self.prepare_again(batch);
-        if batch.is_unwritten() {
-            return Ok(());
-        }
-        self.commit(batch).map_err(|error| Arc::new(error) as Cause)
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), redb::Error> {
