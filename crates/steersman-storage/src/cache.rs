@@ -198,12 +198,16 @@ impl Cache {
             entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
         let mut gone: HashSet<Bytes> = self.keys().into_iter().filter(|key| !loaded.contains_key(key)).collect();
         let mut lost = HashMap::new();
-        for kv::Damaged { key, revision, .. } in damaged {
+        // Later revisions have not been loaded: the feeder looks at them when they are applied.
+        for kv::Damaged { key, revision: at, .. } in damaged.into_iter().filter(|damaged| damaged.revision <= revision)
+        {
+            let held = self.held(&key);
             // An object that is whole in memory is not lost: it is written again.
-            if self.held(&key).is_some_and(|object| object.revision == revision) {
+            if held.as_ref().is_some_and(|object| object.revision == at) {
                 gone.remove(&key);
-            } else if loaded.get(&key) != Some(&revision) {
-                lost.insert(key, revision);
+            } else if loaded.get(&key) != Some(&at) {
+                gone.extend(held.map(|_| key.clone()));
+                lost.insert(key, at);
             }
         }
         self.unreadable.lock().extend(lost.iter().map(|(key, revision)| (key.clone(), *revision)));
@@ -533,6 +537,27 @@ mod tests {
         let Losses { complete_after, whole } = cache.lose(vec![damaged("b", 5)], Instant::now());
         assert_eq!(complete_after, None);
         assert_eq!(whole.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [stored("b")]);
+    }
+
+    #[test]
+    fn an_entry_that_is_damaged_and_was_not_loaded_is_lost() {
+        let cache = cache(vec![entry("a", 1), entry("bad", 2), entry("older", 3)], 3);
+        let loaded = kv::Snapshot { entries: vec![entry("a", 1), entry("older", 3)], revision: Revision(9) };
+        let all = || vec![damaged("bad", 7), damaged("older", 8), damaged("unseen", 9)];
+        cache.catch_up(loaded, all(), Instant::now());
+        let lost = [("bad", 7), ("older", 8), ("unseen", 9)].map(|(name, at)| (stored(name), Revision(at))).to_vec();
+        assert_eq!((list(&cache), cache.unreadable()), ((9, vec!["a".to_owned()]), lost.clone()));
+        let Losses { complete_after, whole } = cache.lose(all(), Instant::now());
+        assert_eq!((complete_after, whole.len(), cache.unreadable()), (None, 0, lost));
+    }
+
+    #[test]
+    fn an_entry_that_is_written_and_damaged_after_the_load_has_the_value_that_was_loaded_until_then() {
+        let cache = cache(vec![entry("a", 1)], 3);
+        let loaded = kv::Snapshot { entries: vec![entry("a", 5)], revision: Revision(9) };
+        cache.catch_up(loaded, vec![damaged("a", 10)], Instant::now());
+        let held = cache.resource(&pods()).unwrap().get(&ObjectKey::namespaced("default", "a")).unwrap();
+        assert_eq!((held.revision, cache.unreadable()), (Revision(5), Vec::new()));
     }
 
     fn watcher(cache: &Arc<Cache>, scope: Scope, oldest: u64, after: u64) -> Result<Watcher, Revision> {
