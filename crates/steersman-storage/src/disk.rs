@@ -524,7 +524,7 @@ impl Shared {
             }
             reached = revision;
             let head = format::split(at.value(), stored.value())?.head;
-            sequence.next(at.value(), head.is_last)?;
+            sequence.next(at.value(), head.position)?;
             if head.key.starts_with(&request.prefix) {
                 let event = format::decode(at.value(), stored.value())?;
                 let previous = match head.previous {
@@ -553,7 +553,7 @@ impl Shared {
             if PULL_EVENTS_MAX <= events.len() && events.last().is_some_and(|last| last.revision != revision) {
                 return Ok(events);
             }
-            sequence.next(at.value(), format::split(at.value(), stored.value())?.head.is_last)?;
+            sequence.next(at.value(), format::split(at.value(), stored.value())?.head.position)?;
             events.push(format::decode(at.value(), stored.value())?);
         }
         sequence.end(newest)?;

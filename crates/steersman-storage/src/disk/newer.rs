@@ -90,7 +90,7 @@ pub(super) fn find(
 fn check_sequence(changes: &BTreeMap<Place, Change>, after: Revision, newest: Revision) -> Result<(), Malformed> {
     let mut sequence = Sequence::after(after);
     for (place, change) in changes {
-        sequence.next(*place, change.head(*place)?.is_last)?;
+        sequence.next(*place, change.head(*place)?.position)?;
     }
     sequence.end(newest)
 }

@@ -14,7 +14,9 @@ use crate::disk::file::pages::{
     BadPage, Fault, Found, Header, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs,
 };
 use crate::disk::flipped;
-use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
+use crate::disk::format::{
+    self, Action, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old,
+};
 use crate::disk::index::{Change, Index, Stored};
 use crate::disk::newer::{self, Acknowledged, Missing};
 use crate::parallel;
@@ -178,13 +180,14 @@ pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Acknowledged) -
     let mut markers = Vec::new();
     let mut n_unknown = 0;
     if format == FORMAT {
-        let is_wanted = !is_log_whole || n_events != n_heads;
-        let (heads, head_faults) = self::heads(&pages, heads, is_wanted)?;
-        faults.extend(head_faults);
-        if is_wanted {
+        if is_log_whole && n_events == n_heads {
+            faults.extend(heads.map(|heads| check(&pages, heads)).transpose()?.into_iter().flatten());
+        } else {
+            let (mut missing, head_faults) =
+                heads.map(|table| self::heads(&pages, table)).transpose()?.unwrap_or_default();
+            faults.extend(head_faults);
             let known: HashSet<Packed> =
                 parts.iter().flat_map(|part| &part.changes).map(|change| change.place).collect();
-            let mut missing = heads;
             missing.retain(|place, _| !known.contains(&Packed::new(*place)));
             let n_missing = missing.len() as u64;
             if !is_log_whole {
@@ -386,12 +389,12 @@ impl Part {
     fn push(&mut self, place: Place, stored: &[u8], format: u64, index: &Index) -> Result<(), Malformed> {
         let change = if format == FORMAT {
             let parts = format::split(place, stored)?;
-            index.change(parts.head.key, place, parts.head.is_deletion(), stored.len())
+            index.change(parts.head.key, place, parts.head.action(), stored.len())
         } else {
             let parts = old::split(Revision(place.0), stored)?;
-            index.change(parts.key, place, parts.is_deletion(), stored.len())
+            index.change(parts.key, place, parts.action(), stored.len())
         };
-        if !change.is_deletion {
+        if change.action == Action::Put {
             self.stored.push(stored, change.place);
         }
         self.changes.push(change);
@@ -399,12 +402,12 @@ impl Part {
     }
 }
 
-/// Reads every head; returns those in undamaged pages, if they are wanted, and the faults.
-fn heads(pages: &Pages<'_>, table: Option<&Table>, is_wanted: bool) -> io::Result<(Heads, Vec<String>)> {
+/// Reads every head; returns those in undamaged pages, and the faults.
+fn heads(pages: &Pages<'_>, table: &Table) -> io::Result<(Heads, Vec<String>)> {
     let (mut heads, mut faults) = (Heads::new(), Vec::new());
-    let Some(root) = table.and_then(|table| table.root) else { return Ok((heads, faults)) };
+    let Some(root) = table.root else { return Ok((heads, faults)) };
     pages.walk(root, CHANGES, &mut |found| match found {
-        Found::Leaf(page) if is_wanted => {
+        Found::Leaf(page) => {
             for (place, head) in pairs(page, CHANGES) {
                 let Some(place) = place_of(place) else { continue };
                 match format::split_head(place, head) {
@@ -413,7 +416,6 @@ fn heads(pages: &Pages<'_>, table: Option<&Table>, is_wanted: bool) -> io::Resul
                 }
             }
         }
-        Found::Leaf(_) => {}
         Found::Damaged(fault, _) => faults.push(fault.to_string()),
     })?;
     Ok((heads, faults))
@@ -520,7 +522,7 @@ fn put_together(index: &mut Index, stored: &mut Stored, parts: Vec<Part>, marker
         stored.append(part.stored);
         changes.extend(part.changes);
     }
-    changes.extend(markers.iter().map(|lost| index.change(&lost.key, lost.place, false, lost.head.len())));
+    changes.extend(markers.iter().map(|lost| index.change(&lost.key, lost.place, Action::Put, lost.head.len())));
     if !changes.is_sorted_by_key(|change| change.place) {
         changes.sort_by_key(|change| change.place);
         stored.sort();
