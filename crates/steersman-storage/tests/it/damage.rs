@@ -525,7 +525,7 @@ impl StorageBackend for Rotten {
 #[tokio::test]
 async fn what_goes_bad_while_the_store_is_open_is_not_served_from_the_past_either() {
     let made = make(4).await;
-    let n_seeds = if is_long() { 1_000 } else { 16 };
+    let n_seeds = if is_long() { 1_000 } else { 10 };
     let filling: Bytes = text(&mut StdRng::seed_from_u64(7), 2_500_000).into();
     let (mut n_refused, mut n_answered) = (0, 0);
     for seed in 0..n_seeds {
