@@ -30,9 +30,9 @@ pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
     resources: RwLock<Resources>,
-    /// Stored entries that are damaged or no objects, and the revision of each. Reading one by its key fails. Lists do not have one
-    /// that was there at open, or that is damaged; one that came later and is no object is shown as it was before. No other lock is
-    /// taken while this one is held.
+    /// Stored entries that are damaged or no objects, and the revision of each. A read of such a key fails. Lists leave the key out, except
+    /// if its entry was written after the open and is no object: then they have the object before it. No other lock is taken while this one
+    /// is held.
     unreadable: Mutex<HashMap<Bytes, Revision>>,
 }
 
@@ -160,7 +160,7 @@ impl Cache {
         self.applied.send_modify(|applied| applied.revision = applied.revision.max(revision));
     }
 
-    /// Takes up that entries are damaged in the engine. An object of which the cache has the very revision is whole here: it is
+    /// Records that entries are damaged in the engine. An object that the cache has at the very revision of the entry is whole: it is
     /// returned, to be written again. Others are gone from lists, watches get a deletion of them, and reading them fails.
     pub(crate) fn lose(&self, damaged: Vec<kv::Damaged>, now: Instant) -> Losses {
         let applied = self.applied().revision;
@@ -186,8 +186,8 @@ impl Cache {
         Losses { complete_after, whole }
     }
 
-    /// Takes up what the engine holds at a revision, because the changes that led there are no longer known. Watches that have not seen
-    /// what was known before end.
+    /// Replaces the state by what the engine holds at a revision, because the changes that led there are no longer known. Watches that have
+    /// not handed out all earlier events end.
     ///
     /// A resource is taken up as a whole, and the revision advances when all are: no list has an object that is damaged or gone at the
     /// revision of the list.
@@ -405,11 +405,11 @@ struct Decoded {
 }
 
 /// Changes by resource, so that those of a transaction, which have one revision, are applied to a resource together. The resources are in
-/// the order in which they came first.
+/// the order of their first changes.
 #[derive(Default)]
 struct Changes {
     by_resource: Vec<(GroupResource, Vec<Change>)>,
-    /// Where the last change was added.
+    /// The index in `by_resource` of the resource of the last change.
     last: usize,
     places: HashMap<GroupResource, usize>,
 }

@@ -11,7 +11,7 @@
 //! (`survey`); a damaged file is written anew without what is lost (`rebuild`), and the keys of that are named until somebody
 //! writes or deletes them. Later reads compare each change with its checksum, and notice changes that are missing. A block of the file that
 //! goes bad while the store is open is noticed before redb has it (`blocks`). Then the writer writes the file anew as at an open, and goes
-//! on with that; reads that came by the block are done again (`renewal`).
+//! on with that; reads that failed because of the block are done again (`renewal`).
 
 mod check;
 mod file;
@@ -193,7 +193,7 @@ impl Disk {
         let new = dir.join(FILE_NEW);
         remove(&new).map_err(at(&new))?;
         if !path.try_exists().map_err(at(&path))? {
-            // It belongs to a store that was moved away.
+            // A file that is left belongs to a store that was moved away.
             remove(&newest_path).map_err(at(&newest_path))?;
             // Made under another name, so that a half-made store is never opened.
             let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
@@ -247,7 +247,7 @@ impl Disk {
         let Opened { database, storage, survey } = opened;
         let Survey { index, lost, n_unknown, stored, .. } = survey;
         if 0 < n_unknown {
-            tracing::error!(n_unknown, "changes were lost, and nothing says of which keys");
+            tracing::error!(n_unknown, "changes were lost, and their keys are unknown");
         }
         let (lock, newest) = held.unzip();
         let current = Current { database: Arc::new(database), renewals: Renewals::default(), storage };
@@ -581,7 +581,7 @@ impl tail::Renewing for Arc<Shared> {
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Panicked(text.unwrap_or("it said nothing").to_owned())
+        Panicked(text.unwrap_or("the panic has no message").to_owned())
     })
 }
 

@@ -15,7 +15,7 @@ pub(crate) const PULL_EVENTS_MAX: usize = 512;
 /// The most times that one read, or one commit, is done again because the file was written anew.
 pub(crate) const RENEWALS_MAX: usize = 3;
 
-/// How many times an engine has written its file anew since it was opened, because the file was damaged.
+/// The number of times that an engine has written its file anew since it was opened, because the file was damaged.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Renewals(pub(crate) u64);
 
@@ -125,7 +125,7 @@ impl Tail {
         self.kept.lock().drop_through(revision);
     }
 
-    /// Wakes the watches, since keys may be damaged that were not.
+    /// Wakes the watches: more keys may be damaged now.
     pub(crate) fn renew(&self, renewals: Renewals) {
         self.newest.send_modify(|newest| newest.renewals = renewals);
     }

@@ -1,7 +1,7 @@
 //! The only task that writes the cache: it reads the engine's log and applies it in revision order.
 //!
-//! It also trims the history in memory by age, and has the engine compact history that is too old or too much. What turns out to be
-//! damaged in the engine while it is whole in the cache, it writes again. It ends when the engine is closed, or on a failure that does not
+//! It also trims the history in memory by age, and has the engine compact history that is too old or too much. It writes entries
+//! again that are damaged in the engine and whole in the cache. It ends when the engine is closed, or on a failure that does not
 //! pass, which the store then reports. A log that cannot be read is read again; while the engine is unwell, which it reports itself, for as
 //! long as that lasts.
 

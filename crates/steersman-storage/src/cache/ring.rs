@@ -85,7 +85,8 @@ impl Ring {
     pub(crate) fn trim(&mut self, limits: &Limits, now: Instant) {
         while let Some(oldest) = self.slots.front() {
             let excess = self.slots.len() > limits.events || self.bytes > limits.bytes;
-            // Clients that list again may get the same revision. There are at most as many as the objects that were in memory.
+            // A client that lists again may get the revision of the loss, so the loss stays until a newer event has come. There are at
+            // most as many losses as there were objects in memory.
             if oldest.event.is_loss() && oldest.event.revision == self.newest {
                 break;
             }

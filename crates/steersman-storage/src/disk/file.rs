@@ -1,7 +1,8 @@
-//! Opens the file of a directory for redb: looked through, in this format, and written anew if it is damaged. Also while the store is
-//! open, when a block turns out to be damaged.
+//! Opens the file of a directory with redb, after the survey has verified it. A damaged file is written anew first, and a file of an older
+//! format is upgraded. The writer uses this too, when a block turns out to be damaged while the store is open.
 
 mod blocks;
+pub(super) mod damage;
 #[cfg(test)]
 mod failing;
 pub(super) mod intercepted;
@@ -27,14 +28,14 @@ pub(super) struct Opened {
     pub(super) survey: Survey,
 }
 
-/// Why a file that was looked through is not used.
+/// The reason why a surveyed file is not used.
 pub(super) enum Unusable {
     /// It can be written anew.
     AsItIs(OpenError, Box<Survey>),
     Never(OpenError),
 }
 
-/// Opens the file in a directory, of which changes up to a revision were acknowledged.
+/// Opens the file in a directory. Changes up to a revision were acknowledged.
 pub(super) fn open(dir: &Path, acknowledged: Option<Revision>) -> Result<Opened, OpenError> {
     open_on(dir, acknowledged, Storage::file)
 }
@@ -95,7 +96,7 @@ pub(super) fn renew(dir: &Path, storage: &Storage, acknowledged: Revision) -> Re
     open(dir, Some(acknowledged))
 }
 
-/// Has redb open a file that was looked through, and brings it to this format.
+/// Opens a surveyed file with redb, and upgrades it to this format.
 pub(super) fn use_file(storage: Storage, mut survey: Survey, path: &Path) -> Result<Opened, Unusable> {
     let io = |source| Unusable::Never(OpenError::Io { path: path.to_owned(), source });
     if survey.is_behind {

@@ -245,7 +245,7 @@ impl Index {
         Volume { live: self.live, revision: self.revision, superseded: self.superseded }
     }
 
-    /// Goes on with the count of what was superseded that another index has, which only grows.
+    /// Takes over the superseded size of another index: the figure only grows.
     pub(super) fn keep_count(&mut self, before: &Index) {
         self.superseded = self.superseded.max(before.superseded);
     }

@@ -1,6 +1,6 @@
-//! Locks a directory and opens its files, with the errors of that.
+//! The errors of an open, the lock of a directory, and the permissions of its files.
 
-use crate::disk::file::storage::is_damage;
+use crate::disk::file::damage::is_damage;
 use crate::disk::format::FORMAT;
 use crate::disk::survey::SurveyError;
 use crate::kv::Cause;
@@ -59,20 +59,20 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The newest commit is damaged, and of what it wrote not even the keys are all known.
+    /// The newest commit is damaged, and not even the keys of all its changes are known.
     #[error(
-        "{path:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and of the changes since \
-         then, {missing}; restore it from a copy, or move it away to start anew"
+        "{path:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and {missing}; \
+         restore it from a copy, or move it away to start anew"
     )]
     Incomplete {
         /// The file.
         path: PathBuf,
         /// The newest revision of the commit before.
         before: Revision,
-        /// The fault of the changes after that.
+        /// The reason why the changes after that are unknown.
         missing: String,
     },
-    /// The file is damaged and could not be rewritten, which needs room for a second file. It is as it was.
+    /// The file is damaged and could not be rewritten, which needs room for a second file. It is unchanged.
     #[error("{path:?} is damaged and cannot be written anew as {new:?}: {}", way_out(source))]
     Rebuild {
         /// The file.
@@ -92,7 +92,7 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// The file was damaged and is written anew, but the disk has not confirmed the new file's name. The next start asks for that again.
+    /// The file was damaged and is written anew, but the disk has not confirmed the new file's name. The next start syncs the directory again.
     #[error(
         "{path:?} was damaged and is written anew, but {dir:?} cannot be synced: after a loss of power the damaged file may be there again, so \
          nothing is written to the new one; mend the cause and start again"

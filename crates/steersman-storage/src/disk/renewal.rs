@@ -1,9 +1,9 @@
-//! A block of the file goes bad while the store is open: the writer writes the file anew, and everybody goes on with that.
+//! Writes the file of an open store anew when a block of it has gone bad. Readers and the writer go on with the new file.
 //!
-//! A read of the block, by a reader or by the writer, is an error of redb, which then gives the file up. A reader asks the writer for a new
-//! file and reads again. The writer writes it before its next command, and decides the writes again that it could not commit. Keys that are
-//! lost are named as after an open, and history is left behind. A file that is damaged again and again waits for its turn (`pace`); keys that are
-//! damaged stay named meanwhile, and everything that is in memory is served.
+//! redb fails when it reads the block, for a reader or for the writer, and reads nothing more of the file. A reader then asks the writer for
+//! a new file, and reads again. The writer makes the new file before its next command, and decides the writes that it could not commit once
+//! more. Lost keys are named as after an open, and history is dropped. If the file is damaged again and again, the next renewal waits for
+//! its turn (`pace`); damaged keys stay named meanwhile, and everything that is in memory is served.
 
 pub(super) mod pace;
 pub(super) mod rebuild;
@@ -29,7 +29,7 @@ struct NoDirectory;
 /// The means of the writer to write the file anew.
 pub(super) struct Renewing {
     pub(super) clock: Arc<dyn Clock>,
-    /// Where the file is, if it is one of a directory.
+    /// The directory of the file; `None` if it is in none.
     pub(super) dir: Option<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ impl Shared {
         self.current.lock().as_ref().map(|current| current.renewals).unwrap_or_default()
     }
 
-    /// Whether the file is another one than that of a read which failed, after it was written anew if that was necessary.
+    /// Whether a read that failed may be done again on another file. Waits until a damaged file is written anew.
     pub(super) async fn is_renewed(&self, seen: Renewals) -> bool {
         let is_damaged = match &*self.current.lock() {
             None => return false,
@@ -94,8 +94,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until the file may be written anew. Does not wait if the store is being closed: then the file is written anew at once, because
-    /// writes are queued, or the next start would do it.
+    /// Waits until the file may be written anew. The wait ends when the store is being closed: writes may be queued, and a start would write
+    /// the file anew at once, too.
     fn wait_for_turn(&mut self) {
         let now = self.renewing.clock.now();
         let wait = self.pace.begin(now);
@@ -128,7 +128,7 @@ mod tests {
     use tokio::task::JoinHandle;
     use tokio::time::Instant;
 
-    /// A clock on which time passes only while somebody waits, who is let go by the test.
+    /// A clock on which time passes only while somebody waits. The test ends the wait.
     struct Held {
         go: Mutex<Receiver<()>>,
         now: Mutex<Instant>,
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// A store with keys whose values are found in the file by their own names, closed.
+    /// Makes a store whose values can be found in the file by their text, and closes it.
     async fn make(dir: &Path) {
         let disk = Disk::open(dir).unwrap();
         for n in 0..6 {
@@ -182,8 +182,7 @@ mod tests {
         Txn { compares: Vec::new(), ops: vec![op] }
     }
 
-    /// Overwrites a value in the file that is open, and comes by its block, as a read does. Returns whether a read may be done again,
-    /// once that is known.
+    /// Overwrites a value in the open file, and reads its block. The task returns whether a read may be done again, once that is known.
     fn damage(disk: &Disk, dir: &Path, n: usize) -> JoinHandle<bool> {
         let path = dir.join(FILE);
         let image = std::fs::read(&path).unwrap();
@@ -291,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A value of which the page is larger than what redb keeps in memory: a commit reads the page if it is the last one of the log.
+    /// A value whose page is larger than what redb keeps in memory: a commit reads the page if it is the last one of the log.
     fn large(n: usize) -> String {
         let mut state = n as u64;
         let letter = |_| {

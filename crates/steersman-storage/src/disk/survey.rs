@@ -1,10 +1,10 @@
 //! Surveys the file before redb opens it: verifies every page and every change, and finds the current change of each
 //! key.
 //!
-//! A file that is as it was written costs one pass. Of a damaged one, all is saved that is known to be right: a change counts if its
-//! own checksum holds and the page that leads to it does; failing that, if the other copy of its head says that it belongs into the
-//! log. A change of which only the head is left is lost: its key is known, so that nothing older passes for its value. If it cannot be
-//! told which changes are lost, the file is refused.
+//! A file without damage costs one pass. Everything that is known to be right is saved from a damaged one: a change counts if its own
+//! checksum and those of the pages that lead to it are right; failing that, if the other copy of its head says that it belongs into the
+//! log. A change of which only the head is left is lost: its key is known, so no older value passes for the current one. The file is refused
+//! if the lost changes are unknown.
 //!
 //! The file has the last two commits. If the record of the newer one or its list of tables is damaged, the older one is used, and the
 //! changes since then are looked for in the pages of the file (`newer`).
@@ -37,7 +37,7 @@ const CHANGES_PAGE_MAX: usize = 16 * 1024 * 1024;
 
 /// The result of a survey.
 pub(super) struct Survey {
-    /// The damage that was found. Without any, the file need not be rewritten.
+    /// The damage that was found. A file without any need not be rewritten.
     pub(super) faults: Vec<String>,
     pub(super) format: u64,
     pub(super) index: Index,
@@ -67,10 +67,8 @@ pub(super) struct Lost {
 /// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SurveyError {
-    /// Changes that were acknowledged are not all there, and not even the keys of all are known.
-    #[error(
-        "its newest commit is damaged, the one before it ends at revision {before}, and of the changes since then, {missing}"
-    )]
+    /// Acknowledged changes are missing, and not even all of their keys are known.
+    #[error("its newest commit is damaged, the one before it ends at revision {before}, and {missing}")]
     Commit { before: Revision, missing: Missing },
     #[error("it has format {found}")]
     Format { found: u64 },
@@ -129,7 +127,7 @@ struct Since {
     part: Part,
 }
 
-/// Looks through a file.
+/// Surveys a file.
 pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Acknowledged) -> Result<Survey, SurveyError> {
     let pages = Pages::new(storage)?;
     let mut faults = Vec::new();
@@ -221,7 +219,7 @@ fn is_written(storage: &dyn StorageBackend, slot: Slot) -> bool {
     Pages::uncorrected(storage).and_then(|pages| is_whole(&pages, slot)).unwrap_or(false)
 }
 
-/// The newest commit of which the list of tables is there.
+/// The newest commit whose list of tables is whole.
 fn commit(
     pages: &Pages<'_>,
     header: &Header,
@@ -284,7 +282,7 @@ pub(super) fn catch_up(storage: &dyn StorageBackend) -> io::Result<()> {
     let pages = Pages::new(storage)?;
     match pages.header()? {
         Some(header) => match header.unread() {
-            // What would be written is derived from what was read.
+            // The byte to write is derived from the page, which was not read.
             Some(fault) => Err(io::Error::other(fault.clone())),
             None => pages.swap_slots(&header),
         },
@@ -509,7 +507,7 @@ impl Lost {
         Some(Lost { head, key, place })
     }
 
-    /// The key, and what is to be said of its change.
+    /// The key, and the fault of its change.
     pub(super) fn malformed(self) -> (Bytes, Malformed) {
         (self.key, Malformed { fault: "its value is lost", revision: Revision(self.place.0) })
     }

@@ -46,7 +46,7 @@ pub(super) struct Write {
 
 struct Change {
     key: Bytes,
-    /// Taken when it is decided where it is stored; made anew if that is decided again.
+    /// The encoded change. Taken when its place is decided, and encoded again if the place is decided again.
     stored: Option<Vec<u8>>,
     value: Option<Bytes>,
 }
@@ -149,7 +149,7 @@ impl Writer {
         batch
     }
 
-    /// Decides the writes of a batch again, on what is in a file that was written anew. That has no history to be removed.
+    /// Decides the writes of a batch again, on the state of a file that was written anew. Such a file has no history to be removed.
     fn prepare_again(&mut self, failed: &mut Batch) {
         let mut batch = Batch::default();
         for (mut write, reply, _) in failed.writes.drain(..) {

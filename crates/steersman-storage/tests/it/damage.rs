@@ -711,8 +711,8 @@ async fn a_lost_newest_commit_of_which_a_change_is_gone_is_refused_even_if_store
         place(scratch.path(), &image, Revision(known));
         let error = Disk::open(scratch.path()).unwrap_err();
         let want = format!(
-            "{:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and of the changes since then, \
-             which lead to revision {newest}, the one at revision {} is gone; restore it from a copy, or move it away to start anew",
+            "{:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and the changes since then \
+             end at revision {newest}, but the one at revision {} is gone; restore it from a copy, or move it away to start anew",
             scratch.path().join("store.redb"),
             before.0 + 4
         );

@@ -1,14 +1,14 @@
 //! The pages of redb's file, read and verified without redb.
 //!
-//! redb keeps a checksum of each page in the page above it, up to the header, and looks at none of them when it reads. It takes
-//! what a page says for granted and panics, or finds nothing, when that is nonsense. So the file is looked through here before
-//! redb gets it: every page that the newest commit leads to. Nothing here panics, whatever the bytes are. The layout is the one of
-//! redb's file format 3, which redb documents in `docs/design.md`.
+//! redb keeps a checksum of each page in the page above it, up to the header, and verifies none of them when it reads. It trusts the content
+//! of a page, and panics or finds nothing if that is damaged. So every page that the newest commit leads to is verified here before redb
+//! gets the file. Nothing here panics, whatever the bytes are. The layout is that of redb's file format 3, which redb documents in
+//! `docs/design.md`.
 //!
 //! A small page, or the record of a commit, of which one bit is flipped is put right (`flipped`): its checksum of 128 bits says which bit.
 //! A page that the disk cannot read is damaged like one with wrong bytes; the blocks of it that can be read count.
 
-use crate::disk::file::storage::is_damage;
+use crate::disk::file::damage::is_damage;
 use crate::disk::flipped;
 use parking_lot::Mutex;
 use redb::StorageBackend;
@@ -44,7 +44,7 @@ pub(in crate::disk) struct Pages<'a> {
     /// The pages that are damaged and have all their entries: a flipped bit was put right, or the disk cannot read a part that is not in use.
     corrected: Mutex<Vec<Fault>>,
     length: u64,
-    /// Pages that a bit was looked for in.
+    /// The number of pages in which a flipped bit was looked for.
     n_tried: AtomicUsize,
     storage: &'a dyn StorageBackend,
 }
@@ -407,7 +407,7 @@ fn children(page: &[u8]) -> Vec<Root> {
     (0..n_children).map_while(child).collect()
 }
 
-/// The part of a page that its checksum is of.
+/// The checksummed part of a page.
 fn summed(page: &[u8], widths: Widths) -> Option<&[u8]> {
     let end = match *page.first()? {
         LEAF => leaf_end(page, widths),
@@ -417,7 +417,7 @@ fn summed(page: &[u8], widths: Widths) -> Option<&[u8]> {
     page.get(..end?)
 }
 
-/// Where the part of a branch page ends that its checksum is of.
+/// The end of the checksummed part of a branch page.
 fn branch_end(page: &[u8], widths: Widths) -> Option<usize> {
     let n_keys = count(page);
     let last = n_keys.checked_sub(1)?;

@@ -2,6 +2,7 @@
 
 use crate::disk::PAGE_CACHE_BYTES;
 use crate::disk::file::blocks::Blocks;
+use crate::disk::file::damage::{Changed, is_damage};
 use crate::disk::open::{OpenError, opening, private};
 use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, StorageBackend};
@@ -20,25 +21,6 @@ struct Inner {
     blocks: Blocks,
     /// The offset of the first damage that a read has found.
     damaged: OnceLock<u64>,
-}
-
-/// The cause of an error when a block is damaged.
-#[derive(Debug, thiserror::Error)]
-#[error("the block at byte {offset} of the file is no longer what was written")]
-struct Damaged {
-    offset: u64,
-}
-
-/// The numbers of the system's errors for a sector that the disk cannot read, for which the standard library has no stable kind:
-/// ERROR_CRC and ERROR_IO_DEVICE on Windows, EIO elsewhere.
-const UNREADABLE: &[i32] = if cfg!(windows) { &[23, 1_117] } else { &[5] };
-
-/// Whether a read failed because a part of the file is damaged. An error that is about the file as a whole, such as a missing permission,
-/// is no damage.
-pub(in crate::disk) fn is_damage(error: &io::Error) -> bool {
-    let is_changed = error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Damaged>);
-    let is_unreadable = error.raw_os_error().is_some_and(|number| UNREADABLE.contains(&number));
-    is_changed || is_unreadable || error.kind() == io::ErrorKind::UnexpectedEof
 }
 
 impl Storage {
@@ -75,13 +57,13 @@ impl StorageBackend for Storage {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let changed = |offset| io::Error::new(io::ErrorKind::InvalidData, Damaged { offset });
+        let changed = |offset| io::Error::new(io::ErrorKind::InvalidData, Changed { offset });
         let read = self.0.backend.read(offset, out);
         let read = read.and_then(|()| self.0.blocks.compare(offset, out).map_err(changed));
         if let Err(error) = &read
             && is_damage(error)
         {
-            let changed = error.get_ref().and_then(|source| source.downcast_ref::<Damaged>());
+            let changed = error.get_ref().and_then(|source| source.downcast_ref::<Changed>());
             self.0.damaged.get_or_init(|| changed.map_or(offset, |changed| changed.offset));
         }
         read

@@ -37,7 +37,7 @@ fn rebuild_on<B: StorageBackend>(
     let replaced =
         remove(&new).and_then(|()| write(&new, survey, newest, storage)).and_then(|()| exchange(&path, &new, &kept));
     if let Err(source) = replaced {
-        // On a full disk it takes the room that others need.
+        // The half-written file takes room that others need on a full disk.
         if let Err(error) = remove(&new) {
             tracing::warn!(path = %new.display(), "a half-written file cannot be removed: {error}");
         }
@@ -76,7 +76,7 @@ fn exchange(path: &Path, new: &Path, kept: &Path) -> io::Result<()> {
     if fs::hard_link(path, kept).is_err()
         && let Err(error) = fs::copy(path, kept)
     {
-        // A part of a file helps nobody. What was the first error is returned.
+        // A part of the file is of no use. The first error is returned.
         let _left = remove(kept);
         return Err(error);
     }
