@@ -355,8 +355,9 @@ impl Disk {
 
     /// Takes no more commands. The caller unparks the writer, which may wait for its turn to write the file anew.
     fn close_queue(&self) {
-        self.shared.closing.store(true, Ordering::Release);
         self.queue.lock().take();
+        // Set afterwards: no write is queued once the writer has seen it.
+        self.shared.closing.store(true, Ordering::Release);
     }
 
     fn enqueue_compaction(&self, through: Revision) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {

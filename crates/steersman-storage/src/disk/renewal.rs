@@ -15,6 +15,7 @@ use crate::disk::writer::{Command, Writer};
 use crate::disk::{Current, Shared};
 use crate::kv::Cause;
 use crate::tail::Renewals;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,20 +60,31 @@ impl Shared {
 }
 
 impl Writer {
-    /// Writes the file anew if it is damaged. After a failure nothing more is written.
-    pub(super) fn renew_if_damaged(&mut self) {
-        if self.current.storage.damage().is_some()
-            && self.shared.poison.get().is_none()
-            && let Err(source) = self.renew()
-        {
+    /// Writes the file anew if it is damaged, when it is its turn. After a failure nothing more is written. Breaks if that is left to the next
+    /// start, because the store is being closed and no write needs the new file.
+    pub(super) fn renew_if_damaged(&mut self, drained: &[Command]) -> ControlFlow<()> {
+        if self.current.storage.damage().is_none() || self.shared.poison.get().is_some() {
+            return ControlFlow::Continue(());
+        }
+        self.wait_for_turn();
+        let is_needed = !self.commands.is_empty() || drained.iter().any(|command| !matches!(command, Command::Renew));
+        if self.is_closing() && !is_needed {
+            tracing::warn!("the store is damaged and is being closed: the next start writes it anew");
+            return ControlFlow::Break(());
+        }
+        if let Err(source) = self.renew() {
             self.poison(source);
         }
+        ControlFlow::Continue(())
     }
 
-    /// Writes the file anew when it is its turn, and takes up what is in it.
+    fn is_closing(&self) -> bool {
+        self.shared.closing.load(Ordering::Acquire)
+    }
+
+    /// Writes the file anew, and takes up what is in it.
     pub(super) fn renew(&mut self) -> Result<(), Cause> {
         let Some(dir) = self.renewing.dir.clone() else { return Err(Arc::new(NoDirectory)) };
-        self.wait_for_turn();
         let began = self.renewing.clock.now();
         let published = self.shared.tail.revision();
         let opened = file::renew(&dir, &self.current.storage, published);
@@ -94,9 +106,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until the file may be written anew. The wait ends when the store is being closed: writes may be queued, and a start would write
-    /// the file anew at once, too.
-    fn wait_for_turn(&mut self) {
+    /// Waits until the file may be written anew, or until the store is being closed.
+    pub(super) fn wait_for_turn(&mut self) {
         let now = self.renewing.clock.now();
         let wait = self.pace.begin(now);
         if !wait.is_zero() {
@@ -104,7 +115,7 @@ impl Writer {
                 ?wait,
                 "the store is damaged again soon after it was written anew: writes wait, replace the disk"
             );
-            self.renewing.clock.wait(now + wait, &|| self.shared.closing.load(Ordering::Acquire));
+            self.renewing.clock.wait(now + wait, &|| self.is_closing());
         }
     }
 }
@@ -113,7 +124,7 @@ impl Writer {
 mod tests {
     use super::*;
     use crate::disk::file::pages::PAGE;
-    use crate::disk::{Disk, FILE, PAGE_CACHE_BYTES, WRITES_QUEUED_MAX};
+    use crate::disk::{Disk, FILE, FILE_DAMAGED, PAGE_CACHE_BYTES, WRITES_QUEUED_MAX};
     use crate::kv::{Error, Kv, Op, Range, Remedy, Txn};
     use crate::tail::RENEWALS_MAX;
     use parking_lot::Mutex;
@@ -264,6 +275,27 @@ mod tests {
             let disk = Disk::open(scratch.path()).unwrap();
             assert_eq!((disk.read().await.unwrap().entries.len(), damaged(&disk)), (5, 2));
         }
+    }
+
+    #[tokio::test]
+    async fn a_close_without_queued_writes_leaves_a_damaged_file_to_the_next_start() {
+        let scratch = tempfile::tempdir().unwrap();
+        make(scratch.path()).await;
+        let (waits, waiting) = sync_channel(9);
+        let disk = Disk::open_with(scratch.path(), Arc::new(Stopped(Instant::now(), waits))).unwrap();
+        assert!(damage(&disk, scratch.path(), 0).await.unwrap());
+        let read = damage(&disk, scratch.path(), 1);
+        while waiting.try_recv().is_err() {
+            assert!(!read.is_finished(), "it did not wait");
+            tokio::task::yield_now().await;
+        }
+        let kept = scratch.path().join(FILE_DAMAGED);
+        std::fs::remove_file(&kept).unwrap();
+        disk.close().await.unwrap();
+        assert_eq!((read.await.unwrap(), kept.exists()), (false, false));
+        drop(disk);
+        let disk = Disk::open(scratch.path()).unwrap();
+        assert_eq!((disk.read().await.unwrap().entries.len(), damaged(&disk), kept.exists()), (4, 2, true));
     }
 
     /// A clock on which time passes only while somebody waits, and with each renewal a value of the new file goes bad.

@@ -100,7 +100,7 @@ impl Writer {
         Writer { commands, current, index, pace: Pace::default(), renewing, shared }
     }
 
-    /// Runs until the queue is closed and drained.
+    /// Runs until the queue is closed and drained of writes.
     pub(super) fn run(mut self) {
         let mut drained = Vec::with_capacity(BATCH_WRITES_MAX);
         loop {
@@ -121,7 +121,9 @@ impl Writer {
             }
             // Taken after the commands: a read that found the queue full was added before those left it.
             let waiting = std::mem::take(&mut *self.shared.waiting.lock());
-            self.renew_if_damaged();
+            if self.renew_if_damaged(&drained).is_break() {
+                return;
+            }
             let batch = self.prepare(&mut drained, waiting);
             self.carry_out(batch);
         }
@@ -233,6 +235,7 @@ impl Writer {
                 Err(source) if n_renewals == RENEWALS_MAX => return Err(Arc::new(DamagedAgain { source })),
                 Err(error) => tracing::warn!("a commit met a damaged block: {error}"),
             }
+            self.wait_for_turn();
             self.renew()?;
             n_renewals += 1;
             let newest = batch.events.last().map(|event| event.revision);
