@@ -30,9 +30,9 @@ pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
     resources: RwLock<Resources>,
-    /// Stored entries that are damaged or no objects, and the revision of each. Reading one by its key fails. Lists do not have one
-    /// that was there at open, or that is damaged; one that came later and is no object is shown as it was before. No other lock is
-    /// taken while this one is held.
+    /// Stored entries that are damaged or no objects, and the revision of each. A read of such a key fails. Lists leave the key out, except
+    /// if its entry was written after the open and is no object: then they have the object before it. No other lock is taken while this one
+    /// is held.
     unreadable: Mutex<HashMap<Bytes, Revision>>,
 }
 
@@ -160,11 +160,11 @@ impl Cache {
         self.applied.send_modify(|applied| applied.revision = applied.revision.max(revision));
     }
 
-    /// Takes up that entries are damaged in the engine. An object of which the cache has the very revision is whole here: it is
-    /// returned, to be written again. Others are gone from lists, watches are told that they were deleted, and reading them fails.
-    pub(crate) fn lose(&self, damaged: Vec<kv::Damaged>, now: Instant) -> Vec<(Bytes, Arc<Object>)> {
+    /// Records that entries are damaged in the engine. An object that the cache has at the very revision of the entry is whole: it is
+    /// returned, to be written again. Others are gone from lists, watches get a deletion of them, and reading them fails.
+    pub(crate) fn lose(&self, damaged: Vec<kv::Damaged>, now: Instant) -> Losses {
         let applied = self.applied().revision;
-        let (mut whole, mut gone) = (Vec::new(), Vec::new());
+        let (mut whole, mut gone, mut complete_after) = (Vec::new(), Vec::new(), None);
         // Later revisions have not been applied yet.
         for kv::Damaged { key, revision, fault } in damaged.into_iter().filter(|damaged| damaged.revision <= applied) {
             if self.unreadable_at(&key) == Some(revision) {
@@ -172,7 +172,10 @@ impl Cache {
             }
             match self.held(&key) {
                 Some(object) if object.revision == revision => whole.push((key, object)),
-                _ => {
+                held => {
+                    if held.is_some() {
+                        complete_after = Some(applied.next());
+                    }
                     tracing::error!(key = %String::from_utf8_lossy(&key), %revision, "a stored entry is damaged: {fault}");
                     self.unreadable.lock().insert(key.clone(), revision);
                     gone.push(key);
@@ -180,11 +183,11 @@ impl Cache {
             }
         }
         self.drop_objects(&gone, applied, now);
-        whole
+        Losses { complete_after, whole }
     }
 
-    /// Takes up what the engine holds at a revision, because the changes that led there are no longer known. Watches that have not seen
-    /// what was known before end.
+    /// Replaces the state by what the engine holds at a revision, because the changes that led there are no longer known. Watches that have
+    /// not handed out all earlier events end.
     ///
     /// A resource is taken up as a whole, and the revision advances when all are: no list has an object that is damaged or gone at the
     /// revision of the list.
@@ -195,12 +198,16 @@ impl Cache {
             entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
         let mut gone: HashSet<Bytes> = self.keys().into_iter().filter(|key| !loaded.contains_key(key)).collect();
         let mut lost = HashMap::new();
-        for kv::Damaged { key, revision, .. } in damaged {
+        // Later revisions have not been loaded: the feeder looks at them when they are applied.
+        for kv::Damaged { key, revision: at, .. } in damaged.into_iter().filter(|damaged| damaged.revision <= revision)
+        {
+            let held = self.held(&key);
             // An object that is whole in memory is not lost: it is written again.
-            if self.held(&key).is_some_and(|object| object.revision == revision) {
+            if held.as_ref().is_some_and(|object| object.revision == at) {
                 gone.remove(&key);
-            } else if loaded.get(&key) != Some(&revision) {
-                lost.insert(key, revision);
+            } else if loaded.get(&key) != Some(&at) {
+                gone.extend(held.map(|_| key.clone()));
+                lost.insert(key, at);
             }
         }
         self.unreadable.lock().extend(lost.iter().map(|(key, revision)| (key.clone(), *revision)));
@@ -240,12 +247,12 @@ impl Cache {
         encoded.collect()
     }
 
-    /// Removes objects as if they were deleted at a revision.
+    /// Removes objects that are lost to damage, at the revision that is applied.
     fn drop_objects(&self, keys: &[Bytes], revision: Revision, now: Instant) {
         let mut woken = Vec::new();
         for (resource, key) in keys.iter().filter_map(|key| locate(key, None).ok()) {
             if let Some(Ok(cache)) = resource.map(|resource| self.resource(&resource)) {
-                cache.apply(vec![Change::Delete(key, revision)], &self.limits, now, &mut woken);
+                cache.apply(vec![Change::Lose(key, revision)], &self.limits, now, &mut woken);
             }
         }
         wake(woken);
@@ -326,6 +333,14 @@ impl Cache {
     }
 }
 
+/// The objects that are damaged in the engine.
+pub(crate) struct Losses {
+    /// Set if the cache had objects that are lost: the engine's log, which does not have their deletions, is complete after this revision.
+    pub(crate) complete_after: Option<Revision>,
+    /// The objects that are whole in the cache, with their stored keys.
+    pub(crate) whole: Vec<(Bytes, Arc<Object>)>,
+}
+
 /// Wakes the watchers of groups, each once.
 fn wake(mut groups: Vec<Arc<Group>>) {
     groups.sort_unstable_by_key(Arc::as_ptr);
@@ -367,7 +382,7 @@ impl Loading {
                     runs.last_mut().into_iter().for_each(|(_, objects)| objects.push(object.clone()));
                 }
                 // An entry is never a deletion.
-                Ok((_, Change::Delete(..))) => {}
+                Ok((_, Change::Delete(..) | Change::Lose(..))) => {}
                 Err(error) => drop(self.unreadable.lock().insert(error.report(), revision)),
             }
         }
@@ -390,11 +405,11 @@ struct Decoded {
 }
 
 /// Changes by resource, so that those of a transaction, which have one revision, are applied to a resource together. The resources are in
-/// the order in which they came first.
+/// the order of their first changes.
 #[derive(Default)]
 struct Changes {
     by_resource: Vec<(GroupResource, Vec<Change>)>,
-    /// Where the last change was added.
+    /// The index in `by_resource` of the resource of the last change.
     last: usize,
     places: HashMap<GroupResource, usize>,
 }
@@ -443,7 +458,11 @@ fn locate(key: &Bytes, current: Option<&GroupResource>) -> Result<(Option<GroupR
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::interest::Interest;
     use crate::cache::resource::{At, Page, Scope, Visibility};
+    use crate::cache::watcher::{Log, Watcher};
+    use crate::event::Kind;
+    use crate::memory::Memory;
     use std::pin::pin;
     use std::task::{Context, Wake, Waker};
 
@@ -515,8 +534,71 @@ mod tests {
         let loaded = kv::Snapshot { entries: vec![entry("a", 1), entry("b", 5)], revision: Revision(9) };
         cache.catch_up(loaded, vec![damaged("b", 5)], Instant::now());
         assert_eq!((list(&cache).1, cache.unreadable_at(&stored("b"))), (vec!["a".to_owned(), "b".to_owned()], None));
-        let whole = cache.lose(vec![damaged("b", 5)], Instant::now());
+        let Losses { complete_after, whole } = cache.lose(vec![damaged("b", 5)], Instant::now());
+        assert_eq!(complete_after, None);
         assert_eq!(whole.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [stored("b")]);
+    }
+
+    #[test]
+    fn an_entry_that_is_damaged_and_was_not_loaded_is_lost() {
+        let cache = cache(vec![entry("a", 1), entry("bad", 2), entry("older", 3)], 3);
+        let loaded = kv::Snapshot { entries: vec![entry("a", 1), entry("older", 3)], revision: Revision(9) };
+        let all = || vec![damaged("bad", 7), damaged("older", 8), damaged("unseen", 9)];
+        cache.catch_up(loaded, all(), Instant::now());
+        let lost = [("bad", 7), ("older", 8), ("unseen", 9)].map(|(name, at)| (stored(name), Revision(at))).to_vec();
+        assert_eq!((list(&cache), cache.unreadable()), ((9, vec!["a".to_owned()]), lost.clone()));
+        let Losses { complete_after, whole } = cache.lose(all(), Instant::now());
+        assert_eq!((complete_after, whole.len(), cache.unreadable()), (None, 0, lost));
+    }
+
+    #[test]
+    fn an_entry_that_is_written_and_damaged_after_the_load_has_the_value_that_was_loaded_until_then() {
+        let cache = cache(vec![entry("a", 1)], 3);
+        let loaded = kv::Snapshot { entries: vec![entry("a", 5)], revision: Revision(9) };
+        cache.catch_up(loaded, vec![damaged("a", 10)], Instant::now());
+        let held = cache.resource(&pods()).unwrap().get(&ObjectKey::namespaced("default", "a")).unwrap();
+        assert_eq!((held.revision, cache.unreadable()), (Revision(5), Vec::new()));
+    }
+
+    fn watcher(cache: &Arc<Cache>, scope: Scope, oldest: u64, after: u64) -> Result<Watcher, Revision> {
+        let log = Log { kv: Arc::new(Memory::new()), oldest: Revision(oldest), prefix: "/pods/".into() };
+        Watcher::new(cache.clone(), cache.resource_or_new(&pods()), log, scope, Interest::ALL, Revision(after))
+    }
+
+    fn next(watcher: &mut Watcher) -> Vec<(Kind, String, u64)> {
+        let events = watcher.try_next_batch(9).unwrap();
+        events.iter().map(|event| (event.kind, event.object.key.name.to_string(), event.revision.0)).collect()
+    }
+
+    /// The events that watches of pods get at once if they begin after a revision; `Err` with the oldest possible one.
+    fn watch(cache: &Arc<Cache>, oldest: u64, after: u64) -> Result<Vec<(Kind, String, u64)>, u64> {
+        let [all, some] = [Scope::All, Scope::namespace("default")]
+            .map(|scope| Ok(next(&mut watcher(cache, scope, oldest, after).map_err(|oldest| oldest.0)?)));
+        assert_eq!(all, some);
+        all
+    }
+
+    #[test]
+    fn a_watch_that_begins_before_a_loss_gets_a_deletion_or_is_told_to_list_again() {
+        let start = Instant::now();
+        let cache = cache(vec![entry("a", 1), entry("bad", 2)], 3);
+        assert_eq!((list(&cache).0, watch(&cache, 0, 3)), (3, Ok(Vec::new())));
+        let mut running = watcher(&cache, Scope::All, 0, 3).unwrap();
+        // The value that is damaged is newer than the one in memory.
+        let Losses { complete_after, whole } = cache.lose(vec![damaged("bad", 3)], start);
+        assert_eq!((complete_after, whole.len()), (Some(Revision(4)), 0));
+        assert_eq!((list(&cache), cache.unreadable_at(&stored("bad"))), ((3, vec!["a".to_owned()]), Some(Revision(3))));
+        let deleted = vec![(Kind::Deleted, "bad".to_owned(), 3)];
+        assert_eq!(watch(&cache, 4, 3), Ok(deleted.clone()), "it has listed the object at this revision");
+        assert_eq!((next(&mut running), next(&mut running)), (deleted.clone(), Vec::new()));
+        // There is no later revision at which a client could list.
+        let later = start + 2 * Limits::default().age;
+        cache.trim(later);
+        cache.drop_through(Revision(3));
+        assert_eq!(watch(&cache, 4, 3), Ok(deleted.clone()));
+        cache.apply(kv::Batch { events: vec![put(stored("b"), 5)], progress: Revision(5) }, later);
+        let added = (Kind::Added, "b".to_owned(), 5);
+        assert_eq!((watch(&cache, 4, 3), watch(&cache, 4, 4)), (Err(4), Ok(vec![added])));
     }
 
     /// Applies a transaction of pods, with one change of another resource before the last, and looks when the pods are applied and

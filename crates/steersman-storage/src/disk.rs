@@ -11,7 +11,7 @@
 //! (`survey`); a damaged file is written anew without what is lost (`rebuild`), and the keys of that are named until somebody
 //! writes or deletes them. Later reads compare each change with its checksum, and notice changes that are missing. A block of the file that
 //! goes bad while the store is open is noticed before redb has it (`blocks`). Then the writer writes the file anew as at an open, and goes
-//! on with that; reads that came by the block are done again (`renewal`).
+//! on with that; reads that failed because of the block are done again (`renewal`).
 
 mod check;
 mod file;
@@ -32,19 +32,19 @@ use crate::disk::file::{Opened, Unusable};
 use crate::disk::format::{EVENTS, HEADS, Malformed};
 use crate::disk::index::Stored;
 use crate::disk::newer::Acknowledged;
-use crate::disk::newest::Newest;
-use crate::disk::open::{damaged, hold, make_dir, opening, private, refused};
+use crate::disk::newest::{Newest, Noted};
+use crate::disk::open::{damaged, hold, make_dir, opening, private, refused, sync_dir};
 use crate::disk::renewal::Renewing;
 use crate::disk::renewal::pace::{Clock, System};
 use crate::disk::sequence::Sequence;
 use crate::disk::survey::{Lost, Survey};
 use crate::disk::view::{View, entry_at};
-use crate::disk::writer::{Command, Write, Writer};
+use crate::disk::writer::{Command, Reply, Write, Writer};
 use crate::kv::{
     BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Limits, Outcome, Part, Past, Range, Remedy,
     Snapshot, Take, Txn, Volume, Watch,
 };
-use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, RENEWALS_MAX, Reader, Renewals, Tail};
+use crate::tail::{self, Attempts, Cursor, Older, PULL_EVENTS_MAX, Reader, Renewals, Tail};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend};
@@ -55,7 +55,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use steersman_machinery::Revision;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -111,6 +111,8 @@ pub struct Disk {
 /// The state shared by the writer and the readers.
 #[derive(Debug)]
 struct Shared {
+    /// Whether the store is being closed. The writer then waits for nothing but the disk.
+    closing: AtomicBool,
     /// History up to this revision is compacted. Set before entries are removed.
     compacted: AtomicU64,
     /// The keys whose current changes are damaged, with the faults.
@@ -129,6 +131,9 @@ struct Shared {
     view: Mutex<Option<Arc<View>>>,
     /// The volume after the last commit.
     volume: Mutex<Volume>,
+    /// The replies to reads that wait until the file is written anew, one for each of them. The writer sends them, and drops them when it
+    /// unwinds. They are not in the queue: a read that waited for a place in it would keep the writer from its end.
+    waiting: Mutex<Vec<Reply<()>>>,
     /// To the writer, while it runs.
     wake: mpsc::WeakSender<Command>,
 }
@@ -159,6 +164,7 @@ impl Drop for Unwinding {
         if std::thread::panicking() {
             self.0.poison_by_panic();
         }
+        self.0.waiting.lock().clear();
     }
 }
 
@@ -187,7 +193,7 @@ impl Disk {
         let new = dir.join(FILE_NEW);
         remove(&new).map_err(at(&new))?;
         if !path.try_exists().map_err(at(&path))? {
-            // It belongs to a store that was moved away.
+            // A file that is left belongs to a store that was moved away.
             remove(&newest_path).map_err(at(&newest_path))?;
             // Made under another name, so that a half-made store is never opened.
             let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
@@ -195,11 +201,24 @@ impl Disk {
             format::initialize(&database).map_err(damaged(&new))?;
             drop(database);
             fs::rename(&new, &path).map_err(at(&path))?;
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))?;
         }
-        let acknowledged = newest::read(&newest_path);
+        let noted = newest::read(&newest_path);
+        let opened = file::open(dir, noted.revision())?;
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
-        let opened = file::open(dir, acknowledged)?;
+        // The file may have its name since just now, or from a process that ended before this. Without the name on the disk, a loss of power
+        // would take back what is acknowledged from now on.
+        sync_dir(dir).map_err(at(dir))?;
+        if let Noted::Damaged(fault) = noted {
+            tracing::error!(
+                path = %newest_path.display(),
+                revision = opened.survey.index.revision().0,
+                "the file is damaged ({fault}), so an older copy of the store would not be noticed: if clients know later revisions than this \
+                 one, stop the server and restore a newer copy; the file is written again"
+            );
+            if let Err(error) = newest.cut() {
+                tracing::warn!(path = %newest_path.display(), "the file cannot be written: {error}");
+            }
+        }
         Disk::start(opened, Some((lock, newest)), Renewing { clock, dir: Some(dir.to_owned()) }, &path)
     }
 
@@ -228,12 +247,13 @@ impl Disk {
         let Opened { database, storage, survey } = opened;
         let Survey { index, lost, n_unknown, stored, .. } = survey;
         if 0 < n_unknown {
-            tracing::error!(n_unknown, "changes were lost, and nothing says of which keys");
+            tracing::error!(n_unknown, "changes were lost, and their keys are unknown");
         }
         let (lock, newest) = held.unzip();
         let current = Current { database: Arc::new(database), renewals: Renewals::default(), storage };
         let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let shared = Arc::new(Shared {
+            closing: AtomicBool::new(false),
             compacted: AtomicU64::new(index.compacted().0),
             current: Mutex::new(Some(current.clone())),
             damaged: Mutex::new(lost.into_iter().map(Lost::malformed).collect()),
@@ -244,6 +264,7 @@ impl Disk {
             tail: Arc::new(Tail::new(index.revision())),
             view: Mutex::new(None),
             volume: Mutex::new(index.volume()),
+            waiting: Mutex::default(),
             wake: queue.downgrade(),
         });
         shared.note_newest(index.revision());
@@ -265,25 +286,22 @@ impl Disk {
         })
     }
 
-    /// A read, which is done again if the file is written anew because of what it came by.
+    /// A read on a thread for blocking work. It is done again if it meets damage and the file is written anew because of that.
     fn blocking<T: Send + 'static>(
         &self,
         read: impl Fn(&Shared) -> Result<T, Error> + Send + Sync + 'static,
     ) -> BoxFuture<'_, Result<T, Error>> {
         let read = Arc::new(read);
         Box::pin(async move {
-            let mut n_renewals = 0;
+            let mut attempts = Attempts::new(&self.shared);
             loop {
                 let (shared, read) = (self.shared.clone(), read.clone());
-                let seen = self.shared.renewals();
                 let done = tokio::task::spawn_blocking(move || shared.guard(|| read(&shared))).await;
                 // The runtime is shutting down.
                 let done = done.unwrap_or(Err(Error::Closed));
-                let may_renew = n_renewals < RENEWALS_MAX && matches!(done, Err(Error::Read { .. }));
-                if !may_renew || !self.shared.is_renewed(seen).await {
+                if !attempts.is_next(done.as_ref().err()).await {
                     return done;
                 }
-                n_renewals += 1;
             }
         })
     }
@@ -335,6 +353,13 @@ impl Disk {
         }
     }
 
+    /// Takes no more commands. The caller unparks the writer, which may wait for its turn to write the file anew.
+    fn close_queue(&self) {
+        self.queue.lock().take();
+        // Set afterwards: no write is queued once the writer has seen it.
+        self.shared.closing.store(true, Ordering::Release);
+    }
+
     fn enqueue_compaction(&self, through: Revision) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
         self.health()?;
         let (reply, answer) = oneshot::channel();
@@ -346,9 +371,8 @@ impl Disk {
 impl Drop for Disk {
     /// Without a previous [`Kv::close`], blocks until queued writes are on the disk.
     fn drop(&mut self) {
-        self.queue.get_mut().take();
+        self.close_queue();
         if let Some((_, thread)) = self.done.get_mut().take() {
-            // It may wait for its turn to write the file anew.
             thread.thread().unpark();
             if thread.join().is_err() {
                 tracing::error!("the store's writer thread panicked");
@@ -501,7 +525,7 @@ impl Shared {
             }
             reached = revision;
             let head = format::split(at.value(), stored.value())?.head;
-            sequence.next(at.value(), head.is_last)?;
+            sequence.next(at.value(), head.position)?;
             if head.key.starts_with(&request.prefix) {
                 let event = format::decode(at.value(), stored.value())?;
                 let previous = match head.previous {
@@ -530,7 +554,7 @@ impl Shared {
             if PULL_EVENTS_MAX <= events.len() && events.last().is_some_and(|last| last.revision != revision) {
                 return Ok(events);
             }
-            sequence.next(at.value(), format::split(at.value(), stored.value())?.head.is_last)?;
+            sequence.next(at.value(), format::split(at.value(), stored.value())?.head.position)?;
             events.push(format::decode(at.value(), stored.value())?);
         }
         sequence.end(newest)?;
@@ -542,7 +566,9 @@ impl Older for Arc<Shared> {
     fn older(&self, after: Revision, _floor: Revision) -> Result<Vec<Event>, Error> {
         self.guard(|| self.log(after))
     }
+}
 
+impl tail::Renewing for Arc<Shared> {
     fn renewals(&self) -> Renewals {
         Shared::renewals(self)
     }
@@ -556,7 +582,7 @@ impl Older for Arc<Shared> {
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Panicked(text.unwrap_or("it said nothing").to_owned())
+        Panicked(text.unwrap_or("the panic has no message").to_owned())
     })
 }
 
@@ -574,7 +600,7 @@ fn poisoned(source: &Cause) -> Error {
         _ => None,
     });
     let of_renewal = source.downcast_ref::<OpenError>().and_then(|error| match error {
-        OpenError::Rebuild { source, .. } => Some(source),
+        OpenError::Rebuild { source, .. } | OpenError::Unsynced { source, .. } => Some(source),
         _ => None,
     });
     let remedy = match of_write.or(of_renewal).map(io::Error::kind) {
@@ -652,11 +678,10 @@ impl Kv for Disk {
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.queue.lock().take();
+        self.close_queue();
         Box::pin(async {
             let done = self.done.lock().take();
             if let Some((done, thread)) = done {
-                // It may wait for its turn to write the file anew.
                 thread.thread().unpark();
                 // The thread drops its end of the channel as its last action.
                 let _ended = done.await;

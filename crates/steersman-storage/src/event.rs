@@ -38,6 +38,8 @@ pub struct Event {
     pub revision: Revision,
     /// `None` before the first frame, and again when the event is no longer recent.
     frames: ArcSwapOption<Frames>,
+    /// Whether it is a deletion that the engine's log does not have, because the object was lost to damage.
+    is_loss: bool,
     is_recent: AtomicBool,
 }
 
@@ -59,7 +61,29 @@ struct Frame {
 impl Event {
     pub(crate) fn new(kind: Kind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Event {
         let revision = object.revision;
-        Event { kind, object, previous, revision, frames: ArcSwapOption::empty(), is_recent: AtomicBool::new(true) }
+        let (frames, is_recent) = (ArcSwapOption::empty(), AtomicBool::new(true));
+        Event { kind, object, previous, revision, frames, is_loss: false, is_recent }
+    }
+
+    /// The deletion of an object.
+    pub(crate) fn deleted(last: Arc<Object>, revision: Revision) -> Event {
+        Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last))
+    }
+
+    /// The deletion of an object that is lost to damage. Its revision is the one that was applied when the loss was found: no transaction
+    /// belongs to it, so lists from before the loss have the same revision.
+    pub(crate) fn lost(last: Arc<Object>, revision: Revision) -> Event {
+        Event { is_loss: true, ..Event::deleted(last, revision) }
+    }
+
+    pub(crate) fn is_loss(&self) -> bool {
+        self.is_loss
+    }
+
+    /// Whether it is news for a watch that begins after a revision. A loss at that very revision is: the list from which the watch goes on
+    /// may have the object.
+    pub(crate) fn is_after(&self, revision: Revision) -> bool {
+        revision < self.revision || self.is_loss && revision == self.revision
     }
 
     /// The event encoded in the form that `key` identifies. The first caller encodes it; others share the bytes for as

@@ -12,10 +12,10 @@ use tokio::sync::watch;
 
 /// The most changes that one pull returns, plus the rest of a transaction.
 pub(crate) const PULL_EVENTS_MAX: usize = 512;
-/// One read is done again at most so many times because the file was written anew.
+/// The most times that one read, or one commit, is done again because the file was written anew.
 pub(crate) const RENEWALS_MAX: usize = 3;
 
-/// How many times an engine has written its file anew since it was opened, because the file was damaged.
+/// The number of times that an engine has written its file anew since it was opened, because the file was damaged.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Renewals(pub(crate) u64);
 
@@ -58,14 +58,26 @@ pub(crate) struct Cursor {
     tail: Arc<Tail>,
 }
 
-/// Reads changes that the tail no longer has.
-pub(crate) trait Older: Send + 'static {
-    /// Changes after `after`, as whole transactions, at most about `PULL_EVENTS_MAX`; the tail has those after `floor`.
-    fn older(&self, after: Revision, floor: Revision) -> Result<Vec<Event>, Error>;
-    /// To be asked before a read, for [`Older::is_renewed`].
+/// A file that is written anew when a read finds damage in it.
+pub(crate) trait Renewing: Sync {
+    /// The number of renewals before a read, for [`Renewing::is_renewed`].
     fn renewals(&self) -> Renewals;
     /// Whether a read that failed may be done again, since the file is another one now.
     fn is_renewed(&self, seen: Renewals) -> BoxFuture<'_, bool>;
+}
+
+/// The attempts to do one read: it is done again if it fails and the file is another one by then, at most [`RENEWALS_MAX`] times.
+pub(crate) struct Attempts<'a, F> {
+    file: &'a F,
+    n_renewals: usize,
+    /// As of before the attempt.
+    seen: Renewals,
+}
+
+/// Reads changes that the tail no longer has.
+pub(crate) trait Older: Renewing + Send + 'static {
+    /// Changes after `after`, as whole transactions, at most about `PULL_EVENTS_MAX`; the tail has those after `floor`.
+    fn older(&self, after: Revision, floor: Revision) -> Result<Vec<Event>, Error>;
 }
 
 /// A watch over the tail and the changes before it.
@@ -113,7 +125,7 @@ impl Tail {
         self.kept.lock().drop_through(revision);
     }
 
-    /// Wakes the watches, since keys may be damaged that were not.
+    /// Wakes the watches: more keys may be damaged now.
     pub(crate) fn renew(&self, renewals: Renewals) {
         self.newest.send_modify(|newest| newest.renewals = renewals);
     }
@@ -144,6 +156,26 @@ impl Kept {
             self.weight -= event.weight();
         }
         self.floor = self.floor.max(revision);
+    }
+}
+
+// === impl Attempts ===
+
+impl<'a, F: Renewing> Attempts<'a, F> {
+    /// Must be called before the first attempt.
+    pub(crate) fn new(file: &'a F) -> Attempts<'a, F> {
+        Attempts { file, n_renewals: 0, seen: file.renewals() }
+    }
+
+    /// Whether to read again after an attempt with this outcome.
+    pub(crate) async fn is_next(&mut self, failure: Option<&Error>) -> bool {
+        let may_renew = self.n_renewals < RENEWALS_MAX && matches!(failure, Some(Error::Read { .. }));
+        if !may_renew || !self.file.is_renewed(self.seen).await {
+            return false;
+        }
+        self.n_renewals += 1;
+        self.seen = self.file.renewals();
+        true
     }
 }
 
@@ -196,19 +228,16 @@ impl<O: Older> Reader<O> {
     }
 }
 
-impl<O: Older + Sync> Watch for Reader<O> {
+impl<O: Older> Watch for Reader<O> {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
         let Reader { cursor, older } = self;
         Box::pin(async move {
-            let mut n_renewals = 0;
+            let mut attempts = Attempts::new(older);
             loop {
-                let seen = older.renewals();
                 let next = cursor.next_from(|after, floor| older.older(after, floor)).await;
-                let may_renew = n_renewals < RENEWALS_MAX && matches!(next, Err(Error::Read { .. }));
-                if !may_renew || !older.is_renewed(seen).await {
+                if !attempts.is_next(next.as_ref().err()).await {
                     return next;
                 }
-                n_renewals += 1;
             }
         })
     }

@@ -1,10 +1,11 @@
 //! The only task that writes the cache: it reads the engine's log and applies it in revision order.
 //!
-//! It also trims the history in memory by age, and has the engine compact history that is too old or too much. What turns out to be
-//! damaged in the engine while it is whole in the cache, it writes again. It ends when the engine is closed, or on a failure, which the
-//! store then reports.
+//! It also trims the history in memory by age, and has the engine compact history that is too old or too much. It writes entries
+//! again that are damaged in the engine and whole in the cache. It ends when the engine is closed, or on a failure that does not
+//! pass, which the store then reports. A log that cannot be read is read again; while the engine is unwell, which it reports itself, for as
+//! long as that lasts.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Losses};
 use crate::kv::{self, Expect, Kv, Op, Outcome, Txn, Volume, Watch};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -34,7 +35,7 @@ pub struct HistorySize {
 pub(crate) struct Feeder {
     pub(crate) cache: Arc<Cache>,
     pub(crate) kv: Arc<dyn Kv>,
-    /// The oldest revision of which the engine has history.
+    /// The oldest revision of which the engine has all history.
     pub(crate) oldest: Arc<AtomicU64>,
     /// The limits of the engine's history; `None` if another store compacts it.
     pub(crate) retention: Option<Retention>,
@@ -84,6 +85,7 @@ impl Feeder {
         let mut repair: Option<kv::BoxFuture<'static, ()>> = None;
         // Damage that was found between the load and the start of the watch did not wake the watch.
         let mut is_damage_news = true;
+        let mut n_failed = 0;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -94,6 +96,7 @@ impl Feeder {
                 pulled = self.watch.next() => match pulled {
                     Ok(batch) => {
                         let now = Instant::now();
+                        n_failed = 0;
                         is_damage_news |= batch.events.is_empty();
                         self.cache.apply(batch, now);
                         now
@@ -106,6 +109,15 @@ impl Feeder {
                         }
                         Err(error) => return error,
                     },
+                    Err(error @ kv::Error::Read { .. }) => {
+                        if !self.may_pass(&error, &mut n_failed) {
+                            return error;
+                        }
+                        self.read_again_after(&error).await;
+                        // A new watch is not told of damage that was found before it began.
+                        is_damage_news = true;
+                        Instant::now()
+                    }
                     Err(error) => return error,
                 },
                 () = async { if let Some(repair) = &mut repair { repair.await } }, if repair.is_some() => {
@@ -150,18 +162,45 @@ impl Feeder {
         if damaged.is_empty() {
             return None;
         }
-        let whole = self.cache.lose(damaged, now);
+        let Losses { complete_after, whole } = self.cache.lose(damaged, now);
+        if let Some(complete_after) = complete_after {
+            self.oldest.fetch_max(complete_after.0, Ordering::AcqRel);
+        }
         let kv = self.kv.clone();
         (!whole.is_empty()).then(|| Box::pin(write_again(kv, whole)) as kv::BoxFuture<'static, ()>)
     }
 
-    /// Goes on with what the engine holds now. Tries until the engine can be read.
+    /// Whether a read that failed may succeed later. `n_failed` counts failures in a row that are due to what is stored.
+    fn may_pass(&self, error: &kv::Error, n_failed: &mut usize) -> bool {
+        match error {
+            // Others may compact the engine while it is read.
+            kv::Error::Compacted { .. } => true,
+            kv::Error::Read { .. } => {
+                *n_failed += 1;
+                *n_failed < READS_MAX || self.kv.health().is_err()
+            }
+            error => error.is_retryable(),
+        }
+    }
+
+    /// Waits, and follows the log from where it stopped.
+    async fn read_again_after(&mut self, error: &kv::Error) {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        tracing::error!(
+            cause,
+            "the log cannot be read, so reads and watches do not show newer changes: it is read again"
+        );
+        tokio::time::sleep(LOAD_AGAIN_AFTER).await;
+        self.watch = self.kv.watch(self.cache.applied().revision);
+    }
+
+    /// Goes on with what the engine holds now. Tries until the engine can be read, or is well and still cannot be read.
     async fn catch_up(&mut self) -> Result<(), kv::Error> {
         tracing::warn!("the log is gone before all of it was read: the current state is read instead");
+        let mut n_failed = 0;
         loop {
             match self.load_anew().await {
-                // Others may compact the engine while it is read.
-                Err(error) if error.is_retryable() || matches!(error, kv::Error::Compacted { .. }) => {
+                Err(error) if self.may_pass(&error, &mut n_failed) => {
                     tracing::warn!(cause = %error, "the current state cannot be read yet");
                     tokio::time::sleep(LOAD_AGAIN_AFTER).await;
                 }
@@ -182,7 +221,9 @@ impl Feeder {
     }
 }
 
-/// The pause before the current state is read again.
+/// The most reads in a row that fail although the engine is well.
+const READS_MAX: usize = 10;
+/// The pause before the log, or the current state, is read again.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The pause before a write that found the engine busy.
 const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(100);

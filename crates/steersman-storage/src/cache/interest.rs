@@ -144,9 +144,11 @@ impl Scope {
 // === impl Group ===
 
 impl Group {
-    fn new(subject: Subject) -> Arc<Group> {
+    /// A group of which no event of the ring is recorded yet.
+    fn new(subject: Subject, ring: &Ring) -> Arc<Group> {
         let is_everything = subject.scope == Scope::All && subject.selector == Selector::All;
-        let events = (!is_everything).then(Mutex::default);
+        let events =
+            (!is_everything).then(|| Mutex::new(GroupEvents { complete_from: ring.end(), ..GroupEvents::default() }));
         Arc::new(Group { n_watchers: AtomicUsize::new(0), published: Notify::new(), events, subject })
     }
 
@@ -176,10 +178,10 @@ impl Group {
     }
 
     /// Adds the events of the group from a position on that are in the ring and not yet recorded.
-    fn complete(&self, from: u64, is_new: bool, ring: &Ring) {
+    fn complete(&self, from: u64, ring: &Ring) {
         let Some(events) = &self.events else { return };
         let mut events = events.lock();
-        let until = if is_new { ring.end() } else { events.complete_from };
+        let until = events.complete_from;
         let mut missing: Vec<u64> = Vec::new();
         for (position, event) in (from..until).zip(ring.from(from)) {
             if self.subject.concerns(event) {
@@ -187,7 +189,7 @@ impl Group {
             }
         }
         missing.into_iter().rev().for_each(|position| events.positions.push_front(position));
-        events.complete_from = if is_new { from } else { events.complete_from.min(from) };
+        events.complete_from = until.min(from);
     }
 
     fn forget_before(&self, start: u64) {
@@ -219,11 +221,7 @@ impl Groups {
             Scope::Namespace(namespace) => self.namespaces.entry(namespace.clone()).or_default(),
         };
         let selector = subject.selector.clone();
-        let mut is_new = false;
-        let new = || {
-            is_new = true;
-            Group::new(subject)
-        };
+        let new = || Group::new(subject, ring);
         let group = match selector {
             Selector::All => selected.all.get_or_insert_with(new),
             Selector::Field(field, text) => selected.fields.entry(field).or_default().entry(text).or_insert_with(new),
@@ -232,7 +230,7 @@ impl Groups {
         };
         let group = group.clone();
         group.n_watchers.fetch_add(1, Ordering::Relaxed);
-        group.complete(from, is_new, ring);
+        group.complete(from, ring);
         group
     }
 

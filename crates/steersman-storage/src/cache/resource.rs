@@ -89,6 +89,8 @@ pub(crate) struct State {
 /// A decoded change of one object, ready to be applied.
 pub(crate) enum Change {
     Delete(ObjectKey, Revision),
+    /// The object is lost to damage. It follows all other changes at its revision.
+    Lose(ObjectKey, Revision),
     Put(Arc<Object>),
 }
 
@@ -189,7 +191,7 @@ impl ResourceCache {
         if after < state.ring.floor() {
             return Err(state.ring.floor());
         }
-        let position = state.ring.position_after(after);
+        let position = state.ring.position_of_watch(after);
         Ok((self.groups.lock().join(scope, interest, position, &state.ring), position))
     }
 
@@ -260,12 +262,9 @@ impl State {
         match change {
             Change::Delete(key, revision) => {
                 // The engine reports deletions of existing keys only, so this is `None` only after an unreadable value.
-                let last = self.objects.take(&key)?;
-                if last.meta().is_uninitialized() {
-                    self.uninitialized.remove(&key);
-                }
-                Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last)))
+                self.take(&key).map(|last| Event::deleted(last, revision))
             }
+            Change::Lose(key, revision) => self.take(&key).map(|last| Event::lost(last, revision)),
             Change::Put(object) => {
                 let previous = self.objects.replace(object.clone());
                 if object.meta().is_uninitialized() {
@@ -277,6 +276,14 @@ impl State {
                 Some(Event::new(kind, object, previous))
             }
         }
+    }
+
+    fn take(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let last = self.objects.take(key)?;
+        if last.meta().is_uninitialized() {
+            self.uninitialized.remove(key);
+        }
+        Some(last)
     }
 
     pub(crate) fn is_bare(&self) -> bool {

@@ -2,6 +2,10 @@
 //!
 //! Positions are absolute: an event keeps its number when older ones are dropped, so a cursor is one integer. A reader whose
 //! cursor is before the oldest event has lost history and must list again.
+//!
+//! The deletion of an object that was lost to damage has a revision at which clients may have listed the object. A watch from that revision
+//! gets the deletion for as long as it is here: until a newer event has come. Then the ring no longer takes a watch from that revision, and
+//! its client lists again, at a later one.
 
 use crate::event::Event;
 use std::collections::VecDeque;
@@ -81,6 +85,11 @@ impl Ring {
     pub(crate) fn trim(&mut self, limits: &Limits, now: Instant) {
         while let Some(oldest) = self.slots.front() {
             let excess = self.slots.len() > limits.events || self.bytes > limits.bytes;
+            // A client that lists again may get the revision of the loss, so the loss stays until a newer event has come. There are at
+            // most as many losses as there were objects in memory.
+            if oldest.event.is_loss() && oldest.event.revision == self.newest {
+                break;
+            }
             if !excess && now.duration_since(oldest.at) <= limits.age {
                 break;
             }
@@ -104,9 +113,9 @@ impl Ring {
         }
     }
 
-    /// Drops history up to and including a revision.
+    /// Drops history up to and including a revision. Losses at that revision stay for watches that begin after it.
     pub(crate) fn drop_through(&mut self, revision: Revision) {
-        while self.slots.front().is_some_and(|slot| slot.event.revision <= revision) {
+        while self.slots.front().is_some_and(|slot| !slot.event.is_after(revision)) {
             self.drop_oldest();
         }
         self.floor = self.floor.max(revision);
@@ -114,7 +123,10 @@ impl Ring {
 
     /// Drops all history: it begins anew after a revision, to which changes have led that are not known.
     pub(crate) fn restart(&mut self, revision: Revision) {
-        self.drop_through(revision);
+        while self.slots.front().is_some_and(|slot| slot.event.revision <= revision) {
+            self.drop_oldest();
+        }
+        self.floor = self.floor.max(revision);
         self.newest = self.newest.max(revision);
     }
 
@@ -122,7 +134,8 @@ impl Ring {
         if let Some(slot) = self.slots.pop_front() {
             self.first += 1;
             self.bytes -= slot.event.history_bytes();
-            self.floor = slot.event.revision;
+            // A watch that begins at the revision of a loss would not get it any more.
+            self.floor = if slot.event.is_loss() { slot.event.revision.next() } else { slot.event.revision };
         }
     }
 
@@ -153,6 +166,11 @@ impl Ring {
     /// The position of the first event after a revision.
     pub(crate) fn position_after(&self, revision: Revision) -> u64 {
         self.first + self.slots.partition_point(|slot| slot.event.revision <= revision) as u64
+    }
+
+    /// The position of the first event for a watch that begins after a revision.
+    pub(crate) fn position_of_watch(&self, after: Revision) -> u64 {
+        self.first + self.slots.partition_point(|slot| !slot.event.is_after(after)) as u64
     }
 
     /// The event at a position; `None` if it is not in the ring.

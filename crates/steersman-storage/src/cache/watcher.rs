@@ -269,7 +269,7 @@ impl HandOut<'_> {
     fn take<'e>(self, numbered: impl Iterator<Item = (u64, &'e Arc<Event>)>) -> (Vec<Arc<Event>>, bool) {
         let mut events = Vec::new();
         for (position, event) in numbered {
-            if self.after < event.revision {
+            if event.is_after(self.after) {
                 if events.len() == self.events_max {
                     *self.position = position;
                     return (events, true);
@@ -298,7 +298,7 @@ fn past_event(change: Change) -> Result<Option<Event>, Unknown> {
     };
     let Some(value) = value else {
         let last = previous.ok_or(Unknown)?;
-        return Ok(Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last))));
+        return Ok(Some(Event::deleted(last, revision)));
     };
     let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
     Ok(decode(revision, &value).map(|object| Event::new(kind, object, previous)))

@@ -2,9 +2,10 @@
 
 use crate::disk::file::storage::Storage;
 use crate::disk::format::{self, FORMAT, old};
+use crate::disk::newest::{self, Noted};
 use crate::disk::open::{OpenError, hold, refused};
 use crate::disk::survey::{self, Survey};
-use crate::disk::{FILE, FILE_NEWEST, newest};
+use crate::disk::{FILE, FILE_NEWEST};
 use crate::kv::{Damaged, Entry};
 use bytes::Bytes;
 use std::path::Path;
@@ -17,7 +18,7 @@ pub struct Report {
     pub acknowledged: Option<Revision>,
     /// The keys whose values are lost, sorted.
     pub damaged: Vec<Damaged>,
-    /// Other damage in the file. A server that starts rewrites such a file.
+    /// Other damage, in this file or in the one with the newest revision. A server that starts writes a damaged file anew.
     pub faults: Vec<String>,
     /// The file's format.
     pub format: u64,
@@ -31,16 +32,29 @@ pub struct Report {
 ///
 /// # Errors
 /// When the store is open, does not exist, or is so damaged that the lost changes are unknown.
-pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenError> {
+pub fn check(dir: &Path, take: impl FnMut(Entry)) -> Result<Report, OpenError> {
+    check_on(dir, take, Storage::file)
+}
+
+/// [`check`] with a storage that `storage` makes of a path, so that a test can make it fail.
+pub(super) fn check_on(
+    dir: &Path,
+    mut take: impl FnMut(Entry),
+    storage: impl FnOnce(&Path) -> Result<Storage, OpenError>,
+) -> Result<Report, OpenError> {
     let path = dir.join(FILE);
     if let Err(source) = std::fs::metadata(&path) {
         return Err(OpenError::Io { path, source });
     }
     let _lock = hold(dir)?;
-    let storage = Storage::file(&path)?;
-    let acknowledged = newest::read(&dir.join(FILE_NEWEST));
-    let Survey { faults, format, index, lost, n_unknown, stored, .. } =
+    let storage = storage(&path)?;
+    let noted = newest::read(&dir.join(FILE_NEWEST));
+    let acknowledged = noted.revision();
+    let Survey { mut faults, format, index, lost, n_unknown, stored, .. } =
         survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;
+    if let Noted::Damaged(fault) = noted {
+        faults.push(format!("{FILE_NEWEST} is damaged ({fault}): an older copy of the store would not be noticed"));
+    }
     let lost = lost.into_iter().map(|lost| Damaged {
         key: lost.key,
         revision: Revision(lost.place.0),

@@ -1,7 +1,10 @@
-//! Opens the file of a directory for redb: looked through, in this format, and written anew if it is damaged. Also while the store is
-//! open, when a block turns out to be damaged.
+//! Opens the file of a directory with redb, after the survey has verified it. A damaged file is written anew first, and a file of an older
+//! format is upgraded. The writer uses this too, when a block turns out to be damaged while the store is open.
 
 mod blocks;
+pub(super) mod damage;
+#[cfg(test)]
+mod failing;
 pub(super) mod intercepted;
 pub(super) mod pages;
 pub(super) mod storage;
@@ -25,19 +28,28 @@ pub(super) struct Opened {
     pub(super) survey: Survey,
 }
 
-/// Why a file that was looked through is not used.
+/// The reason why a surveyed file is not used.
 pub(super) enum Unusable {
     /// It can be written anew.
     AsItIs(OpenError, Box<Survey>),
     Never(OpenError),
 }
 
-/// Opens the file in a directory, of which changes up to a revision were acknowledged.
+/// Opens the file in a directory. Changes up to a revision were acknowledged.
 pub(super) fn open(dir: &Path, acknowledged: Option<Revision>) -> Result<Opened, OpenError> {
+    open_on(dir, acknowledged, Storage::file)
+}
+
+/// [`open`] with a storage that `storage` makes of a path, so that a test can make it fail.
+fn open_on(
+    dir: &Path,
+    acknowledged: Option<Revision>,
+    mut storage: impl FnMut(&Path) -> Result<Storage, OpenError>,
+) -> Result<Opened, OpenError> {
     let path = dir.join(FILE);
     let mut is_renewed = false;
     loop {
-        let storage = Storage::file(&path)?;
+        let storage = storage(&path)?;
         let survey = survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;
         let revision = survey.index.revision();
         if let Some(acknowledged) = acknowledged
@@ -75,16 +87,16 @@ pub(super) fn renew(dir: &Path, storage: &Storage, acknowledged: Revision) -> Re
         return Err(behind(&path, &dir.join(FILE_NEWEST), revision, acknowledged));
     }
     if survey.faults.is_empty() {
-        // It was read as something else once. redb has given this file up, so that another is needed all the same.
+        // The block can be read now. redb has given this file up, so another is needed all the same.
         let offset = storage.damage().unwrap_or_default();
-        survey.faults.push(format!("the block at byte {offset} was read as something that was not written"));
+        survey.faults.push(format!("the block at byte {offset} could not be read once, or was read as something else"));
     }
     rebuild::rebuild(dir, &survey, revision.max(acknowledged))?;
     drop(survey);
     open(dir, Some(acknowledged))
 }
 
-/// Has redb open a file that was looked through, and brings it to this format.
+/// Opens a surveyed file with redb, and upgrades it to this format.
 pub(super) fn use_file(storage: Storage, mut survey: Survey, path: &Path) -> Result<Opened, Unusable> {
     let io = |source| Unusable::Never(OpenError::Io { path: path.to_owned(), source });
     if survey.is_behind {

@@ -61,11 +61,10 @@ pub(super) struct Packed(u64);
 /// The decoded head of a change, whose checksum is right.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
-    /// Whether the change is the last of its transaction.
-    pub(super) is_last: bool,
     pub(super) key: &'a [u8],
     payload_checksum: u64,
     pub(super) payload_length: usize,
+    pub(super) position: Position,
     /// The place of the key's previous change.
     pub(super) previous: Option<Packed>,
     tag: u8,
@@ -187,6 +186,13 @@ pub(super) fn begin(database: &Database) -> Result<redb::WriteTransaction, redb:
     Ok(transaction)
 }
 
+/// What a change does to its key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Action {
+    Delete,
+    Put,
+}
+
 /// The position of a change in its transaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Position {
@@ -263,7 +269,7 @@ fn head(tag: u8, key: &[u8], payload: usize) -> Vec<u8> {
 pub(super) fn split_head(place: Place, stored: &[u8]) -> Result<(Head<'_>, &[u8]), Malformed> {
     let malformed = |fault| Malformed { fault, revision: Revision(place.0) };
     let fixed = stored.first_chunk::<FIXED>().ok_or_else(|| malformed("it is too short"))?;
-    let is_last = fixed[0] & LAST != 0;
+    let position = if fixed[0] & LAST == 0 { Position::Before } else { Position::Last };
     let tag = fixed[0] & !LAST;
     if !(DELETED..=LZ4).contains(&tag) {
         return Err(malformed("its tag is unknown"));
@@ -280,7 +286,7 @@ pub(super) fn split_head(place: Place, stored: &[u8]) -> Result<(Head<'_>, &[u8]
     let previous = Some(Packed(number(PREVIOUS_AT))).filter(|place| place.0 != 0);
     let key = &bytes[FIXED..FIXED + key_length];
     let payload_checksum = number(PAYLOAD_CHECKSUM_AT);
-    Ok((Head { is_last, key, payload_checksum, payload_length, previous, tag }, rest))
+    Ok((Head { key, payload_checksum, payload_length, position, previous, tag }, rest))
 }
 
 /// Decodes the head of a stored change, and splits off its payload.
@@ -337,8 +343,12 @@ impl From<Malformed> for Error {
 }
 
 impl Head<'_> {
+    pub(super) fn action(&self) -> Action {
+        if self.tag == DELETED { Action::Delete } else { Action::Put }
+    }
+
     pub(super) fn is_deletion(&self) -> bool {
-        self.tag == DELETED
+        self.action() == Action::Delete
     }
 
     /// Whether some bytes are the payload of this head.
@@ -427,7 +437,8 @@ mod tests {
             let head = split(PLACE, &stored).unwrap().head;
             let previous = head.previous.unwrap();
             prop_assert_eq!((previous.place(), previous.revision()), ((revision, number), Revision(revision)));
-            prop_assert!(!head.is_last && split_head(PLACE, head_of(&stored)).unwrap().0.key == b"key");
+            prop_assert_eq!(head.position, Position::Before);
+            prop_assert_eq!(split_head(PLACE, head_of(&stored)).unwrap().0.key, b"key");
             prop_assert_eq!(decode(PLACE, &stored).unwrap().key, "key");
         }
 

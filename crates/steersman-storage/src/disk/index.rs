@@ -5,7 +5,7 @@
 //! search for such keys. The remaining byte has the approximate size of the entry, so that history is measured without
 //! reading it.
 
-use crate::disk::format::{self, COMPACTED, EVENTS, META, Malformed, Packed, Place};
+use crate::disk::format::{self, Action, COMPACTED, EVENTS, META, Malformed, Packed, Place};
 use crate::disk::unreadable;
 use crate::kv::{Entry, Error, Volume};
 use crate::parallel;
@@ -97,8 +97,8 @@ struct ScannedPart {
 
 /// A change of the log, to be added to the index.
 pub(super) struct Change {
+    pub(super) action: Action,
     hashes: Hashes,
-    pub(super) is_deletion: bool,
     pub(super) place: Packed,
     size: Size,
 }
@@ -162,8 +162,8 @@ fn scan_part(events: &Events, range: RangeInclusive<Place>, index: &Index) -> Re
         let (place, bytes) = entry.map_err(unreadable)?;
         let (place, bytes) = (place.value(), bytes.value());
         let head = format::split(place, bytes)?.head;
-        let change = index.change(head.key, place, head.is_deletion(), bytes.len());
-        if !change.is_deletion {
+        let change = index.change(head.key, place, head.action(), bytes.len());
+        if change.action == Action::Put {
             part.stored.push(bytes, change.place);
         }
         part.changes.push(change);
@@ -188,8 +188,8 @@ impl Index {
     }
 
     /// A change of a key by an entry of this many bytes, for [`Index::take_up`].
-    pub(super) fn change(&self, key: &[u8], place: Place, is_deletion: bool, bytes: usize) -> Change {
-        Change { hashes: self.hash(key), is_deletion, place: Packed::new(place), size: Size::of(bytes) }
+    pub(super) fn change(&self, key: &[u8], place: Place, action: Action, bytes: usize) -> Change {
+        Change { action, hashes: self.hash(key), place: Packed::new(place), size: Size::of(bytes) }
     }
 
     /// Adds the whole log, in order, and removes superseded entries from `stored`. Returns the places of the superseded
@@ -197,10 +197,12 @@ impl Index {
     pub(super) fn take_up(&mut self, changes: Vec<Change>, stored: &mut Stored) -> Vec<Place> {
         let mut superseded = Vec::new();
         self.current.reserve(changes.len(), |slot| slot.hash);
-        for Change { hashes, is_deletion, place, size } in changes {
+        for Change { action, hashes, place, size } in changes {
             self.revision = self.revision.max(place.revision());
-            let previous =
-                if is_deletion { self.delete_hashed(hashes, size) } else { self.put_hashed(hashes, place, size) };
+            let previous = match action {
+                Action::Delete => self.delete_hashed(hashes, size),
+                Action::Put => self.put_hashed(hashes, place, size),
+            };
             if place.revision() <= self.compacted {
                 // Entries superseded up to here are compacted: they no longer count, and only have to be removed.
                 self.superseded = 0;
@@ -209,7 +211,7 @@ impl Index {
                 stored.forget(previous);
             }
             superseded.extend(previous.map(Packed::place));
-            superseded.extend(is_deletion.then(|| place.place()));
+            superseded.extend((action == Action::Delete).then(|| place.place()));
         }
         // Capacity for the history is no longer needed.
         self.current.shrink_to_fit(|slot| slot.hash);
@@ -243,7 +245,7 @@ impl Index {
         Volume { live: self.live, revision: self.revision, superseded: self.superseded }
     }
 
-    /// Goes on with the count of what was superseded that another index has, which only grows.
+    /// Takes over the superseded size of another index: the figure only grows.
     pub(super) fn keep_count(&mut self, before: &Index) {
         self.superseded = self.superseded.max(before.superseded);
     }

@@ -1,13 +1,12 @@
 //! Finds the changes that were written after the commit by which a file is read, because the newer one is damaged.
 //!
-//! They are in pages to which nothing leads. Each has checksums that are of its place in the log too, and in a log revisions follow on
-//! each other, so it can be told whether all are there. Pages that are no longer in use may have changes which a crash kept from being
-//! committed, and whose revisions were then given to others: with two different ones at the same place it cannot be told which counts.
+//! The changes are in pages to which no other page leads. The checksums of a change cover its place in the log, and revisions are consecutive,
+//! so a missing change is noticed. Pages that are no longer in use may have changes that a crash kept from being committed, and whose
+//! revisions were then given to others: of two different changes at the same place, either may be the right one.
 //!
-//! The newest revision that is known to be acknowledged may be behind after a power failure. So what lies beyond it counts as well, if all
-//! of it is there and each change follows on the one that its key had before; if not, the file is refused. Without that the server would
-//! go on with an older state, and nothing would say so. A change that was not acknowledged may be taken up with the others: its writer has
-//! never been told what became of it.
+//! The newest revision that is known to be acknowledged may be behind after a power failure. So later changes count as well, if none of them
+//! is missing and each names the previous change that its key has; otherwise the file is refused. Without that rule the server would silently
+//! go on with an older state. A change that was not acknowledged may count too: its writer has never got an answer.
 
 use crate::disk::file::pages::{PAGE, Pages};
 use crate::disk::format::{self, Malformed, Packed, Place};
@@ -19,7 +18,7 @@ use std::fmt;
 use std::io;
 use steersman_machinery::Revision;
 
-/// The newest acknowledged revision, as far as it is known beside the store's file.
+/// The newest acknowledged revision, as it is known without the store's file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Acknowledged {
     /// This one or a later one: it was written beside the file and not forced to the disk.
@@ -36,24 +35,24 @@ pub(super) enum Change {
     Whole(Vec<u8>),
 }
 
-/// Why it is not known what the changes were.
+/// The reason why the changes are unknown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Missing {
-    /// There are two at the same place.
+    /// Two different changes have the same place.
     Ambiguous(Revision),
-    /// Not even the head of one is left.
+    /// A change is missing, and its head too.
     Gone {
         /// The newest revision that has changes.
         newest: Revision,
         revision: Revision,
     },
-    /// One beyond what is known to be acknowledged does not follow on what its key had before.
+    /// A change that is not known to be acknowledged names another previous change than the one that its key has.
     Stray(Revision),
-    /// Nothing says up to which revision there were some.
+    /// The newest acknowledged revision is unknown.
     Unknown,
 }
 
-/// The changes after what is in an index, all of them.
+/// All changes after those in an index.
 pub(super) fn find(
     pages: &Pages<'_>,
     index: &Index,
@@ -90,12 +89,12 @@ pub(super) fn find(
 fn check_sequence(changes: &BTreeMap<Place, Change>, after: Revision, newest: Revision) -> Result<(), Malformed> {
     let mut sequence = Sequence::after(after);
     for (place, change) in changes {
-        sequence.next(*place, change.head(*place)?.is_last)?;
+        sequence.next(*place, change.head(*place)?.position)?;
     }
     sequence.end(newest)
 }
 
-/// Checks that each change beyond a revision follows on the one that its key had before, by the index or by the changes themselves.
+/// Checks that each change after a revision names the previous change that its key has, by the index or by the changes themselves.
 fn check_previous(changes: &BTreeMap<Place, Change>, index: &Index, through: Revision) -> Result<(), Missing> {
     let mut written: HashMap<&[u8], Option<Packed>> = HashMap::new();
     for (place, change) in changes {
@@ -130,11 +129,11 @@ struct Found {
 }
 
 impl Found {
-    /// Adds what is stored at a place, if it is what was written there.
+    /// Adds a stored change, if its checksum says that it was written at this place.
     fn add(&mut self, place: Place, stored: &[u8]) {
         let Ok((head, behind)) = format::split_head(place, stored) else { return };
         let head_bytes = format::head_of(stored);
-        // A deletion is all in its head.
+        // A deletion consists of its head only.
         let is_whole = head.is_of(behind);
         let change = if is_whole { Change::Whole(stored.to_vec()) } else { Change::Head(head_bytes.to_vec()) };
         match self.changes.get(&place) {
@@ -151,15 +150,19 @@ impl Found {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Missing::Ambiguous(revision) => write!(f, "there are two different ones at revision {revision}"),
+            Missing::Ambiguous(revision) => {
+                write!(f, "two different changes at revision {revision} were written since then")
+            }
             Missing::Gone { newest, revision } => {
-                write!(f, "which lead to revision {newest}, the one at revision {revision} is gone")
+                write!(f, "the changes since then end at revision {newest}, but the one at revision {revision} is gone")
             }
             Missing::Stray(revision) => write!(
                 f,
-                "the one at revision {revision} does not follow on what its key had before: it may never have been committed"
+                "the change at revision {revision} names a previous change that its key does not have, so it may never have been committed"
             ),
-            Missing::Unknown => f.write_str("nothing says which there were, since store.newest is missing or damaged"),
+            Missing::Unknown => {
+                f.write_str("the changes since then are unknown, because store.newest is missing or damaged")
+            }
         }
     }
 }

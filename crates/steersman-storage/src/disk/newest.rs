@@ -1,6 +1,11 @@
 //! The newest acknowledged revision, in a separate file. The newest commit of the store's file is recorded in one page;
 //! if that page is an older version of itself, the file is a valid older store. This file reveals that.
+//!
+//! A start does not depend on it: a loss of power can leave it empty, and then the store's file, which is forced to the disk with each
+//! write, is right. So a damaged one is logged as an error and written again, and this start cannot notice an older store. A store whose
+//! newest commit is damaged cannot do without it (`newer`).
 
+use crate::disk::open::private;
 use parking_lot::Mutex;
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -8,11 +13,21 @@ use std::path::Path;
 use steersman_machinery::Revision;
 use twox_hash::XxHash3_64;
 
-use crate::disk::open::private;
+/// The size of the file.
+const BYTES: usize = 16;
 
 /// The revision and its checksum, little endian.
 #[derive(Debug)]
 pub(super) struct Newest(Mutex<File>);
+
+/// The content of the file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Noted {
+    /// The revision is unknown, because of this fault.
+    Damaged(String),
+    Missing,
+    Revision(Revision),
+}
 
 impl Newest {
     pub(super) fn open(path: &Path) -> io::Result<Newest> {
@@ -27,11 +42,34 @@ impl Newest {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&bytes)
     }
+
+    /// Removes what a damaged file has beyond its size. The next write replaces the rest.
+    pub(super) fn cut(&self) -> io::Result<()> {
+        self.0.lock().set_len(BYTES as u64)
+    }
 }
 
-/// Reads the revision, if the file exists and its checksum is right.
-pub(super) fn read(path: &Path) -> Option<Revision> {
-    let bytes = fs::read(path).ok()?;
-    let (number, checksum) = bytes.split_first_chunk::<8>()?;
-    (*checksum == XxHash3_64::oneshot(number).to_le_bytes()).then(|| Revision(u64::from_le_bytes(*number)))
+impl Noted {
+    pub(super) fn revision(&self) -> Option<Revision> {
+        match self {
+            Noted::Damaged(_) | Noted::Missing => None,
+            Noted::Revision(revision) => Some(*revision),
+        }
+    }
+}
+
+/// Reads the file.
+pub(super) fn read(path: &Path) -> Noted {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Noted::Missing,
+        Err(error) => return Noted::Damaged(format!("it cannot be read: {error}")),
+    };
+    let Some((number, checksum)) = bytes.split_first_chunk::<8>().filter(|_| bytes.len() == BYTES) else {
+        return Noted::Damaged(format!("it has {} bytes instead of {BYTES}", bytes.len()));
+    };
+    if *checksum != XxHash3_64::oneshot(number).to_le_bytes() {
+        return Noted::Damaged("its checksum is wrong".to_owned());
+    }
+    Noted::Revision(Revision(u64::from_le_bytes(*number)))
 }

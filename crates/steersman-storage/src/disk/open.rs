@@ -1,5 +1,6 @@
-//! Locks a directory and opens its files, with the errors of that.
+//! The errors of an open, the lock of a directory, and the permissions of its files.
 
+use crate::disk::file::damage::is_damage;
 use crate::disk::format::FORMAT;
 use crate::disk::survey::SurveyError;
 use crate::kv::Cause;
@@ -58,20 +59,20 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The newest commit is damaged, and of what it wrote not even the keys are all known.
+    /// The newest commit is damaged, and not even the keys of all its changes are known.
     #[error(
-        "{path:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and of the changes since \
-         then, {missing}; restore it from a copy, or move it away to start anew"
+        "{path:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and {missing}; \
+         restore it from a copy, or move it away to start anew"
     )]
     Incomplete {
         /// The file.
         path: PathBuf,
         /// The newest revision of the commit before.
         before: Revision,
-        /// The fault of the changes after that.
+        /// The reason why the changes after that are unknown.
         missing: String,
     },
-    /// The file is damaged and could not be rewritten, which needs room for a second file. It is as it was.
+    /// The file is damaged and could not be rewritten, which needs room for a second file. It is unchanged.
     #[error("{path:?} is damaged and cannot be written anew as {new:?}: {}", way_out(source))]
     Rebuild {
         /// The file.
@@ -82,8 +83,8 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// A file could not be read or created.
-    #[error("cannot open {path:?}")]
+    /// A file could not be opened, read or written.
+    #[error("{path:?} cannot be opened, read or written: mend the cause and start again")]
     Io {
         /// The file.
         path: PathBuf,
@@ -91,6 +92,25 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// The file was damaged and is written anew, but the disk has not confirmed the new file's name. The next start syncs the directory again.
+    #[error(
+        "{path:?} was damaged and is written anew, but {dir:?} cannot be synced: after a loss of power the damaged file may be there again, so \
+         nothing is written to the new one; mend the cause and start again"
+    )]
+    Unsynced {
+        /// The file.
+        path: PathBuf,
+        /// The directory that has it.
+        dir: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Forces the names in a directory to the disk.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// The advice for a file that cannot be written.
@@ -154,9 +174,7 @@ pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
             OpenError::Incomplete { path: path.to_owned(), before, missing: missing.to_string() }
         }
         SurveyError::Format { found } => OpenError::Format { path: path.to_owned(), found, want: FORMAT },
-        SurveyError::Io(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
-            OpenError::Io { path: path.to_owned(), source }
-        }
+        SurveyError::Io(source) if !is_damage(&source) => OpenError::Io { path: path.to_owned(), source },
         error => OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) },
     }
 }
@@ -164,9 +182,9 @@ pub(super) fn refused(path: &Path) -> impl Fn(SurveyError) -> OpenError {
 pub(super) fn opening(path: &Path) -> impl Fn(DatabaseError) -> OpenError {
     move |error| match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::Held { dir: path.parent().unwrap_or(path).to_owned() },
-        // redb's errors for a truncated or overwritten file.
+        // redb returns invalid data for a file that was overwritten.
         DatabaseError::Storage(redb::StorageError::Io(source))
-            if !matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+            if source.kind() != io::ErrorKind::InvalidData && !is_damage(&source) =>
         {
             OpenError::Io { path: path.to_owned(), source }
         }

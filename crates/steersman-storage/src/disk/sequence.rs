@@ -1,9 +1,10 @@
 //! Notices missing changes of the log. Revisions that are not compacted are consecutive, and so are the changes of
 //! each, up to the one marked as the last.
 
-use crate::disk::format::{Malformed, Place};
+use crate::disk::format::{Malformed, Place, Position};
 use steersman_machinery::Revision;
 
+/// The place of the next change, if none is missing.
 pub(super) struct Sequence {
     expected: Place,
 }
@@ -15,11 +16,14 @@ impl Sequence {
     }
 
     /// Checks the next change that was found.
-    pub(super) fn next(&mut self, place: Place, is_last: bool) -> Result<(), Malformed> {
+    pub(super) fn next(&mut self, place: Place, position: Position) -> Result<(), Malformed> {
         if place != self.expected {
             return Err(self.missing());
         }
-        self.expected = if is_last { (place.0 + 1, 0) } else { (place.0, place.1 + 1) };
+        self.expected = match position {
+            Position::Before => (place.0, place.1 + 1),
+            Position::Last => (place.0 + 1, 0),
+        };
         Ok(())
     }
 

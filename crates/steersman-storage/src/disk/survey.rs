@@ -1,10 +1,10 @@
 //! Surveys the file before redb opens it: verifies every page and every change, and finds the current change of each
 //! key.
 //!
-//! A file that is as it was written costs one pass. Of a damaged one, all is saved that is known to be right: a change counts if its
-//! own checksum holds and the page that leads to it does; failing that, if the other copy of its head says that it belongs into the
-//! log. A change of which only the head is left is lost: its key is known, so that nothing older passes for its value. If it cannot be
-//! told which changes are lost, the file is refused.
+//! A file without damage costs one pass. Everything that is known to be right is saved from a damaged one: a change counts if its own
+//! checksum and those of the pages that lead to it are right; failing that, if the other copy of its head says that it belongs into the
+//! log. A change of which only the head is left is lost: its key is known, so no older value passes for the current one. The file is refused
+//! if the lost changes are unknown.
 //!
 //! The file has the last two commits. If the record of the newer one or its list of tables is damaged, the older one is used, and the
 //! changes since then are looked for in the pages of the file (`newer`).
@@ -14,7 +14,9 @@ use crate::disk::file::pages::{
     BadPage, Fault, Found, Header, LEAF, PAGE, Pages, Root, Slot, Table, Widths, leaf_end, pairs,
 };
 use crate::disk::flipped;
-use crate::disk::format::{self, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old};
+use crate::disk::format::{
+    self, Action, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old,
+};
 use crate::disk::index::{Change, Index, Stored};
 use crate::disk::newer::{self, Acknowledged, Missing};
 use crate::parallel;
@@ -35,7 +37,7 @@ const CHANGES_PAGE_MAX: usize = 16 * 1024 * 1024;
 
 /// The result of a survey.
 pub(super) struct Survey {
-    /// The damage that was found. Without any, the file need not be rewritten.
+    /// The damage that was found. A file without any need not be rewritten.
     pub(super) faults: Vec<String>,
     pub(super) format: u64,
     pub(super) index: Index,
@@ -65,10 +67,8 @@ pub(super) struct Lost {
 /// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SurveyError {
-    /// Changes that were acknowledged are not all there, and not even the keys of all are known.
-    #[error(
-        "its newest commit is damaged, the one before it ends at revision {before}, and of the changes since then, {missing}"
-    )]
+    /// Acknowledged changes are missing, and not even all of their keys are known.
+    #[error("its newest commit is damaged, the one before it ends at revision {before}, and {missing}")]
     Commit { before: Revision, missing: Missing },
     #[error("it has format {found}")]
     Format { found: u64 },
@@ -79,6 +79,9 @@ pub(super) enum SurveyError {
     LostUnknown { fault: String, n_unknown: u64 },
     #[error("{0}")]
     NoStore(&'static str),
+    /// The first page has the records of both commits.
+    #[error("nothing of it can be found without its first page: {0}")]
+    FirstPage(Fault),
     /// A file of an older format does not show which change was damaged.
     #[error("it is of an older format, whose changes have no checksums: {fault}")]
     Old { fault: String },
@@ -124,7 +127,7 @@ struct Since {
     part: Part,
 }
 
-/// Looks through a file.
+/// Surveys a file.
 pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Acknowledged) -> Result<Survey, SurveyError> {
     let pages = Pages::new(storage)?;
     let mut faults = Vec::new();
@@ -175,13 +178,14 @@ pub(super) fn survey(storage: &dyn StorageBackend, acknowledged: Acknowledged) -
     let mut markers = Vec::new();
     let mut n_unknown = 0;
     if format == FORMAT {
-        let is_wanted = !is_log_whole || n_events != n_heads;
-        let (heads, head_faults) = self::heads(&pages, heads, is_wanted)?;
-        faults.extend(head_faults);
-        if is_wanted {
+        if is_log_whole && n_events == n_heads {
+            faults.extend(heads.map(|heads| check(&pages, heads)).transpose()?.into_iter().flatten());
+        } else {
+            let (mut missing, head_faults) =
+                heads.map(|table| self::heads(&pages, table)).transpose()?.unwrap_or_default();
+            faults.extend(head_faults);
             let known: HashSet<Packed> =
                 parts.iter().flat_map(|part| &part.changes).map(|change| change.place).collect();
-            let mut missing = heads;
             missing.retain(|place, _| !known.contains(&Packed::new(*place)));
             let n_missing = missing.len() as u64;
             if !is_log_whole {
@@ -215,14 +219,15 @@ fn is_written(storage: &dyn StorageBackend, slot: Slot) -> bool {
     Pages::uncorrected(storage).and_then(|pages| is_whole(&pages, slot)).unwrap_or(false)
 }
 
-/// The newest commit of which the list of tables is there.
+/// The newest commit whose list of tables is whole.
 fn commit(
     pages: &Pages<'_>,
     header: &Header,
     newer: Option<Slot>,
     faults: &mut Vec<String>,
 ) -> Result<Commit, SurveyError> {
-    let mut lost = SurveyError::NoStore("the records of its commits are damaged, or this is no store");
+    let no_record = SurveyError::NoStore("the records of its commits are damaged, or this is no store");
+    let mut lost = header.unread().cloned().map_or(no_record, SurveyError::FirstPage);
     let newest = newer.or(header.primary());
     match newest {
         Some(slot) => match pages.tables(slot.user)? {
@@ -276,7 +281,11 @@ fn since(pages: &Pages<'_>, index: &Index, acknowledged: Acknowledged) -> Result
 pub(super) fn catch_up(storage: &dyn StorageBackend) -> io::Result<()> {
     let pages = Pages::new(storage)?;
     match pages.header()? {
-        Some(header) => pages.swap_slots(&header),
+        Some(header) => match header.unread() {
+            // The byte to write is derived from the page, which was not read.
+            Some(fault) => Err(io::Error::other(fault.clone())),
+            None => pages.swap_slots(&header),
+        },
         None => Ok(()),
     }
 }
@@ -378,12 +387,12 @@ impl Part {
     fn push(&mut self, place: Place, stored: &[u8], format: u64, index: &Index) -> Result<(), Malformed> {
         let change = if format == FORMAT {
             let parts = format::split(place, stored)?;
-            index.change(parts.head.key, place, parts.head.is_deletion(), stored.len())
+            index.change(parts.head.key, place, parts.head.action(), stored.len())
         } else {
             let parts = old::split(Revision(place.0), stored)?;
-            index.change(parts.key, place, parts.is_deletion(), stored.len())
+            index.change(parts.key, place, parts.action(), stored.len())
         };
-        if !change.is_deletion {
+        if change.action == Action::Put {
             self.stored.push(stored, change.place);
         }
         self.changes.push(change);
@@ -391,12 +400,12 @@ impl Part {
     }
 }
 
-/// Reads every head; returns those in undamaged pages, if they are wanted, and the faults.
-fn heads(pages: &Pages<'_>, table: Option<&Table>, is_wanted: bool) -> io::Result<(Heads, Vec<String>)> {
+/// Reads every head; returns those in undamaged pages, and the faults.
+fn heads(pages: &Pages<'_>, table: &Table) -> io::Result<(Heads, Vec<String>)> {
     let (mut heads, mut faults) = (Heads::new(), Vec::new());
-    let Some(root) = table.and_then(|table| table.root) else { return Ok((heads, faults)) };
+    let Some(root) = table.root else { return Ok((heads, faults)) };
     pages.walk(root, CHANGES, &mut |found| match found {
-        Found::Leaf(page) if is_wanted => {
+        Found::Leaf(page) => {
             for (place, head) in pairs(page, CHANGES) {
                 let Some(place) = place_of(place) else { continue };
                 match format::split_head(place, head) {
@@ -405,7 +414,6 @@ fn heads(pages: &Pages<'_>, table: Option<&Table>, is_wanted: bool) -> io::Resul
                 }
             }
         }
-        Found::Leaf(_) => {}
         Found::Damaged(fault, _) => faults.push(fault.to_string()),
     })?;
     Ok((heads, faults))
@@ -499,7 +507,7 @@ impl Lost {
         Some(Lost { head, key, place })
     }
 
-    /// The key, and what is to be said of its change.
+    /// The key, and the fault of its change.
     pub(super) fn malformed(self) -> (Bytes, Malformed) {
         (self.key, Malformed { fault: "its value is lost", revision: Revision(self.place.0) })
     }
@@ -512,7 +520,7 @@ fn put_together(index: &mut Index, stored: &mut Stored, parts: Vec<Part>, marker
         stored.append(part.stored);
         changes.extend(part.changes);
     }
-    changes.extend(markers.iter().map(|lost| index.change(&lost.key, lost.place, false, lost.head.len())));
+    changes.extend(markers.iter().map(|lost| index.change(&lost.key, lost.place, Action::Put, lost.head.len())));
     if !changes.is_sorted_by_key(|change| change.place) {
         changes.sort_by_key(|change| change.place);
         stored.sort();

@@ -8,6 +8,7 @@ use crate::disk::renewal::Renewing;
 use crate::disk::renewal::pace::Pace;
 use crate::disk::{BATCH_WRITES_MAX, Current, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
+use crate::tail::RENEWALS_MAX;
 use bytes::Bytes;
 use redb::ReadableTable;
 use std::sync::Arc;
@@ -18,12 +19,21 @@ use tokio::sync::{mpsc, oneshot};
 /// The approximate number of changes that one commit examines for removal.
 const COLLECTED_MAX: usize = 1_024;
 
+/// The cause when a commit meets damage in each of the files that are written for it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a write met damage again after the file was written anew {RENEWALS_MAX} times for it: replace the disk, then start again"
+)]
+struct DamagedAgain {
+    source: redb::Error,
+}
+
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 pub(super) enum Command {
     Compact(Revision, Reply<()>),
-    /// The file is damaged and shall be written anew.
-    Renew(Reply<()>),
+    /// Wakes the writer because the file is damaged and a read waits for another one.
+    Renew,
     Write(Write, Reply<Outcome>),
 }
 
@@ -36,7 +46,7 @@ pub(super) struct Write {
 
 struct Change {
     key: Bytes,
-    /// Taken when it is decided where it is stored; made anew if that is decided again.
+    /// The encoded change. Taken when its place is decided, and encoded again if the place is decided again.
     stored: Option<Vec<u8>>,
     value: Option<Bytes>,
 }
@@ -90,7 +100,7 @@ impl Writer {
         Writer { commands, current, index, pace: Pace::default(), renewing, shared }
     }
 
-    /// Runs until the queue is closed and drained.
+    /// Runs until the queue is closed and drained of writes.
     pub(super) fn run(mut self) {
         let mut drained = Vec::with_capacity(BATCH_WRITES_MAX);
         loop {
@@ -109,16 +119,20 @@ impl Writer {
             } else if self.commands.blocking_recv_many(&mut drained, BATCH_WRITES_MAX) == 0 {
                 return;
             }
-            self.renew_if_damaged();
-            let batch = self.prepare(&mut drained);
+            // Taken after the commands: a read that found the queue full was added before those left it.
+            let waiting = std::mem::take(&mut *self.shared.waiting.lock());
+            if self.renew_if_damaged(&drained).is_break() {
+                return;
+            }
+            let batch = self.prepare(&mut drained, waiting);
             self.carry_out(batch);
         }
     }
 
     /// Decides every write in order, each on the state after the previous one. If the commit then fails, that state is
     /// never used again.
-    fn prepare(&mut self, drained: &mut Vec<Command>) -> Batch {
-        let mut batch = Batch::default();
+    fn prepare(&mut self, drained: &mut Vec<Command>, renewals: Vec<Reply<()>>) -> Batch {
+        let mut batch = Batch { renewals, ..Batch::default() };
         for command in drained.drain(..) {
             match command {
                 Command::Compact(through, reply) => {
@@ -126,7 +140,7 @@ impl Writer {
                     batch.compacted = Some(self.index.compacted());
                     batch.compactions.push(reply);
                 }
-                Command::Renew(reply) => batch.renewals.push(reply),
+                Command::Renew => {}
                 Command::Write(mut write, reply) => {
                     batch.weight += write.weight;
                     let outcome = self.decide(&mut write, &mut batch);
@@ -137,7 +151,7 @@ impl Writer {
         batch
     }
 
-    /// Decides the writes of a batch again, on what is in a file that was written anew. That has no history to be removed.
+    /// Decides the writes of a batch again, on the state of a file that was written anew. Such a file has no history to be removed.
     fn prepare_again(&mut self, failed: &mut Batch) {
         let mut batch = Batch::default();
         for (mut write, reply, _) in failed.writes.drain(..) {
@@ -180,7 +194,8 @@ impl Writer {
         Outcome::Committed { revision: self.index.revision() }
     }
 
-    /// Replies are sent after the commit, also those of failed compares, which may have seen a write of the same batch.
+    /// Commits a batch, then publishes it, then sends its replies. Failed compares are answered after the commit too: they may have seen a
+    /// write of the same batch.
     fn carry_out(&mut self, mut batch: Batch) {
         self.shared.opened.lock().take();
         let done = match self.shared.health() {
@@ -209,24 +224,30 @@ impl Writer {
         }
     }
 
-    /// Commits. If redb comes by a damaged block, the file is written anew, and the batch is decided and committed once more.
+    /// Commits. If redb meets a damaged block, the file is written anew when it is its turn, and the batch is decided and committed again,
+    /// at most [`RENEWALS_MAX`] times.
     fn commit_or_renew(&mut self, batch: &mut Batch) -> Result<(), Cause> {
-        match self.commit(batch) {
-            Ok(()) => return Ok(()),
-            Err(error) if self.current.storage.damage().is_none() => return Err(Arc::new(error)),
-            Err(error) => tracing::warn!("a commit came by a damaged block: {error}"),
+        let mut n_renewals = 0;
+        loop {
+            match self.commit(batch) {
+                Ok(()) => return Ok(()),
+                Err(error) if self.current.storage.damage().is_none() => return Err(Arc::new(error)),
+                Err(source) if n_renewals == RENEWALS_MAX => return Err(Arc::new(DamagedAgain { source })),
+                Err(error) => tracing::warn!("a commit met a damaged block: {error}"),
+            }
+            self.wait_for_turn();
+            self.renew()?;
+            n_renewals += 1;
+            let newest = batch.events.last().map(|event| event.revision);
+            // The block may have been found after the commit was in the file.
+            if newest.is_some_and(|newest| newest <= self.index.revision()) {
+                return Ok(());
+            }
+            self.prepare_again(batch);
+            if batch.is_unwritten() {
+                return Ok(());
+            }
         }
-        self.renew()?;
-        let newest = batch.events.last().map(|event| event.revision);
-        // The block may have been found after the commit was in the file.
-        if newest.is_some_and(|newest| newest <= self.index.revision()) {
-            return Ok(());
-        }
-        self.prepare_again(batch);
-        if batch.is_unwritten() {
-            return Ok(());
-        }
-        self.commit(batch).map_err(|error| Arc::new(error) as Cause)
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), redb::Error> {

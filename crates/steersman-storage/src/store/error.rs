@@ -46,14 +46,14 @@ pub enum WriteError {
         /// The current object; `None` if it was deleted.
         current: Option<Arc<Object>>,
     },
-    /// The key cannot be stored.
-    #[error("the key cannot be stored")]
+    /// The store takes no key of this form. The source says which part is wrong.
+    #[error("the store takes no object with this key")]
     Key(#[source] KeyError),
-    /// The engine failed.
-    #[error("the store did not take the write")]
+    /// The engine failed. The source says whether anything was written, and what to do.
+    #[error("the store could not make the write")]
     Kv(#[source] kv::Error),
-    /// The bytes are no object.
-    #[error("the content is no object")]
+    /// The content cannot be decoded as an object. The source says why.
+    #[error("the content cannot be decoded as an object")]
     Object(#[source] DecodeError),
     /// A part of the object exceeds a limit.
     #[error("{what} of {actual} exceeds the maximum of {max}")]

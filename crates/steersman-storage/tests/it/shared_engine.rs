@@ -2,18 +2,24 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::kv::{
     Batch, BoxFuture, Changes, Error, Kv, Limits, Outcome, Part, Past, Range, Snapshot, Take, Txn, Volume, Watch,
 };
 use steersman_storage::{Memory, Options, Scope, Store, WatchError, WriteError};
+use tokio::time::Instant;
 
 /// An engine whose failures a test decides. It does not know its volume.
 #[derive(Debug, Default)]
 struct Shared {
     /// How many of the next loads fail, and how.
     failing_loads: Mutex<Vec<Error>>,
+    /// How many of the next reads of the log fail.
+    failing_reads: Arc<AtomicUsize>,
+    /// Whether the engine takes no writes.
+    is_unwell: AtomicBool,
     /// Whether the answers to transactions are lost.
     is_losing: Mutex<bool>,
     is_compacted: Arc<Mutex<bool>>,
@@ -22,12 +28,18 @@ struct Shared {
 }
 
 struct Followed {
+    failing_reads: Arc<AtomicUsize>,
     is_compacted: Arc<Mutex<bool>>,
     watch: Box<dyn Watch>,
 }
 
 fn away() -> Error {
     Error::Unavailable { source: Arc::new(std::io::Error::other("it is away")) }
+}
+
+/// The error of a read when the disk cannot read a sector.
+fn unreadable() -> Error {
+    Error::Read { source: Arc::new(std::io::Error::from_raw_os_error(5)) }
 }
 
 fn compacted() -> Error {
@@ -44,6 +56,9 @@ impl Shared {
 impl Watch for Followed {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
         Box::pin(async {
+            if self.failing_reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
+                return Err(unreadable());
+            }
             let batch = self.watch.next().await;
             // The next changes are gone.
             if std::mem::take(&mut *self.is_compacted.lock()) { Err(compacted()) } else { batch }
@@ -93,13 +108,14 @@ impl Kv for Shared {
     }
     fn watch(&self, after: Revision) -> Box<dyn Watch> {
         let watch = self.memory.watch(after);
-        Box::new(Followed { is_compacted: self.is_compacted.clone(), watch })
+        let (failing_reads, is_compacted) = (self.failing_reads.clone(), self.is_compacted.clone());
+        Box::new(Followed { failing_reads, is_compacted, watch })
     }
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {
         self.memory.compact(through)
     }
     fn health(&self) -> Result<(), Error> {
-        self.memory.health()
+        if self.is_unwell.load(Ordering::Relaxed) { Err(unreadable()) } else { self.memory.health() }
     }
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.memory.close()
@@ -160,4 +176,28 @@ async fn a_write_whose_outcome_is_unknown_is_neither_a_conflict_nor_done() {
     let held = store.get(&configs(), &key).await.unwrap().unwrap();
     let error = store.update(&configs(), &key, held.revision, json("a")).await.unwrap_err();
     assert!(matches!(error, WriteError::Kv(Error::Unknown { .. })), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_follows_a_log_that_could_not_be_read_for_a_while_and_ends_if_only_the_log_stays_unreadable() {
+    for (is_unwell, n_failing, goes_on) in [(false, 9, true), (false, 10, false), (true, 100, true)] {
+        let kv = Arc::new(Shared::default());
+        kv.failing_reads.store(n_failing, Ordering::Relaxed);
+        kv.is_unwell.store(is_unwell, Ordering::Relaxed);
+        let store = Store::open(kv.clone(), Options::default()).await.unwrap();
+        let created = store.create(&configs(), &ObjectKey::cluster("a"), json("a")).await.unwrap();
+        let reached = store.wait_for(created.revision, Instant::now() + Duration::from_secs(200)).await;
+        assert_eq!((reached.is_ok(), store.is_closed()), (goes_on, !goes_on), "{n_failing} reads fail, {is_unwell}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_reads_anew_however_often_a_sector_was_unreadable_if_it_is_readable_in_the_end() {
+    let kv = Arc::new(Shared::default());
+    let store = Store::open(kv.clone(), Options::default()).await.unwrap();
+    kv.failing_loads.lock().extend([unreadable(), unreadable()]);
+    kv.compact_unread();
+    let created = store.create(&configs(), &ObjectKey::cluster("a"), json("a")).await.unwrap();
+    store.wait_for(created.revision, Instant::now() + Duration::from_secs(10)).await.unwrap();
+    assert_eq!(store.stats().objects, 1);
 }

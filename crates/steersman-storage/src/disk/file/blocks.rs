@@ -1,8 +1,8 @@
 //! Notices that a block of the file is no longer what it was when it was read first or written last.
 //!
-//! redb believes what is in its pages. It would follow a damaged one to a page of something else, and write there. A page that has gone
-//! bad while the store is open is an error here before redb has it. The look through the file at open reads every page that is in use, and
-//! compares it with redb's checksums: what counts from then on is what it read. This costs eight bytes of memory for each block of 4 KiB.
+//! redb trusts the content of its pages. It would follow a damaged one to a page of something else, and write there. A page that goes bad
+//! while the store is open is an error here before redb has it. The survey at open reads every page that is in use and verifies it with
+//! redb's checksums; later reads are compared with what it read. This costs eight bytes of memory for each block of 4 KiB.
 
 use crate::disk::file::pages::PAGE;
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use twox_hash::XxHash3_64;
 pub(in crate::disk) struct Blocks(Mutex<Vec<u64>>);
 
 impl Blocks {
-    /// Compares what was read at an offset with what is known of it. Returns where the first block is that differs.
+    /// Compares what was read at an offset with what is known of it. Returns the offset of the first block that differs.
     pub(in crate::disk) fn compare(&self, offset: u64, bytes: &[u8]) -> Result<(), u64> {
         let read: Vec<(usize, u64)> = whole(offset, bytes).collect();
         let mut known = self.0.lock();
@@ -53,8 +53,8 @@ impl Blocks {
     }
 }
 
-/// The checksums of the blocks that are there as a whole. The first block of a file is none of them: redb writes it in parts, and keeps
-/// in memory what it says.
+/// The checksums of the whole blocks among some bytes. The first block of a file is left out: redb writes it in parts, and keeps its content
+/// in memory.
 fn whole(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (usize, u64)> {
     let offset = offset as usize;
     let skipped = (offset.next_multiple_of(PAGE) - offset).min(bytes.len());
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(blocks.compare(at + 9, &two), Err(2 * at));
         blocks.set_length(at);
         assert_eq!(blocks.compare(at, &one), Ok(()));
-        // The first block is not looked at.
+        // The first block is not compared.
         assert_eq!(blocks.compare(0, &one), Ok(()));
         assert_eq!(blocks.compare(0, &two[..PAGE]), Ok(()));
     }

@@ -1,12 +1,14 @@
 //! The pages of redb's file, read and verified without redb.
 //!
-//! redb keeps a checksum of each page in the page above it, up to the header, and looks at none of them when it reads. It takes
-//! what a page says for granted and panics, or finds nothing, when that is nonsense. So the file is looked through here before
-//! redb gets it: every page that the newest commit leads to. Nothing here panics, whatever the bytes are. The layout is the one of
-//! redb's file format 3, which redb documents in `docs/design.md`.
+//! redb keeps a checksum of each page in the page above it, up to the header, and verifies none of them when it reads. It trusts the content
+//! of a page, and panics or finds nothing if that is damaged. So every page that the newest commit leads to is verified here before redb
+//! gets the file. Nothing here panics, whatever the bytes are. The layout is that of redb's file format 3, which redb documents in
+//! `docs/design.md`.
 //!
 //! A small page, or the record of a commit, of which one bit is flipped is put right (`flipped`): its checksum of 128 bits says which bit.
+//! A page that the disk cannot read is damaged like one with wrong bytes; the blocks of it that can be read count.
 
+use crate::disk::file::damage::is_damage;
 use crate::disk::flipped;
 use parking_lot::Mutex;
 use redb::StorageBackend;
@@ -39,10 +41,10 @@ const NORMAL: u8 = 3;
 
 /// A file of redb.
 pub(in crate::disk) struct Pages<'a> {
-    /// The pages that were put right.
+    /// The pages that are damaged and have all their entries: a flipped bit was put right, or the disk cannot read a part that is not in use.
     corrected: Mutex<Vec<Fault>>,
     length: u64,
-    /// Pages that a bit was looked for in.
+    /// The number of pages in which a flipped bit was looked for.
     n_tried: AtomicUsize,
     storage: &'a dyn StorageBackend,
 }
@@ -56,6 +58,8 @@ pub(in crate::disk) struct Header {
     length: Option<u64>,
     /// The commits with right checksums.
     slots: [Option<Slot>; 2],
+    /// Set if the disk cannot read the page.
+    unread: Option<Fault>,
 }
 
 /// A commit.
@@ -124,7 +128,7 @@ impl<'a> Pages<'a> {
         Ok(Pages { n_tried: AtomicUsize::new(flipped::TRIES_MAX), ..Pages::new(storage)? })
     }
 
-    /// The pages so far of which a bit was flipped and is put right.
+    /// The pages so far that are damaged and have all their entries.
     pub(in crate::disk) fn corrected(&self) -> Vec<Fault> {
         let mut corrected = self.corrected.lock().clone();
         corrected.sort_by_key(|fault| fault.offset);
@@ -143,8 +147,8 @@ impl<'a> Pages<'a> {
             return Ok(None);
         }
         let mut page = vec![0; PAGE];
-        self.storage.read(0, &mut page)?;
-        Ok(Some(Header::parse(&page)))
+        let unread = self.fill(0, &mut page)?;
+        Ok(Some(Header { unread, ..Header::parse(&page) }))
     }
 
     /// Puts the other slot in force, durably.
@@ -217,9 +221,13 @@ impl<'a> Pages<'a> {
             return Ok(Err((Fault { offset: 0, what: "it leads beyond the end of the file" }, Vec::new())));
         };
         let mut page = vec![0; length];
-        self.storage.read(offset, &mut page)?;
+        let unread = self.fill(offset, &mut page)?;
         if summed(&page, widths).is_some_and(|part| XxHash3_128::oneshot(part) == root.checksum) {
+            self.corrected.lock().extend(unread);
             return Ok(Ok(page));
+        }
+        if let Some(fault) = unread {
+            return Ok(Err((fault, page)));
         }
         if length <= flipped::BYTES_MAX
             && self.n_tried.fetch_add(1, Ordering::Relaxed) < flipped::TRIES_MAX
@@ -248,12 +256,29 @@ impl<'a> Pages<'a> {
         (offset.checked_add(length as u64)? <= self.length).then_some((offset, length))
     }
 
-    /// Bytes of the file, at most `length`.
+    /// Reads bytes from an offset on. If the disk cannot read all of them, returns the fault, and zeros in the place of each block that it
+    /// cannot read.
+    fn fill(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<Fault>> {
+        match self.storage.read(offset, bytes) {
+            Err(error) if is_damage(&error) => {}
+            read => return read.map(|()| None),
+        }
+        for (n, block) in bytes.chunks_mut(PAGE).enumerate() {
+            match self.storage.read(offset + (n * PAGE) as u64, block) {
+                Err(error) if is_damage(&error) => block.fill(0),
+                read => read?,
+            }
+        }
+        Ok(Some(Fault { offset, what: "the disk cannot read all of it" }))
+    }
+
+    /// Bytes of the file, at most `length`, with zeros in the place of blocks that the disk cannot read.
     pub(in crate::disk) fn bytes(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let length = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(length);
         let mut bytes = vec![0; length];
         if 0 < length {
-            self.storage.read(offset, &mut bytes)?;
+            // The caller looks for entries: there are none in zeros.
+            let _unread = self.fill(offset, &mut bytes)?;
         }
         Ok(bytes)
     }
@@ -268,11 +293,20 @@ impl Header {
             (Some(full), Some(rest)) if is_usual => Some(PAGE as u64 * (1 + full * REGION_PAGES + rest)),
             _ => None,
         };
-        Header { god_byte: page[9], is_magic: page.starts_with(&MAGIC), length, slots: SLOTS.map(slot) }
+        let is_magic = page.starts_with(&MAGIC);
+        Header { god_byte: page[9], is_magic, length, slots: SLOTS.map(slot), unread: None }
     }
 
-    /// The fault in the part of the page that has no checksum, for a file of this length.
+    /// The fault if the disk cannot read the page.
+    pub(in crate::disk) fn unread(&self) -> Option<&Fault> {
+        self.unread.as_ref()
+    }
+
+    /// The fault of the page, for a file of this length: the disk cannot read it, or the part of it that has no checksum is wrong.
     pub(in crate::disk) fn fault(&self, length: u64) -> Option<Fault> {
+        if let Some(fault) = &self.unread {
+            return Some(fault.clone());
+        }
         let is_unclean = self.god_byte & UNCLEAN != 0;
         let what = match self.length {
             _ if !self.is_magic => "it does not begin as a store does",
@@ -373,7 +407,7 @@ fn children(page: &[u8]) -> Vec<Root> {
     (0..n_children).map_while(child).collect()
 }
 
-/// The part of a page that its checksum is of.
+/// The checksummed part of a page.
 fn summed(page: &[u8], widths: Widths) -> Option<&[u8]> {
     let end = match *page.first()? {
         LEAF => leaf_end(page, widths),
@@ -383,7 +417,7 @@ fn summed(page: &[u8], widths: Widths) -> Option<&[u8]> {
     page.get(..end?)
 }
 
-/// Where the part of a branch page ends that its checksum is of.
+/// The end of the checksummed part of a branch page.
 fn branch_end(page: &[u8], widths: Widths) -> Option<usize> {
     let n_keys = count(page);
     let last = n_keys.checked_sub(1)?;

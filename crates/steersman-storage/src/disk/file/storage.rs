@@ -2,6 +2,7 @@
 
 use crate::disk::PAGE_CACHE_BYTES;
 use crate::disk::file::blocks::Blocks;
+use crate::disk::file::damage::{Changed, is_damage};
 use crate::disk::open::{OpenError, opening, private};
 use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, StorageBackend};
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-/// A storage; clones are one. A block that is read and is no longer as it was is an error.
+/// A storage; clones are one. A read fails if a block is no longer what it was, or if the disk cannot read it.
 #[derive(Clone, Debug)]
 pub(in crate::disk) struct Storage(Arc<Inner>);
 
@@ -18,15 +19,8 @@ pub(in crate::disk) struct Storage(Arc<Inner>);
 struct Inner {
     backend: Box<dyn StorageBackend>,
     blocks: Blocks,
-    /// The first block that was found damaged.
+    /// The offset of the first damage that a read has found.
     damaged: OnceLock<u64>,
-}
-
-/// The cause of an error when a block is damaged.
-#[derive(Debug, thiserror::Error)]
-#[error("the block at byte {offset} of the file is no longer what was written")]
-struct Damaged {
-    offset: u64,
 }
 
 impl Storage {
@@ -46,12 +40,12 @@ impl Storage {
         Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_with_backend(self.clone())
     }
 
-    /// Where a damaged block was found. redb reads nothing more then.
+    /// The offset at which a read has found damage. redb reads nothing more after that.
     pub(in crate::disk) fn damage(&self) -> Option<u64> {
         self.0.damaged.get().copied()
     }
 
-    /// The file as it is, damaged or not.
+    /// The file without the comparison of its blocks, so that the rest of a damaged file can be read.
     pub(in crate::disk) fn as_it_is(&self) -> &dyn StorageBackend {
         &*self.0.backend
     }
@@ -63,15 +57,16 @@ impl StorageBackend for Storage {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let changed = |offset| io::Error::new(io::ErrorKind::InvalidData, Changed { offset });
         let read = self.0.backend.read(offset, out);
-        if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
-            self.0.damaged.get_or_init(|| offset);
+        let read = read.and_then(|()| self.0.blocks.compare(offset, out).map_err(changed));
+        if let Err(error) = &read
+            && is_damage(error)
+        {
+            let changed = error.get_ref().and_then(|source| source.downcast_ref::<Changed>());
+            self.0.damaged.get_or_init(|| changed.map_or(offset, |changed| changed.offset));
         }
-        read?;
-        self.0.blocks.compare(offset, out).map_err(|offset| {
-            self.0.damaged.get_or_init(|| offset);
-            io::Error::new(io::ErrorKind::InvalidData, Damaged { offset })
-        })
+        read
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {

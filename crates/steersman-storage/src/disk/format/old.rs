@@ -4,7 +4,7 @@
 //! tag u8 | key length u16 | previous u64 (not in format 1) | key | payload
 //! ```
 
-use crate::disk::format::{Malformed, expand};
+use crate::disk::format::{Action, Malformed, expand};
 use bytes::Bytes;
 use steersman_machinery::Revision;
 
@@ -45,8 +45,8 @@ pub(in crate::disk) fn split(revision: Revision, stored: &[u8]) -> Result<Parts<
 }
 
 impl Parts<'_> {
-    pub(in crate::disk) fn is_deletion(&self) -> bool {
-        self.payload.is_none()
+    pub(in crate::disk) fn action(&self) -> Action {
+        if self.payload.is_some() { Action::Put } else { Action::Delete }
     }
 
     /// The new value of the key; `None` if it was deleted.

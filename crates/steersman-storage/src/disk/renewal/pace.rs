@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// The first wait is this many times as long as the renewal before it took.
 const REST_TIMES: u32 = 4;
-/// The shortest wait, for files that are written anew in no time.
+/// The shortest wait, for files that are written anew within a moment.
 const REST_MIN: Duration = Duration::from_secs(1);
 /// The longest wait.
 const REST_MAX: Duration = Duration::from_secs(30);
@@ -51,21 +51,21 @@ pub(in crate::disk) fn wait(clock: &dyn Clock, until: Instant, is_over: &dyn Fn(
 /// Decides when the next renewal may begin.
 #[derive(Debug, Default)]
 pub(in crate::disk) struct Pace {
-    /// The number of renewals up to the last one that had to wait, without one in between that had not.
+    /// The number of renewals in a row that had to wait.
     n_waited: u32,
     /// No renewal begins before this.
     next: Option<Instant>,
 }
 
 impl Pace {
-    /// A renewal is necessary: how long it has to wait.
+    /// Begins a renewal. Returns how long it has to wait.
     pub(in crate::disk) fn begin(&mut self, now: Instant) -> Duration {
         let wait = self.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
         self.n_waited = if wait.is_zero() { 0 } else { self.n_waited.saturating_add(1) };
         wait
     }
 
-    /// The renewal is done.
+    /// Ends a renewal that took some time.
     pub(in crate::disk) fn end(&mut self, took: Duration, now: Instant) {
         let first = took.saturating_mul(REST_TIMES).max(REST_MIN);
         let rest = first.saturating_mul(2_u32.saturating_pow(self.n_waited));
