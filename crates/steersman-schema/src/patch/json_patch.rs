@@ -8,6 +8,7 @@
 use crate::values::decode::{self, Fault};
 use steersman_machinery::Value;
 use steersman_machinery::budget::{self, Budget, cost};
+use steersman_machinery::value::depth;
 
 /// A patch with more operations is refused.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -371,15 +372,6 @@ fn same(a: &Value, b: &Value) -> bool {
             x.len() == y.len() && x.iter().all(|(key, x)| y.get(key).is_some_and(|y| same(x, y)))
         }
         _ => a == b,
-    }
-}
-
-/// How deep objects and lists are nested.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
 }
 

@@ -3,6 +3,8 @@
 use crate::write::admission::subject::Subject;
 use steersman_cel::Value as Cel;
 use steersman_kinds::catalog::Served;
+use steersman_kinds::strategy::DecodeError;
+use steersman_machinery::budget;
 use steersman_machinery::value::set_at;
 use steersman_machinery::{Budget, Value};
 use steersman_schema::decode::Body;
@@ -31,6 +33,17 @@ pub(in crate::write::admission) enum Patched {
     Same,
 }
 
+/// Why a patch was not applied.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::write::admission) enum Error {
+    /// The request needs too much, or was canceled. No policy can ignore that.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
+    /// The patch does not apply: upstream's message.
+    #[error("{0}")]
+    Unfit(String),
+}
+
 impl Patch {
     /// Reads the value of an expression.
     ///
@@ -56,13 +69,13 @@ impl Patch {
     /// Applies the patch to an object in a version.
     ///
     /// # Errors
-    /// With upstream's message.
+    /// When it does not apply to this object, or the budget of the request is exceeded.
     pub(in crate::write::admission) fn apply(
         self,
         subject: &Subject<'_>,
         target: &Served,
         object: &Value,
-    ) -> Result<Patched, String> {
+    ) -> Result<Patched, Error> {
         let budget = &subject.operation.budget;
         let patched = match self {
             Patch::ApplyConfiguration(mut configuration) => {
@@ -77,14 +90,17 @@ impl Patch {
                     (false, true) => &any,
                     (false, false) => &target.version().schema,
                 };
-                mutation::apply(schema, object, &configuration)
-                    .map_err(|error| format!("error applying patch: {error}"))?
+                mutation::apply(schema, object, &configuration, budget).map_err(|error| match error {
+                    mutation::Error::Budget(error) => Error::Budget(error),
+                    error => unfit(&error),
+                })?
             }
             Patch::JsonPatch(patch) => match patch.apply(object, budget) {
                 Ok(patched) => patched,
                 // A test that fails is no error: the patch does not apply to this object.
                 Err(json_patch::Error::Operation { cause: Cause::TestFailed, .. }) => return Ok(Patched::Same),
-                Err(error) => return Err(format!("JSON Patch: {}", told(&error, object))),
+                Err(json_patch::Error::Budget(error)) => return Err(Error::Budget(error)),
+                Err(error) => return Err(Error::Unfit(format!("JSON Patch: {}", told(&error, object)))),
             },
         };
         if patched == *object {
@@ -93,7 +109,7 @@ impl Patch {
         // Custom resources are stored with these fields, so no later check would find the change.
         for key in ["apiVersion", "kind"] {
             if patched.get(key) != object.get(key) {
-                return Err(format!("error applying patch: {key} was changed: that is not possible"));
+                return Err(Error::Unfit(format!("error applying patch: {key} was changed: that is not possible")));
             }
         }
         if subject.is_of_other_kind() || subject.is_of_scale() {
@@ -101,11 +117,18 @@ impl Patch {
         }
         let (strategy, version) = (&target.resource.strategy, target.version());
         let decoded = strategy.decode(version, Body::Tree(patched), budget);
-        let mut decoded = decoded.map_err(|error| format!("error applying patch: {error}"))?.value;
-        let defaulted = strategy.default(version, &mut decoded, budget);
-        defaulted.map_err(|error| format!("error applying patch: {error}"))?;
+        let decoded = decoded.map_err(|error| match error {
+            DecodeError::Budget(error) => Error::Budget(error),
+            error => unfit(&error),
+        });
+        let mut decoded = decoded?.value;
+        strategy.default(version, &mut decoded, budget)?;
         Ok(Patched::Changed(decoded))
     }
+}
+
+fn unfit(error: &dyn std::error::Error) -> Error {
+    Error::Unfit(format!("error applying patch: {error}"))
 }
 
 /// Why a patch does not apply, in the words of upstream's library where it has a message.
