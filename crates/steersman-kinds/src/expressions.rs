@@ -213,9 +213,7 @@ impl Expression {
             Ok(program) => program,
             Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
         };
-        let mut meter = Meter::sharing(budget.shared.per_call.load(Ordering::Relaxed), budget.work_now());
-        let value = program.evaluate(activation, &mut meter);
-        budget.take(&meter)?;
+        let value = budget.metered(|meter| program.evaluate(activation, meter))?;
         Ok(value.map_err(|error| format!("expression '{}' resulted in error: {error}", self.text)))
     }
 }
@@ -223,6 +221,20 @@ impl Expression {
 impl<'a> Budget<'a> {
     pub fn new(limit: u64, shared: &'a Allowance) -> Budget<'a> {
         Budget { cost: limit, work: Meter::object_work(), shared }
+    }
+
+    /// Evaluates an expression, or converts its value, within what is left.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub fn metered<T>(&mut self, compute: impl FnOnce(&mut Meter) -> T) -> Result<T, OutOfBudget> {
+        if self.shared.is_spent() {
+            return Err(OutOfBudget::Shared);
+        }
+        let mut meter = Meter::sharing(self.shared.per_call.load(Ordering::Relaxed), self.work_now());
+        let value = compute(&mut meter);
+        self.take(&meter)?;
+        Ok(value)
     }
 
     /// The work that the next evaluation may do.

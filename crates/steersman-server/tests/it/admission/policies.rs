@@ -321,6 +321,28 @@ async fn a_budget_bounds_what_the_conditions_of_a_policy_may_cost() {
 }
 
 #[tokio::test]
+async fn a_patch_that_is_large_because_its_parts_are_shared_is_refused() {
+    let world = World::new().await;
+    let http = world.http();
+    let doubled = (0..30).fold("'v'".to_owned(), |inner, at| format!("[{inner}].map(x{at}, [x{at}, x{at}])[0]"));
+    mutate(&http, mutating("m", "Object{}")).await;
+    let policy = format!("{GROUP}/mutatingadmissionpolicies/m");
+    for mutation in [
+        json!({"patchType": "JSONPatch", "jsonPatch": {"expression": format!("[JSONPatch{{op: 'add', path: '/data', value: {doubled}}}]")}}),
+        json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": format!("Object{{data: {doubled}}}")}}),
+    ] {
+        http.merge(&policy, &json!({"spec": {"mutations": [mutation]}})).await.ok();
+        let refused = http.post(CONFIGS, &config("c")).await;
+        assert_eq!(refused.code, 403, "{}", refused.body_text());
+        assert!(message(&refused).ends_with("actual cost limit exceeded"), "{}", message(&refused));
+    }
+    let fits = "[JSONPatch{op: 'add', path: '/data', value: {'a': string(5.0), 'b': 'x'}}]";
+    let fits = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": fits}});
+    http.merge(&policy, &json!({"spec": {"mutations": [fits]}})).await.ok();
+    assert_eq!(http.post(CONFIGS, &config("c")).await.ok()["data"], json!({"a": "5", "b": "x"}));
+}
+
+#[tokio::test]
 async fn the_status_of_a_policy_says_where_it_does_not_fit_its_kinds() {
     let mut world = World::new().await;
     let http = world.http();

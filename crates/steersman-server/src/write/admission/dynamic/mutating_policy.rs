@@ -215,8 +215,7 @@ impl Work<'_> {
         let objects = self.objects(target).await.map_err(patch::Error::Unfit)?;
         let inputs = Inputs::new(self.subject, target, &objects, self.questions);
         let inputs = inputs.map_err(|failure| patch::Error::Unfit(dispatch::message(&failure)))?;
-        let patch = inputs.settle(|| policy.evaluate(mutation, &inputs, params)).await;
-        let patch = patch.map_err(patch::Error::Unfit)?;
+        let patch = inputs.settle(|| policy.evaluate(mutation, &inputs, params)).await?;
         patch.apply(self.subject, target, objects.new.as_deref().unwrap_or(&Value::Null))
     }
 

@@ -3,6 +3,7 @@
 use crate::write::admission::subject::Subject;
 use steersman_cel::Value as Cel;
 use steersman_kinds::catalog::Served;
+use steersman_kinds::expressions::{self, OutOfBudget};
 use steersman_kinds::strategy::DecodeError;
 use steersman_machinery::budget;
 use steersman_machinery::value::set_at;
@@ -45,24 +46,34 @@ pub(in crate::write::admission) enum Error {
 }
 
 impl Patch {
-    /// Reads the value of an expression.
+    /// Reads the value of an expression. Its form in JSON is charged to both budgets.
     ///
     /// # Errors
-    /// When it is not a patch.
-    pub(in crate::write::admission) fn read(kind: Kind, value: &Cel<'_>) -> Result<Patch, String> {
+    /// When it is not a patch, or a budget is exceeded.
+    pub(in crate::write::admission) fn read(
+        kind: Kind,
+        value: &Cel<'_>,
+        expressions: &mut expressions::Budget<'_>,
+        budget: &Budget,
+    ) -> Result<Patch, Error> {
+        let is_object = matches!(value, Cel::Object(_));
+        if kind == Kind::ApplyConfiguration && !is_object {
+            let why = "unsupported return type from ApplyConfiguration expression: want an Object";
+            return Err(Error::Unfit(why.to_owned()));
+        }
+        let unfit = |spent: OutOfBudget| Error::Unfit(spent.to_string());
+        if kind == Kind::ApplyConfiguration {
+            let checked = expressions.metered(|meter| value.check_names(meter)).map_err(unfit)?;
+            checked.map_err(|error| Error::Unfit(format!("type mismatch: {error}")))?;
+        }
+        let tree = expressions.metered(|meter| value.to_json(meter)).map_err(unfit)?;
+        let tree = tree.map_err(|error| Error::Unfit(error.to_string()))?;
         match kind {
-            Kind::ApplyConfiguration => {
-                if !matches!(value, Cel::Object(_)) {
-                    return Err("unsupported return type from ApplyConfiguration expression: want an Object".to_owned());
-                }
-                value.check_names().map_err(|error| format!("type mismatch: {error}"))?;
-                value.to_json().map(Patch::ApplyConfiguration).map_err(|error| error.to_string())
-            }
-            Kind::JsonPatch => {
-                let operations = value.to_json().map_err(|error| error.to_string())?;
-                let parsed = json_patch::Patch::parse(operations.to_string().as_bytes(), &Budget::default());
-                parsed.map(Patch::JsonPatch).map_err(|error| format!("JSON Patch: {error}"))
-            }
+            Kind::ApplyConfiguration => Ok(Patch::ApplyConfiguration(tree)),
+            Kind::JsonPatch => json_patch::Patch::of(tree, budget).map(Patch::JsonPatch).map_err(|error| match error {
+                json_patch::Error::Budget(error) => Error::Budget(error),
+                error => Error::Unfit(format!("JSON Patch: {error}")),
+            }),
         }
     }
 
