@@ -235,6 +235,16 @@ async fn costly() -> Gated {
     let bound =
         json!({"metadata": {"name": "costly"}, "spec": {"policyName": "costly", "validationActions": ["Deny"]}});
     http.post(&format!("{POLICIES}/validatingadmissionpolicybindings"), &bound).await.ok();
+    let matches = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["resourcequotas"], "operations": ["CREATE"]}]});
+    let kind = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let validations = json!([{"expression": "params != null"}]);
+    let spec = json!({"paramKind": kind, "matchConstraints": matches, "validations": validations});
+    let policy = json!({"metadata": {"name": "of-params"}, "spec": spec});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicies"), &policy).await.ok();
+    let all = json!({"name": "dense", "parameterNotFoundAction": "Deny"});
+    let spec = json!({"policyName": "of-params", "validationActions": ["Deny"], "paramRef": all});
+    let bound = json!({"metadata": {"name": "of-params"}, "spec": spec});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicybindings"), &bound).await.ok();
     Gated::on(before.store).await
 }
 
@@ -262,6 +272,12 @@ async fn small_requests_that_compute_much_are_large_requests() {
             post.clone(),
             CONFIGS.replace("configmaps", "secrets"),
             json!({"metadata": {"name": "s"}, "data": keys}).to_string(),
+        ),
+        (
+            "parameters of a policy",
+            post.clone(),
+            CONFIGS.replace("configmaps", "resourcequotas"),
+            json!({"metadata": {"name": "q"}, "spec": {}}).to_string(),
         ),
         ("many values", post.clone(), CONFIGS.to_owned(), dense("many").to_string()),
         ("a patch of many values", Method::PATCH, format!("{CONFIGS}/dense"), json!({"data": {"a": "b"}}).to_string()),

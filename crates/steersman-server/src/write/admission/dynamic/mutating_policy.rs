@@ -85,7 +85,7 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
     let state = review.state;
     let index = state.policies.mutating().index();
     let subject = review.subject(Phase::Mutate, Some(new)).await?;
-    let dispatch = dispatch::find(state, &index, &subject).await;
+    let dispatch = dispatch::find(state, &index, &subject).await?;
     review.operation.load.expect_work(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
     let Dispatch { steps, targets } = dispatch;
     if steps.is_empty() {
