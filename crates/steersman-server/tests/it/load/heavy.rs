@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
-use steersman_server::Compute;
+use steersman_server::{Compute, NodeUsage, PodUsage, ResourceMetrics};
 use steersman_storage::{Memory, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -23,6 +23,20 @@ struct Gated {
     runtime: Option<Runtime>,
 }
 
+/// Knows no usage.
+#[derive(Debug)]
+struct Unknown;
+
+impl ResourceMetrics for Unknown {
+    fn of_node(&self, _: &str, _: jiff::Timestamp) -> Option<NodeUsage> {
+        None
+    }
+
+    fn of_pod(&self, _: &str, _: &str, _: jiff::Timestamp) -> Option<PodUsage> {
+        None
+    }
+}
+
 impl Gated {
     async fn new() -> Gated {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
@@ -32,7 +46,9 @@ impl Gated {
     async fn on(store: Store) -> Gated {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let compute = Compute::default().on(runtime.handle().clone()).slots(NonZeroUsize::MIN);
-        let world = World::of(store.clone(), Options { compute, ..options(&store, allow_all()) }).await;
+        let resource_metrics: Option<Arc<dyn ResourceMetrics>> = Some(Arc::new(Unknown));
+        let world =
+            World::of(store.clone(), Options { compute, resource_metrics, ..options(&store, allow_all()) }).await;
         let (gate, opened) = mpsc::sync_channel(0);
         runtime.spawn_blocking(move || opened.recv());
         Gated { world, gate: Some(gate), runtime: Some(runtime) }
@@ -218,6 +234,7 @@ async fn costly() -> Gated {
     for n in 0..40 {
         let labels = json!({"n": n.to_string()});
         http.post(CONFIGS, &json!({"metadata": {"name": format!("c{n}"), "labels": labels}})).await.ok();
+        http.post("/api/v1/nodes", &json!({"metadata": {"name": format!("n{n}"), "labels": labels}})).await.ok();
     }
     let rules: Vec<Value> = (0..300)
         .map(|n| json!({"apiGroups": ["example.com"], "resources": [format!("r{n}")], "verbs": ["get"]}))
@@ -284,6 +301,7 @@ async fn small_requests_that_compute_much_are_large_requests() {
         ("a list", get.clone(), format!("{CONFIGS}?{selector}"), String::new()),
         ("a watch", get.clone(), format!("{CONFIGS}?watch=true&timeoutSeconds=1&{selector}"), String::new()),
         ("a collection", Method::DELETE, format!("{CONFIGS}?labelSelector=n"), String::new()),
+        ("metrics", get.clone(), format!("/apis/metrics.k8s.io/v1beta1/nodes?{selector}"), String::new()),
         ("a review", post, review.to_owned(), json!({"spec": {"namespace": "default"}}).to_string()),
     ];
     let mut requests = Vec::new();
