@@ -295,6 +295,10 @@ async fn small_requests_that_compute_much_are_large_requests() {
     let ruled = ruled.to_string().replace("kite", "kayak").replace("Kite", "Kayak");
     let keys: Map<String, Value> = (0..200).map(|n| (format!("k{n}"), json!("eA=="))).collect();
     let review = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let selectors = vec![json!({"cel": {"expression": "device.driver == 'd.example.com'"}}); 30];
+    let requested: Vec<Value> = ["a", "b"]
+        .map(|name| json!({"name": name, "exactly": {"deviceClassName": "gpu", "selectors": selectors}}))
+        .into();
     let evicted = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "small"}});
     // It doubles a value fifteen times and removes it again.
     let mut doubling = vec![json!({"op": "add", "path": "/x", "value": {"a": "b"}})];
@@ -317,6 +321,12 @@ async fn small_requests_that_compute_much_are_large_requests() {
             post.clone(),
             CONFIGS.replace("configmaps", "resourcequotas"),
             json!({"metadata": {"name": "q"}, "spec": {}}).to_string(),
+        ),
+        (
+            "selectors of devices",
+            post.clone(),
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims".to_owned(),
+            json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requested}}}).to_string(),
         ),
         ("many values", post.clone(), CONFIGS.to_owned(), dense("many").to_string()),
         ("a patch of many values", Method::PATCH, format!("{CONFIGS}/dense"), json!({"data": {"a": "b"}}).to_string()),
