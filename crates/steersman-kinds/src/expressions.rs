@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use steersman_cel::{
     Activation, CompileError, DeclType, Environment, Meter, OBJECT_BUDGET, PER_CALL_LIMIT, Program, Type, Value as Cel,
 };
+use steersman_machinery::Value;
 
 /// The cost limit of all expressions about one request together: that of three policies.
 const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
@@ -16,6 +17,10 @@ const REQUEST_BUDGET: u64 = 3 * OBJECT_BUDGET;
 /// The cost and the work of expressions up to which a request stays on the worker that polls it: a millisecond or two.
 pub(crate) const BRIEF_COST: u64 = 20_000;
 pub(crate) const BRIEF_WORK: u64 = 256 << 10;
+
+/// The steps that compiling an expression takes, and those that it takes for each byte.
+pub(crate) const COMPILING_STEPS: usize = 2000;
+pub(crate) const COMPILING_STEPS_PER_BYTE: usize = 50;
 
 /// The variables of expressions besides the objects, the request and the namespace.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -213,9 +218,7 @@ impl Expression {
             Ok(program) => program,
             Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
         };
-        let mut meter = Meter::sharing(budget.shared.per_call.load(Ordering::Relaxed), budget.work_now());
-        let value = program.evaluate(activation, &mut meter);
-        budget.take(&meter)?;
+        let value = budget.metered(|meter| program.evaluate(activation, meter))?;
         Ok(value.map_err(|error| format!("expression '{}' resulted in error: {error}", self.text)))
     }
 }
@@ -223,6 +226,20 @@ impl Expression {
 impl<'a> Budget<'a> {
     pub fn new(limit: u64, shared: &'a Allowance) -> Budget<'a> {
         Budget { cost: limit, work: Meter::object_work(), shared }
+    }
+
+    /// Evaluates an expression, or converts its value, within what is left.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub fn metered<T>(&mut self, compute: impl FnOnce(&mut Meter) -> T) -> Result<T, OutOfBudget> {
+        if self.shared.is_spent() {
+            return Err(OutOfBudget::Shared);
+        }
+        let mut meter = Meter::sharing(self.shared.per_call.load(Ordering::Relaxed), self.work_now());
+        let value = compute(&mut meter);
+        self.take(&meter)?;
+        Ok(value)
     }
 
     /// The work that the next evaluation may do.
@@ -275,6 +292,20 @@ impl Allowance {
         for (left, taken) in [(&self.cost, cost), (&self.work, work)] {
             left.store(left.load(Ordering::Relaxed).saturating_sub(taken), Ordering::Relaxed);
         }
+    }
+}
+
+/// The steps that compiling the expressions of an object takes, which are the texts of the fields `expression`, `messageExpression` and
+/// `valueExpression` wherever they are, and those of the search for them.
+pub(crate) fn compiling_steps(object: &Value) -> usize {
+    let of_field = |(name, value): (&String, &Value)| match value {
+        Value::String(text) if name.ends_with("xpression") => COMPILING_STEPS + text.len() * COMPILING_STEPS_PER_BYTE,
+        value => compiling_steps(value),
+    };
+    match object {
+        Value::Object(fields) => 1 + fields.iter().map(of_field).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(compiling_steps).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
     }
 }
 

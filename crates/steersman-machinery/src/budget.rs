@@ -28,6 +28,8 @@ pub struct Budget {
     bytes: AtomicU64,
     items: AtomicU64,
     steps: AtomicU64,
+    /// For a part, the steps of the whole when the part began; they are among the part's own.
+    inherited_steps: u64,
     interrupt: Interrupt,
 }
 
@@ -144,7 +146,7 @@ impl Budget {
     /// A budget to which nothing has been charged.
     pub fn new(limits: Limits, interrupt: Interrupt) -> Budget {
         let (bytes, items, steps) = Default::default();
-        Budget { limits, bytes, items, steps, interrupt }
+        Budget { limits, bytes, items, steps, inherited_steps: 0, interrupt }
     }
 
     /// A budget without limits, for work that no client controls. It can be interrupted.
@@ -168,16 +170,22 @@ impl Budget {
             items_max: within(self.items(), limits.items_max, self.limits.items_max),
             steps_max: within(self.steps(), limits.steps_max, self.limits.steps_max),
         };
-        let part = Budget::new(limits, self.interrupt.clone());
-        part.take_over(self);
-        part
+        Budget {
+            bytes: AtomicU64::new(self.bytes()),
+            items: AtomicU64::new(self.items()),
+            steps: AtomicU64::new(self.steps()),
+            inherited_steps: self.steps(),
+            ..Budget::new(limits, self.interrupt.clone())
+        }
     }
 
-    /// Counts what was charged to a part of this budget as charged to this one.
-    pub fn take_over(&self, part: &Budget) {
-        self.bytes.store(part.bytes(), Ordering::Relaxed);
-        self.items.store(part.items(), Ordering::Relaxed);
-        self.steps.store(part.steps(), Ordering::Relaxed);
+    /// Counts what was charged to a part of this budget as charged to this one, besides what this one was charged in the meantime. No counter
+    /// goes down: where the part has begun another tree, the larger of the two trees counts.
+    pub fn take_over(&self, part: Budget) {
+        self.bytes.fetch_max(part.bytes(), Ordering::Relaxed);
+        self.items.fetch_max(part.items(), Ordering::Relaxed);
+        let added = part.steps().saturating_sub(part.inherited_steps);
+        self.steps.store(self.steps().saturating_add(added), Ordering::Relaxed);
     }
 
     /// Whether a charge was refused because a limit is reached.
@@ -375,9 +383,34 @@ mod tests {
         assert!(part.is_exceeded() && !whole.is_exceeded());
         let part = whole.part(limits);
         part.work(10).unwrap();
-        whole.take_over(&part);
+        whole.take_over(part);
         assert_eq!(whole.steps(), 30);
         assert!(whole.part(Limits { steps_max: 100, ..limits }).work(21).is_err(), "no part is larger than the whole");
+    }
+
+    #[test]
+    fn what_the_whole_was_charged_while_a_part_was_in_use_stays_charged() {
+        let whole = Budget::unlimited();
+        let limits = Limits { bytes_max: 100, items_max: 10, steps_max: 50 };
+        whole.work(5).unwrap();
+        let part = whole.part(limits);
+        whole.work(20).unwrap();
+        whole.build_all(9, 90).unwrap();
+        part.work(2).unwrap();
+        part.begin_tree();
+        part.build_all(1, 10).unwrap();
+        whole.take_over(part);
+        assert_eq!((whole.steps(), whole.items(), whole.bytes()), (27, 9, 90));
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_part_without_exceeding_it() {
+        let whole = small();
+        let part = whole.part(Limits { bytes_max: 100, items_max: 10, steps_max: 50 });
+        part.work(1).unwrap();
+        whole.interrupt().set();
+        assert_eq!((part.work(1), part.build(1)), (Err(Error::Interrupted), Err(Error::Interrupted)));
+        assert!(!part.is_exceeded());
     }
 
     #[test]

@@ -75,6 +75,15 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
+/// How deep objects and lists are nested: zero for a value that is neither.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
 /// The JSON name of a value's type, as validation messages print it; `integer` and `number` are distinguished.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
@@ -101,6 +110,11 @@ mod tests {
         assert!(!set_at(&mut value, &["a", "b", "z"], json!(1)));
         assert_eq!(remove_at(&mut value, &["a", "b"]), Some(json!("c")));
         assert_eq!(value, json!({"a": {}, "x": {"y": 1}}));
+    }
+
+    #[test]
+    fn depth_counts_objects_and_lists() {
+        assert_eq!([json!(1), json!([]), json!({"a": [1, {"b": 2}], "c": {}})].map(|value| depth(&value)), [0, 1, 3]);
     }
 
     #[test]

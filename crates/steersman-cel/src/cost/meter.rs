@@ -78,7 +78,12 @@ impl Meter {
 
     /// Charges the work for a value, before it is read.
     pub(crate) fn visit(&mut self) -> Result<(), EvalError> {
-        self.work(VISIT)
+        self.visit_all(1)
+    }
+
+    /// Charges the work for several values, before they are read.
+    pub(crate) fn visit_all(&mut self, n_values: usize) -> Result<(), EvalError> {
+        self.work(n_values.saturating_mul(VISIT))
     }
 
     pub(crate) fn enter(&mut self) -> Result<(), EvalError> {

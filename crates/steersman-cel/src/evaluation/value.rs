@@ -5,6 +5,7 @@ mod convert;
 
 use crate::checking::decl::{DeclType, ObjectDecl, Shape};
 use crate::checking::types::OPTIONAL;
+use crate::cost::meter::Meter;
 use crate::error::EvalError;
 use crate::evaluation::data::authorizer::{Caller, Decision, GroupCheck, PathCheck, ResourceCheck};
 use crate::evaluation::data::cidr::Cidr;
@@ -508,7 +509,7 @@ impl Eq for Key<'_> {}
 
 impl fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.to_json() {
+        match self.to_json(&mut Meter::new(0)) {
             Ok(json) => write!(f, "{}({json})", self.type_name()),
             Err(_) => f.write_str(self.type_name()),
         }

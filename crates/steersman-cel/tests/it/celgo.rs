@@ -245,7 +245,10 @@ fn here(expressions: &[String], object: &Json) -> Vec<Verdict> {
         let outcome = program.evaluate(&mut activation, &mut meter);
         Verdict {
             estimate: program.cost().max,
-            value: outcome.as_ref().ok().and_then(|value| value.to_json().ok()?.as_str().map(str::to_owned)),
+            value: outcome
+                .as_ref()
+                .ok()
+                .and_then(|value| value.to_json(&mut Meter::new(0)).ok()?.as_str().map(str::to_owned)),
             failed: outcome.err().map(|error| error.to_string()).unwrap_or_default(),
             cost: meter.spent(),
             ..Verdict::default()

@@ -9,7 +9,7 @@ fn run(text: &str, object: &Json) -> Result<Json, String> {
     let mut activation = Activation::new().with("object", Value::json(object));
     let value =
         program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).map_err(|error| error.to_string())?;
-    value.to_json().map_err(|error| error.to_string())
+    value.to_json(&mut Meter::new(0)).map_err(|error| error.to_string())
 }
 
 const BUDGET: &str = "operation cancelled: actual cost limit exceeded";
@@ -72,6 +72,34 @@ fn values_whose_parts_are_shared_are_gone_through_within_the_bound() {
         stopped(&format!("{made}[0] in {made}"), &json!(null));
         stopped(&format!("'%s'.format([{made}]) == ''"), &json!(null));
     }
+}
+
+#[test]
+fn the_form_in_json_of_values_whose_parts_are_shared_is_bounded() {
+    let environment = Environment::new().with_object_types();
+    let made = |text: &str| {
+        let program = environment.compile(text).map_err(|error| error.to_string()).expect(text);
+        let value = program.evaluate(&mut Activation::new(), &mut Meter::new(PER_CALL_LIMIT)).expect(text);
+        (value.to_json(&mut Meter::new(0)).map(drop), value.check_names(&mut Meter::new(0)))
+    };
+    let shared = |item: &str, doubled: &str| {
+        (0..30).fold(item.to_owned(), |inner, at| {
+            let name = format!("x{at}");
+            format!("[{inner}].map({name}, {})[0]", doubled.replace('x', &name))
+        })
+    };
+    for (value, names_are_checked) in [
+        (shared("1", "[x, x]"), true),
+        (shared("1", "{'a': x, 'b': x}"), true),
+        (format!("Object{{spec: Object.spec{{list: {}}}}}", shared("1", "[x, x]")), false),
+        (format!("[{}]", shared(&format!("'{}'", "a".repeat(1000)), "[x, x]")), true),
+    ] {
+        let (json, names) = made(&value);
+        assert!(json.unwrap_err().is_budget(), "{value}");
+        assert!(names_are_checked || names.unwrap_err().is_budget(), "{value}");
+    }
+    let small = made("Object{spec: Object.spec{list: [[1, 2], [1, 2]]}}");
+    assert_eq!(small, (Ok(()), Ok(())));
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn run(text: &str) -> Result<Json, String> {
     let mut activation = Activation::new().with("object", Value::json(&object));
     let value =
         program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).map_err(|error| error.to_string())?;
-    value.to_json().map_err(|error| error.to_string())
+    value.to_json(&mut Meter::new(0)).map_err(|error| error.to_string())
 }
 
 #[track_caller]
@@ -168,7 +168,7 @@ fn sets_and_keyed_lists_are_compared_and_added_as_what_they_are() {
         let program = environment.compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let mut activation = Activation::new().with("self", Value::declared(&object, &decl).expect("as declared"));
         let value = program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).expect("it has a value");
-        value.to_json().expect("it has a form in JSON")
+        value.to_json(&mut Meter::new(0)).expect("it has a form in JSON")
     };
     assert_eq!(value("self.set == self.other"), json!(true));
     assert_eq!(value("self.set + ['b', 'c']"), json!(["a", "b", "c"]));
@@ -280,7 +280,7 @@ fn mutations_write_objects_whose_names_are_their_places() {
     refused("JSONPatch{what: 1}", "undefined field 'what'");
     let program = environment().compile("Object{spec: Object.status{}}").expect("names are checked later");
     let value = program.evaluate(&mut Activation::new(), &mut Meter::new(PER_CALL_LIMIT)).expect("it has a value");
-    let error = value.check_names().unwrap_err().to_string();
+    let error = value.check_names(&mut Meter::new(0)).unwrap_err().to_string();
     assert_eq!(
         error,
         "unexpected type name \"Object.status\", expected \"Object.spec\", which matches field name path from root Object type"
@@ -301,7 +301,7 @@ fn composed_expressions_are_evaluated_when_asked_for_and_once() {
         let mut activation = Activation::new().with("object", Value::json(&object)).with_composed(&composed);
         let mut meter = Meter::new(PER_CALL_LIMIT);
         let value = program.evaluate(&mut activation, &mut meter);
-        (value.and_then(|value| value.to_json()).map_err(|error| error.to_string()), meter.spent())
+        (value.and_then(|value| value.to_json(&mut Meter::new(0))).map_err(|error| error.to_string()), meter.spent())
     };
     let (value, once) = run("variables.first[0]");
     assert_eq!(value, Ok(json!("x!")));
@@ -340,7 +340,7 @@ fn the_authorizer_is_asked_what_the_expression_says() {
             .with("authorizer", Value::authorizer(&Only))
             .with("authorizer.requestResource", Value::request_resource(&Only, resource));
         let value = program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT));
-        value.and_then(|value| value.to_json()).map_err(|error| error.to_string())
+        value.and_then(|value| value.to_json(&mut Meter::new(0))).map_err(|error| error.to_string())
     };
     let group = "authorizer.group('apps').resource('deployments')";
     assert_eq!(run(&format!("{group}.namespace('n').name('x').check('get').allowed()")), Ok(json!(true)));
@@ -367,7 +367,7 @@ fn a_bound_value_has_a_name_where_the_environment_has_the_macro() {
     let object = object();
     let mut activation = Activation::new().with("object", Value::json(&object));
     let value = program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).unwrap();
-    assert_eq!(value.to_json().unwrap(), json!(9));
+    assert_eq!(value.to_json(&mut Meter::new(0)).unwrap(), json!(9));
     refused("cel.bind(b, object, b.s)", "undeclared reference to 'cel'");
     let error = environment().with_bind().compile("cel.bind(b.c, object, true)").unwrap_err();
     assert!(error.to_string().contains("cel.bind() variable names must be simple identifiers"));

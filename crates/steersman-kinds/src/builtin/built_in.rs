@@ -1,10 +1,11 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
-use crate::builtin::kind::{Kind, NewStatus};
+use crate::builtin::kind::{Compiles, Kind, NewStatus};
 use crate::builtin::pods::disabled;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::rule;
 use crate::catalog::{Handling, Resource, Version};
+use crate::expressions;
 use crate::projection::Projection;
 use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
 use crate::user::User;
@@ -167,8 +168,11 @@ impl Strategy for BuiltIn {
         (self.kind.prepare_delete)(value);
     }
 
-    fn validate_create(&self, _version: &Version, value: &Value, _budget: &Budget) -> Vec<field::Error> {
+    fn validate_create(&self, _version: &Version, value: &Value, budget: &Budget) -> Vec<field::Error> {
         let mut errors = Vec::new();
+        if self.kind.compiles != Compiles::Never && budget.work(expressions::compiling_steps(value)).is_err() {
+            return errors;
+        }
         rule::check(self.kind.validate, &Change::creation(value), &mut errors);
         errors
     }
@@ -179,9 +183,13 @@ impl Strategy for BuiltIn {
         endpoint: Endpoint,
         new: &Value,
         old: &Value,
-        _budget: &Budget,
+        budget: &Budget,
     ) -> Vec<field::Error> {
         let mut errors = Vec::new();
+        let compiles = self.kind.compiles == Compiles::Always && endpoint == Endpoint::Main;
+        if compiles && budget.work(expressions::compiling_steps(new)).is_err() {
+            return errors;
+        }
         let rules = match endpoint {
             Endpoint::Main => self.kind.validate,
             Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate),

@@ -83,6 +83,8 @@ pub struct Kind {
     pub prepare_resize: fn(&mut Value, &Value),
     /// Changes an object whose deletion is requested, beyond its metadata.
     pub prepare_delete: fn(&mut Value),
+    /// The writes through the main endpoint that compile the expressions in CEL of an object, for which the budget is charged.
+    pub compiles: Compiles,
     /// The rules of new objects and of updates through the main endpoint, in the order of upstream's errors.
     pub validate: &'static [Rule],
     /// The rules of updates through `/status`.
@@ -93,6 +95,17 @@ pub struct Kind {
     pub validate_other: Option<&'static [Rule]>,
     /// The warnings for the writer of a valid object.
     pub warnings: fn(&Value) -> Vec<String>,
+}
+
+/// The writes that compile the expressions of an object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Compiles {
+    /// All of them.
+    Always,
+    /// The creation: its expressions do not change later.
+    Created,
+    /// The kind has no expressions.
+    Never,
 }
 
 /// Whether a client may give the status of a new object.
@@ -210,6 +223,7 @@ impl Kind {
         status_leaves: &[&["spec"]],
         other_leaves: &[],
         new_status: NewStatus::Empty,
+        compiles: Compiles::Never,
         rules: RULES,
         name_faults: name::dns1123_subdomain,
         pod_spec: &[],

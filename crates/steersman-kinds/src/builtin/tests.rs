@@ -5,6 +5,7 @@ use crate::catalog::Version;
 use crate::strategy::{Endpoint, Strategy};
 use serde_json::json;
 use steersman_machinery::Budget;
+use steersman_machinery::budget::{Interrupt, Limits};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::Body;
 

@@ -8,6 +8,7 @@
 use crate::values::decode::{self, Fault};
 use steersman_machinery::Value;
 use steersman_machinery::budget::{self, Budget, cost};
+use steersman_machinery::value::{depth, normalize_numbers};
 
 /// A patch with more operations is refused.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -93,13 +94,29 @@ impl Patch {
             decode::Error::Budget(error) => Error::Budget(error),
             error => Error::Malformed { detail: error.to_string() },
         })?;
-        let Value::Array(entries) = decoded.value else {
+        Patch::read(decoded.value, decoded.faults, budget)
+    }
+
+    /// Reads a patch that is a tree already, whose making was charged.
+    ///
+    /// # Errors
+    /// When it is not a list of operations, has too many, or is nested too deep.
+    pub fn of(mut tree: Value, budget: &Budget) -> Result<Patch, Error> {
+        if depth(&tree) > decode::DEPTH_MAX {
+            return Err(Error::Malformed { detail: decode::Error::TooDeep.to_string() });
+        }
+        normalize_numbers(&mut tree);
+        Patch::read(tree, Vec::new(), budget)
+    }
+
+    fn read(tree: Value, faults: Vec<Fault>, budget: &Budget) -> Result<Patch, Error> {
+        let Value::Array(entries) = tree else {
             return Err(Error::Malformed { detail: "a JSON patch is a list of operations".to_owned() });
         };
         if entries.len() > OPERATIONS_MAX {
             return Err(Error::TooManyOperations { count: entries.len() });
         }
-        let mut patch = Patch { faults: decoded.faults, operations: Vec::with_capacity(entries.len()) };
+        let mut patch = Patch { faults, operations: Vec::with_capacity(entries.len()) };
         for (index, entry) in entries.into_iter().enumerate() {
             let operation = Operation::read(index, entry, &mut patch.faults, budget)?;
             patch.operations.push(operation);
@@ -371,15 +388,6 @@ fn same(a: &Value, b: &Value) -> bool {
             x.len() == y.len() && x.iter().all(|(key, x)| y.get(key).is_some_and(|y| same(x, y)))
         }
         _ => a == b,
-    }
-}
-
-/// How deep objects and lists are nested.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
 }
 

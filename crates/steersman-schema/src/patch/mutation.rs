@@ -1,13 +1,19 @@
 //! Merges the apply configuration of a mutating admission policy into an object.
 //!
 //! It is merged by the schema like server-side apply, but without ownership. Atomic values cannot be set: setting an
-//! atomic list would drop the items of others. Follows apiserver's `admission/plugin/policy/mutating/patch/smd.go`.
+//! atomic list would drop the items of others. The budget is charged for the result, which is no larger than both together,
+//! and for the walks over both. Follows apiserver's `admission/plugin/policy/mutating/patch/smd.go`.
 
 use crate::model::schema::Schema;
 use crate::ownership::fields::merge;
 use crate::ownership::fields::shape::{Form, Node, Split};
 use crate::ownership::fields::typed::{self, Duplicates};
-use steersman_machinery::Value;
+use crate::values::decode::DEPTH_MAX;
+use steersman_machinery::budget::{self, Budget, cost};
+use steersman_machinery::{Value, value};
+
+/// The number of times that a merge reads each value: two checks, the search for atomic values, the depth, and the merge itself.
+const WALKS: usize = 5;
 
 /// Why a configuration was not applied.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -18,19 +24,33 @@ pub enum Error {
         /// Their paths.
         paths: Vec<String>,
     },
+    /// The object would be too large, too much would be computed, or the request was canceled.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
     /// The object does not match its schema.
     #[error("failed to convert original object to typed object: {0}")]
     Object(String),
     /// The configuration does not match the schema.
     #[error("failed to convert patch object to typed object: {0}")]
     Patch(String),
+    /// The result could not be parsed again.
+    #[error("the object would be nested deeper than {DEPTH_MAX} levels")]
+    TooDeep,
 }
 
 /// Merges a configuration into an object.
 ///
 /// # Errors
-/// When the configuration sets atomic values, or either does not match the schema.
-pub fn apply(schema: &Schema, object: &Value, configuration: &Value) -> Result<Value, Error> {
+/// When the configuration sets atomic values, either does not match the schema, or the budget is exceeded.
+pub fn apply(schema: &Schema, object: &Value, configuration: &Value, budget: &Budget) -> Result<Value, Error> {
+    budget.begin_tree();
+    for value in [object, configuration] {
+        budget.work(WALKS * cost::of(value).0)?;
+        budget.copy(value)?;
+    }
+    if value::depth(configuration) > DEPTH_MAX {
+        return Err(Error::TooDeep);
+    }
     typed::validate(schema, configuration, Duplicates::Allow).map_err(|mismatch| Error::Patch(mismatch.to_string()))?;
     let mut paths = Vec::new();
     find_atomic(Node::root(schema), configuration, &mut String::new(), &mut paths);
@@ -83,7 +103,7 @@ mod tests {
     #[test]
     fn keyed_lists_are_merged_and_others_refused() {
         let object = json!({"spec": {"containers": [{"name": "a", "image": "i", "args": ["x"]}]}});
-        let merged = |configuration: Value| apply(pod(), &object, &configuration);
+        let merged = |configuration: Value| apply(pod(), &object, &configuration, &Budget::default());
         let made = merged(json!({"spec": {"containers": [{"name": "a", "image": "j"}, {"name": "b", "image": "k"}]}}));
         let wanted = json!([{"name": "a", "image": "j", "args": ["x"]}, {"name": "b", "image": "k"}]);
         assert_eq!(made.unwrap()["spec"]["containers"], wanted);
@@ -97,5 +117,28 @@ mod tests {
             unknown.to_string(),
             "failed to convert patch object to typed object: .data: field not declared in schema"
         );
+    }
+
+    #[test]
+    fn a_merge_is_charged_before_it_is_made() {
+        use steersman_machinery::budget::{Amount, Interrupt, Limits};
+
+        let object = json!({"metadata": {"annotations": {"a": "x".repeat(600)}}});
+        let configuration = json!({"metadata": {"annotations": {"b": "y".repeat(600)}}});
+        let limits = Limits { bytes_max: 1 << 20, items_max: 100, steps_max: 1000 };
+        let merged = |limits| apply(pod(), &object, &configuration, &Budget::new(limits, Interrupt::default()));
+        assert!(merged(limits).is_ok());
+        let exceeded = |amount, limit| Err(Error::Budget(budget::Error::Exceeded { amount, limit }));
+        assert_eq!(merged(Limits { bytes_max: 1000, ..limits }), exceeded(Amount::Bytes, 1000));
+        assert_eq!(merged(Limits { items_max: 7, ..limits }), exceeded(Amount::Items, 7));
+        assert_eq!(merged(Limits { steps_max: 39, ..limits }), exceeded(Amount::Steps, 39));
+    }
+
+    #[test]
+    fn a_configuration_whose_result_could_not_be_parsed_again_is_refused() {
+        let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
+        let merged = |depth| apply(&Schema::default(), &json!({}), &nested(depth), &Budget::default());
+        assert!(merged(DEPTH_MAX).is_ok());
+        assert_eq!(merged(DEPTH_MAX + 1), Err(Error::TooDeep));
     }
 }

@@ -76,7 +76,7 @@ async fn write(state: &State, name: &str, rules: &Value) -> Result<bool, Failure
     let of_system = Operation::of_system(served, Verb::Update, state.now());
     let mut operation = of_system.on(Verb::Update, &key);
     operation.manager = Cow::Borrowed(MANAGER);
-    let edit = |current: &Current| {
+    let edit = |_: &mut Operation<'_>, current: &Current| {
         let mut new = current.requested().clone();
         if new.get("aggregationRule").is_some_and(|rule| !rule.is_null()) {
             new["rules"] = rules.clone();

@@ -177,7 +177,7 @@ async fn edit(
     let mut operation = system.on(Verb::Update, &key);
     operation.attributes.subresource = subresource;
     operation.manager = Cow::Borrowed(manager);
-    let edit = |current: &registry::Current| {
+    let edit = |_: &mut Operation<'_>, current: &registry::Current| {
         let mut object = current.requested().clone();
         change(&mut object);
         Ok(object)

@@ -10,9 +10,10 @@ pub(crate) mod webhook;
 use crate::shared::status::Failure;
 use parking_lot::Mutex;
 use std::mem;
+use std::sync::Arc;
 use steersman_kinds::catalog::{Resource, Served, Version};
 use steersman_kinds::converter::{Converter, Source};
-use steersman_machinery::budget;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::value::str_at;
 use steersman_machinery::{Object, Value};
 
@@ -50,6 +51,28 @@ pub(crate) async fn to_stored(served: &Served, internal: Value) -> Result<Value,
 pub(crate) async fn from_internal(from: &Served, to: &Served, internal: Value) -> Result<Value, Failure> {
     let stored = to_stored(from, internal).await?;
     one(to_requested(to, vec![stored]).await?)
+}
+
+/// The number of objects that are sent to a conversion webhook together where they are read within a budget.
+const CONVERTED_AT_ONCE: usize = 64;
+
+/// Why objects could not be read within a budget.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    Budget(budget::Error),
+    Failed(Failure),
+}
+
+impl From<budget::Error> for ReadError {
+    fn from(error: budget::Error) -> ReadError {
+        ReadError::Budget(error)
+    }
+}
+
+impl From<Failure> for ReadError {
+    fn from(failure: Failure) -> ReadError {
+        ReadError::Failed(failure)
+    }
 }
 
 /// Conversions by a webhook for a function that does no IO and needs them one after another: it is run again until all
@@ -123,6 +146,41 @@ pub(crate) async fn to_stored_again(resource: &Resource, stored: Vec<Value>) -> 
     let version = resource.storage_version();
     let internal = load(resource, version, stored).await?;
     internal.into_iter().map(|internal| Ok(resource.strategy.store(resource, version, internal)?)).collect()
+}
+
+/// Reads stored objects in the requested form, a few at a time. The budget is charged for the reading of each before it begins, and for its
+/// tree.
+///
+/// # Errors
+/// When the budget is exceeded, or an object is not readable or cannot be converted to that version now.
+pub(crate) async fn read_within(
+    served: &Served,
+    objects: &[Arc<Object>],
+    budget: &Budget,
+) -> Result<Vec<Value>, ReadError> {
+    // Only a webhook converts many objects faster than one after the other.
+    let at_once = if served.resource.strategy.converter().is_some() { CONVERTED_AT_ONCE } else { 1 };
+    let mut read = Vec::with_capacity(objects.len());
+    for few in objects.chunks(at_once) {
+        let mut stored = Vec::with_capacity(few.len());
+        for object in few {
+            charge_reading(object, budget)?;
+            stored.push(parse(object)?);
+        }
+        for requested in to_requested(served, stored).await? {
+            budget.copy(&requested)?;
+            read.push(requested);
+        }
+    }
+    Ok(read)
+}
+
+/// Charges the parsing of a stored object: a tree has many times the bytes of its object, each of which is looked at more than once.
+///
+/// # Errors
+/// When the budget is exceeded.
+pub(crate) fn charge_reading(object: &Object, budget: &Budget) -> Result<(), budget::Error> {
+    budget.work(object.json().len())
 }
 
 /// Converts an object in the requested form of one version to another version of the same kind.

@@ -335,7 +335,7 @@ impl<'a> Operation<'a> {
         let outcome = compute(self);
         let part = mem::replace(&mut self.budget, whole);
         if !part.is_exceeded() {
-            self.budget.take_over(&part);
+            self.budget.take_over(part);
             return outcome;
         }
         drop(outcome);

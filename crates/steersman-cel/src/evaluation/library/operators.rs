@@ -133,7 +133,7 @@ fn concat<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Outcome<'a
                 let item = item?;
                 let mut place = None;
                 for (at, known) in values.iter().enumerate() {
-                    if same_keys(keys, known, &item)? {
+                    if same_keys(meter, keys, known, &item)? {
                         place = Some(at);
                         break;
                     }
@@ -153,16 +153,21 @@ fn concat<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Outcome<'a
     Ok(Value::List(List { items: Items::Values(std::sync::Arc::new(values)), decl }))
 }
 
-fn same_keys(keys: &[Box<str>], one: &Value<'_>, other: &Value<'_>) -> Result<bool, EvalError> {
+fn same_keys<'a>(meter: &mut Meter, keys: &[Box<str>], one: &Value<'a>, other: &Value<'a>) -> Result<bool, EvalError> {
     for key in keys {
+        meter.work(1)?;
         let name = crate::syntax::escape::escape(key).unwrap_or_default();
-        let field = |value: &Value<'_>| match value {
-            Value::Object(object) => object.get(&name).transpose().map(|value| value.map(|value| value.to_json())),
-            Value::Map(map) => map.get_str(key).transpose().map(|value| value.map(|value| value.to_json())),
+        let field = |value: &Value<'a>| match value {
+            Value::Object(object) => object.get(&name).transpose(),
+            Value::Map(map) => map.get_str(key).transpose(),
             _ => Ok(None),
         };
-        let (one, other) = (field(one)?.transpose()?, field(other)?.transpose()?);
-        if one != other {
+        let is_same = match (field(one)?, field(other)?) {
+            (Some(one), Some(other)) => value::equal(&one, &other, meter)?,
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
             return Ok(false);
         }
     }

@@ -11,6 +11,35 @@ fn claim() -> Value {
     ]}}})
 }
 
+#[test]
+fn compiling_the_selectors_of_devices_is_charged() {
+    let selectors = vec![json!({"cel": {"expression": "device.driver == 'd.example.com'"}}); 32];
+    let request =
+        |n: usize| json!({"name": format!("r{n}"), "exactly": {"deviceClassName": "gpu", "selectors": selectors}});
+    let spec = json!({"devices": {"requests": (0..32).map(request).collect::<Vec<_>>()}});
+    let class = json!({"metadata": {"name": "c"}, "spec": {"selectors": selectors}});
+    let template = json!({"metadata": {"name": "t"}, "spec": {"spec": spec}});
+    let claim = json!({"metadata": {"name": "c"}, "spec": spec});
+    for (kind, object, steps) in [
+        ("ResourceClaim", claim, 3_000_000),
+        ("ResourceClaimTemplate", template, 3_000_000),
+        ("DeviceClass", class, 100_000),
+    ] {
+        let subject = Subject::of(GROUP, kind);
+        let made = subject.created(object);
+        let judged = |steps_max| {
+            let budget = Budget::new(Limits { steps_max, ..Limits::default() }, Interrupt::default());
+            let errors = subject.strategy().validate_create(subject.version(), &made, &budget);
+            assert_errors(errors, &[]);
+            let update = Budget::new(Limits { steps_max, ..Limits::default() }, Interrupt::default());
+            subject.strategy().validate_update(subject.version(), Endpoint::Main, &made, &made, &update);
+            (budget.is_exceeded(), update.is_exceeded())
+        };
+        assert_eq!(judged(steps), (true, kind != "ResourceClaim"), "{kind}");
+        assert_eq!(judged(2 * steps), (false, false), "{kind}");
+    }
+}
+
 fn result(request: &str) -> Value {
     json!({"request": request, "driver": "d.example.com", "pool": "p", "device": "gpu-0"})
 }

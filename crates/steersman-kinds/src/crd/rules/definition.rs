@@ -3,6 +3,7 @@
 use crate::crd::rules::compile::{Compiled, Environments, Node, property_decl};
 use crate::crd::rules::evaluate::Pass;
 use crate::crd::rules::has_rules;
+use crate::expressions::{COMPILING_STEPS, COMPILING_STEPS_PER_BYTE};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use steersman_cel::{DeclType, RULE_COST_LIMIT, SCHEMA_COST_LIMIT, factor_over};
@@ -11,9 +12,6 @@ use steersman_machinery::field::{Error, Path};
 use steersman_schema::Schema;
 use steersman_schema::schema::{List, Type};
 
-/// The steps that compiling an expression takes, and those that it takes for each byte.
-const COMPILING_STEPS: usize = 2000;
-const COMPILING_STEPS_PER_BYTE: usize = 50;
 /// The steps that evaluating takes for what costs one.
 const STEPS_PER_COST: usize = 4;
 

@@ -166,7 +166,7 @@ async fn one(state: &State, wanted: &Wanted) -> Result<(), Failure> {
         Step::Nothing => Ok(()),
         Step::Create(object) => write(state, wanted, Verb::Create, &Change::Create(object)).await,
         Step::Update(object) => {
-            let edit = |_: &Current| Ok(object.clone());
+            let edit = |_: &mut Operation<'_>, _: &Current| Ok(object.clone());
             write(state, wanted, Verb::Update, &Change::Edit(&edit)).await
         }
         Step::Delete => {

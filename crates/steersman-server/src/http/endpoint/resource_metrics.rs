@@ -59,9 +59,11 @@ async fn list(cx: &Context<'_>, offer: &Offer) -> Result<Answer, Failure> {
     let options = options::List::parse(cx.query, false)?;
     let selection = Selection::new(cx, &options)?;
     cx.state.sync().await?;
-    let selects = |object: &Object| selection.selects(object);
-    let scope = cx.operation.list_scope();
-    let found = cx.state.store.list_where(&subjects(cx), &scope, At::Latest, Page::ALL, selects);
+    let (resource, scope, budget) = (subjects(cx), cx.operation.list_scope(), &cx.operation.budget);
+    selection.expect(&cx.operation, cx.state.store.count_in(&resource, &scope)).await;
+    let selects = |object: &Object| selection.selects_within(object, budget);
+    let found = cx.state.store.list_where(&resource, &scope, At::Latest, Page::ALL, selects);
+    budget.check()?;
     let found = found.map_err(|error| Failure::of_read(&error))?;
     let mut payloads = Vec::new();
     for batch in found.objects.chunks(BATCH_OBJECTS) {

@@ -84,14 +84,7 @@ fn plain_json(body: &[u8], budget: &Budget) -> Result<Option<Value>, budget::Err
 
 /// Refuses a body nested so deep that, with the fields that the server adds, it could not be parsed again.
 fn bound(value: &Value) -> Result<(), Error> {
-    fn depth(value: &Value) -> usize {
-        match value {
-            Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-            Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-        }
-    }
-    if depth(value) > DEPTH_MAX { Err(Error::TooDeep) } else { Ok(()) }
+    if value::depth(value) > DEPTH_MAX { Err(Error::TooDeep) } else { Ok(()) }
 }
 
 // === impl Faults ===

@@ -25,6 +25,9 @@ const ATTEMPTS_MAX: usize = 100;
 /// The most generated names that are tried.
 const NAMES_MAX: usize = 8;
 
+/// Computes the new object of an operation within its budget, in the requested form. It may be called again, as [`Operation::computed`] says.
+pub(crate) type Edit<'a> = dyn Fn(&mut Operation<'_>, &Current) -> Result<Value, Failure> + Send + Sync + 'a;
+
 /// The change that a write makes.
 pub(crate) enum Change<'a> {
     /// Sets single fields of the object, in the internal form. The caller has checked that this is allowed: `managedFields`,
@@ -35,9 +38,9 @@ pub(crate) enum Change<'a> {
     /// Deletes the object, or begins its deletion.
     Delete(&'a options::Delete),
     /// Computes the new object, in the requested form.
-    Edit(&'a (dyn Fn(&Current) -> Result<Value, Failure> + Send + Sync)),
+    Edit(&'a Edit<'a>),
     /// Like `Edit`, but the new object has its `managedFields`.
-    EditRecorded(&'a (dyn Fn(&Current) -> Result<Value, Failure> + Send + Sync)),
+    EditRecorded(&'a Edit<'a>),
     Patch(&'a Patch),
     /// Replaces the object, in the requested form, decoded and defaulted.
     Update(Value),
@@ -132,12 +135,12 @@ async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Chan
         Change::Delete(options) => return delete::plan(state, operation, options, stored).await,
         Change::Edit(edit) => {
             let current = Current::new(operation, stored).await?;
-            let new = edit(&current)?;
+            let new = operation.computed(|operation| edit(operation, &current)).await?;
             (current, new, Recorded::No)
         }
         Change::EditRecorded(edit) => {
             let current = Current::new(operation, stored).await?;
-            let new = with_conversions(operation, |_| edit(&current)).await?;
+            let new = with_conversions(operation, |operation| edit(operation, &current)).await?;
             (current, new, Recorded::Yes)
         }
         Change::Patch(patch) => {

@@ -162,6 +162,39 @@ async fn a_parameter_is_as_it_was_written_last() {
 }
 
 #[tokio::test]
+async fn parameters_that_need_more_than_the_request_may_refuse_it_whatever_the_policy_ignores() {
+    let world = World::new().await;
+    let http = world.http();
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    http.post(definitions::DEFINITIONS, &definitions::definition(&any)).await.ok();
+    for name in ["a", "b", "c"] {
+        let list = vec![json!([]); 400_000];
+        let kite =
+            json!({"apiVersion": "example.com/v1", "kind": "Kite", "metadata": {"name": name}, "spec": {"list": list}});
+        http.post(definitions::KITES, &kite).await.ok();
+    }
+    let spec = json!({
+        "paramKind": {"apiVersion": "example.com/v1", "kind": "Kite"}, "failurePolicy": "Ignore",
+        "matchConstraints": about(json!(["secrets"]), json!(["CREATE"])),
+        "validations": [{"expression": "params.metadata.name != ''"}],
+    });
+    http.post(&format!("{GROUP}/validatingadmissionpolicies"), &validating("p", spec)).await.ok();
+    let selected =
+        json!({"validationActions": ["Deny"], "paramRef": {"selector": {}, "parameterNotFoundAction": "Deny"}});
+    http.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding("p", selected)).await.ok();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let refused = http.post(secrets, &json!({"metadata": {"name": "s"}})).await;
+    assert_eq!(refused.code, 413, "{}", refused.body_text());
+    assert_eq!(
+        message(&refused),
+        "the parameters that the binding \"p\" selects for the policy \"p\" need more than the 36 MiB of memory that one request may use: \
+         let its paramRef select fewer or smaller ones"
+    );
+    http.delete(&format!("{}/a", definitions::KITES)).await.ok();
+    http.post(secrets, &json!({"metadata": {"name": "s"}})).await.ok();
+}
+
+#[tokio::test]
 async fn policies_and_reviews_are_out_of_reach_of_policies() {
     let world = World::new().await;
     let http = world.http();
@@ -318,6 +351,28 @@ async fn a_budget_bounds_what_the_conditions_of_a_policy_may_cost() {
     large["metadata"]["name"] = "small".into();
     large["data"] = json!({"k": "v"});
     http.post(CONFIGS, &large).await.ok();
+}
+
+#[tokio::test]
+async fn a_patch_that_is_large_because_its_parts_are_shared_is_refused() {
+    let world = World::new().await;
+    let http = world.http();
+    let doubled = (0..30).fold("'v'".to_owned(), |inner, at| format!("[{inner}].map(x{at}, [x{at}, x{at}])[0]"));
+    mutate(&http, mutating("m", "Object{}")).await;
+    let policy = format!("{GROUP}/mutatingadmissionpolicies/m");
+    for mutation in [
+        json!({"patchType": "JSONPatch", "jsonPatch": {"expression": format!("[JSONPatch{{op: 'add', path: '/data', value: {doubled}}}]")}}),
+        json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": format!("Object{{data: {doubled}}}")}}),
+    ] {
+        http.merge(&policy, &json!({"spec": {"mutations": [mutation]}})).await.ok();
+        let refused = http.post(CONFIGS, &config("c")).await;
+        assert_eq!(refused.code, 403, "{}", refused.body_text());
+        assert!(message(&refused).ends_with("actual cost limit exceeded"), "{}", message(&refused));
+    }
+    let fits = "[JSONPatch{op: 'add', path: '/data', value: {'a': string(5.0), 'b': 'x'}}]";
+    let fits = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": fits}});
+    http.merge(&policy, &json!({"spec": {"mutations": [fits]}})).await.ok();
+    assert_eq!(http.post(CONFIGS, &config("c")).await.ok()["data"], json!({"a": "5", "b": "x"}));
 }
 
 #[tokio::test]

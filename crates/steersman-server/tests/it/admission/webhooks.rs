@@ -514,6 +514,10 @@ async fn an_answer_that_is_wrong_stores_nothing_and_names_the_webhook() {
     check(refused_with(kind).await, "changed kind");
     let whole = |review: &Value| patch(review, &json!([{"op": "replace", "path": "", "value": null}]));
     check(refused_with(whole).await, "sent a patch that cannot be applied: operation 0");
+}
+
+#[tokio::test]
+async fn a_patch_that_needs_more_than_the_request_may_is_refused_as_that_and_blames_nobody() {
     let bomb = |review: &Value| {
         // Each operation doubles the object.
         let copies = (0..40).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")}));
@@ -521,7 +525,23 @@ async fn an_answer_that_is_wrong_stores_nothing_and_names_the_webhook() {
         operations.extend(copies);
         patch(review, &Value::Array(operations))
     };
-    check(refused_with(bomb).await, "bytes of memory for one object");
+    let steps = |review: &Value| {
+        let list = json!({"op": "add", "path": "/data", "value": {"list": vec![1; 200_000]}});
+        let shift = json!({"op": "move", "from": "/data/list/-1", "path": "/data/list/0"});
+        let mut operations = vec![shift; 9000];
+        operations.insert(0, list);
+        patch(review, &Value::Array(operations))
+    };
+    let (code, message) = refused_with(bomb).await;
+    assert_eq!(code, 413);
+    assert_eq!(
+        message,
+        "the patch of the admission webhook \"a.example.com\" is not applied: with its defaults set the object takes more than the 36 MiB of memory \
+         that one request may use: split it into several objects"
+    );
+    let (code, message) = refused_with(steps).await;
+    assert_eq!(code, 413);
+    assert!(message.contains("the request needs more than the 100000000 steps"), "{message}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
-use steersman_server::Compute;
+use steersman_server::{Compute, NodeUsage, PodUsage, ResourceMetrics};
 use steersman_storage::{Memory, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -24,6 +24,20 @@ struct Gated {
     runtime: Option<Runtime>,
 }
 
+/// Knows no usage.
+#[derive(Debug)]
+struct Unknown;
+
+impl ResourceMetrics for Unknown {
+    fn of_node(&self, _: &str, _: jiff::Timestamp) -> Option<NodeUsage> {
+        None
+    }
+
+    fn of_pod(&self, _: &str, _: &str, _: jiff::Timestamp) -> Option<PodUsage> {
+        None
+    }
+}
+
 impl Gated {
     async fn new() -> Gated {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
@@ -33,7 +47,9 @@ impl Gated {
     async fn on(store: Store) -> Gated {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let compute = Compute::default().on(runtime.handle().clone()).slots(NonZeroUsize::MIN);
-        let world = World::of(store.clone(), Options { compute, ..options(&store, allow_all()) }).await;
+        let resource_metrics: Option<Arc<dyn ResourceMetrics>> = Some(Arc::new(Unknown));
+        let world =
+            World::of(store.clone(), Options { compute, resource_metrics, ..options(&store, allow_all()) }).await;
         let mut gated = Gated { world, gate: None, runtime: Some(runtime) };
         gated.close();
         gated
@@ -254,6 +270,8 @@ async fn a_request_without_time_is_answered_with_504_and_does_nothing() {
     assert_eq!(http.get(&format!("{CONFIGS}/d")).await.code, 404);
 }
 
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PODS: &str = "/api/v1/namespaces/default/pods";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// A small object of many values.
@@ -278,6 +296,22 @@ async fn costly() -> Gated {
     for n in 0..40 {
         let labels = json!({"n": n.to_string()});
         http.post(CONFIGS, &json!({"metadata": {"name": format!("c{n}"), "labels": labels}})).await.ok();
+        http.post("/api/v1/nodes", &json!({"metadata": {"name": format!("n{n}"), "labels": labels}})).await.ok();
+    }
+    let container = json!({"name": "c", "image": "i"});
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    let long = json!({"a": "x".repeat(70_000)});
+    for (name, annotations) in [("small", json!({})), ("large", long)] {
+        let deployment = json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec});
+        http.post(DEPLOYMENTS, &deployment).await.ok();
+    }
+    http.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
+    http.post(PODS, &json!({"metadata": {"name": "small"}, "spec": {"containers": [container]}})).await.ok();
+    http.merge(&format!("{PODS}/small/status"), &json!({"status": {"phase": "Running"}})).await.ok();
+    for n in 0..2 {
+        let budget = json!({"metadata": {"name": format!("b{n}"), "annotations": {"a": "x".repeat(40_000)}}, "spec": {"minAvailable": 1}});
+        http.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", &budget).await.ok();
     }
     let rules: Vec<Value> = (0..300)
         .map(|n| json!({"apiGroups": ["example.com"], "resources": [format!("r{n}")], "verbs": ["get"]}))
@@ -295,6 +329,16 @@ async fn costly() -> Gated {
     let bound =
         json!({"metadata": {"name": "costly"}, "spec": {"policyName": "costly", "validationActions": ["Deny"]}});
     http.post(&format!("{POLICIES}/validatingadmissionpolicybindings"), &bound).await.ok();
+    let matches = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["resourcequotas"], "operations": ["CREATE"]}]});
+    let kind = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let validations = json!([{"expression": "params != null"}]);
+    let spec = json!({"paramKind": kind, "matchConstraints": matches, "validations": validations});
+    let policy = json!({"metadata": {"name": "of-params"}, "spec": spec});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicies"), &policy).await.ok();
+    let all = json!({"name": "dense", "parameterNotFoundAction": "Deny"});
+    let spec = json!({"policyName": "of-params", "validationActions": ["Deny"], "paramRef": all});
+    let bound = json!({"metadata": {"name": "of-params"}, "spec": spec});
+    http.post(&format!("{POLICIES}/validatingadmissionpolicybindings"), &bound).await.ok();
     Gated::on(before.store).await
 }
 
@@ -311,6 +355,15 @@ async fn small_requests_that_compute_much_are_large_requests() {
     let ruled = ruled.to_string().replace("kite", "kayak").replace("Kite", "Kayak");
     let keys: Map<String, Value> = (0..200).map(|n| (format!("k{n}"), json!("eA=="))).collect();
     let review = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let selectors = vec![json!({"cel": {"expression": "device.driver == 'd.example.com'"}}); 30];
+    let requested: Vec<Value> = ["a", "b"]
+        .map(|name| json!({"name": name, "exactly": {"deviceClassName": "gpu", "selectors": selectors}}))
+        .into();
+    let evicted = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "small"}});
+    // It doubles a value fifteen times and removes it again.
+    let mut doubling = vec![json!({"op": "add", "path": "/x", "value": {"a": "b"}})];
+    doubling.extend((0..15).map(|n| json!({"op": "copy", "from": "/x", "path": format!("/x/{n}")})));
+    doubling.push(json!({"op": "remove", "path": "/x"}));
     let (post, get, merge) = (Method::POST, Method::GET, "application/merge-patch+json");
     let cases = [
         ("defaults", post.clone(), KITES.to_owned(), kite("d", json!({"defaulted": vec![json!({}); 50]})).to_string()),
@@ -323,17 +376,37 @@ async fn small_requests_that_compute_much_are_large_requests() {
             CONFIGS.replace("configmaps", "secrets"),
             json!({"metadata": {"name": "s"}, "data": keys}).to_string(),
         ),
+        (
+            "parameters of a policy",
+            post.clone(),
+            CONFIGS.replace("configmaps", "resourcequotas"),
+            json!({"metadata": {"name": "q"}, "spec": {}}).to_string(),
+        ),
+        (
+            "selectors of devices",
+            post.clone(),
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims".to_owned(),
+            json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requested}}}).to_string(),
+        ),
         ("many values", post.clone(), CONFIGS.to_owned(), dense("many").to_string()),
         ("a patch of many values", Method::PATCH, format!("{CONFIGS}/dense"), json!({"data": {"a": "b"}}).to_string()),
         ("a list", get.clone(), format!("{CONFIGS}?{selector}"), String::new()),
         ("a watch", get.clone(), format!("{CONFIGS}?watch=true&timeoutSeconds=1&{selector}"), String::new()),
         ("a collection", Method::DELETE, format!("{CONFIGS}?labelSelector=n"), String::new()),
+        ("metrics", get.clone(), format!("/apis/metrics.k8s.io/v1beta1/nodes?{selector}"), String::new()),
+        ("a scale", get.clone(), format!("{DEPLOYMENTS}/large/scale"), String::new()),
+        ("a patch of a scale", Method::PATCH, format!("{DEPLOYMENTS}/small/scale"), json!(doubling).to_string()),
+        ("an eviction with large budgets", post.clone(), format!("{PODS}/small/eviction"), evicted.to_string()),
         ("a review", post, review.to_owned(), json!({"spec": {"namespace": "default"}}).to_string()),
     ];
     let mut requests = Vec::new();
     for (n, (what, method, path, body)) in cases.into_iter().enumerate() {
         assert!(body.len() < 64 * 1024, "{what} has {} bytes", body.len());
-        let content_type = if method == Method::PATCH { merge } else { "application/json" };
+        let content_type = match method {
+            Method::PATCH if path.ends_with("/scale") => "application/json-patch+json",
+            Method::PATCH => merge,
+            _ => "application/json",
+        };
         let http = http.clone();
         let request = tokio::spawn(async move { http.send(method, &path, content_type, body).await });
         let line = |state: &str, n: usize| format!("steersman_heavy_requests{{state=\"{state}\"}} {n}\n");
@@ -356,6 +429,30 @@ async fn small_requests_that_compute_much_are_large_requests() {
 }
 
 #[tokio::test]
+async fn an_eviction_of_a_large_pod_is_a_large_request_even_if_its_budget_refuses_it() {
+    let before = World::new().await;
+    let http = before.http();
+    http.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
+    let metadata = json!({"name": "large", "labels": {"a": "b"}, "annotations": {"a": "x".repeat(70_000)}});
+    let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+    http.post(PODS, &json!({"metadata": metadata, "spec": spec})).await.ok();
+    http.merge(&format!("{PODS}/large/status"), &json!({"status": {"phase": "Running"}})).await.ok();
+    let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}});
+    let budget = json!({"metadata": {"name": "b"}, "spec": spec});
+    http.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", &budget).await.ok();
+    let mut gated = Gated::on(before.store).await;
+    let evicted = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "large"}});
+    let http = gated.world.http();
+    let mut eviction = Box::pin(async move { http.post(&format!("{PODS}/large/eviction"), &evicted).await });
+    tokio::select! {
+        answer = &mut eviction => panic!("it was computed where small requests are: {}", answer.body_text()),
+        () = gated.until(1, 0) => {}
+    }
+    gated.open();
+    assert_eq!(eviction.await.code, 429);
+}
+
+#[tokio::test]
 async fn small_requests_of_the_usual_kind_stay_where_they_are() {
     let gated = costly().await;
     let http = gated.world.http();
@@ -365,8 +462,9 @@ async fn small_requests_of_the_usual_kind_stay_where_they_are() {
         let container = |n: usize| json!({"name": format!("c{n}"), "image": "i", "env": [{"name": "A", "value": "b"}], "ports": [{"containerPort": 80 + n}]});
         let pod =
             json!({"metadata": {"name": "p"}, "spec": {"containers": (0..10).map(container).collect::<Vec<_>>()}});
-        http.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
-        http.post("/api/v1/namespaces/default/pods", &pod).await.ok();
+        http.post(PODS, &pod).await.ok();
+        http.get(&format!("{DEPLOYMENTS}/small/scale")).await.ok();
+        http.merge(&format!("{DEPLOYMENTS}/small/scale"), &json!({"spec": {"replicas": 2}})).await.ok();
         http.get(&format!("{CONFIGS}?labelSelector=n%3D7")).await.ok();
         http.merge(&format!("{CONFIGS}/c7"), &json!({"data": {"a": "b"}})).await.ok();
         http.delete(&format!("{CONFIGS}/c7")).await.ok();

@@ -2,7 +2,7 @@
 //! Expressions must compile to the expected types.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, rule};
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
+use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -61,6 +61,7 @@ pub const VALIDATING: Kind = Kind {
         cells: |policy, now| policy_cells(policy, "validations", now),
         ..POLICY_VERSION
     }],
+    compiles: Compiles::Always,
     validate: &[Rule::new("", Check::By(validate_validating))],
     validate_status: &[
         Rule::new(
@@ -99,6 +100,7 @@ pub const MUTATING: Kind = Kind {
             deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+",
         },
     ],
+    compiles: Compiles::Always,
     validate: &[
         Rule::new("spec", Check::By(validate_mutating)),
         Rule::new("spec.reinvocationPolicy", Check::OneOf(&["IfNeeded", "Never"])).and_required(""),

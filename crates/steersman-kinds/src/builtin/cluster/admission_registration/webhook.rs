@@ -1,7 +1,7 @@
 //! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: the webhooks that are called for writes.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, client, rule};
-use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Compiles, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -51,6 +51,7 @@ const KIND: Kind = Kind {
     categories: CATEGORIES,
     generation: &[&["webhooks"]],
     rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
+    compiles: Compiles::Always,
     validate: &[Rule::new("webhooks", Check::Change(validate))],
     ..Kind::CLUSTER
 };

@@ -1,6 +1,6 @@
 //! ResourceClaim: requested devices, and those that were allocated.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
+use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, Version};
 use crate::builtin::pods::device::request::{self, Names};
 use crate::builtin::pods::device::{
     CONFIG_MAX, CONFIGURATION, GROUP, binding_conditions, each, each_once, json_object, pool_name,
@@ -51,6 +51,7 @@ pub const KIND: Kind = Kind {
         &["metadata", "ownerReferences"],
     ],
     prepare_status: drop_deallocated,
+    compiles: Compiles::Created,
     validate: &[Rule::new("spec", Check::By(request::validate)).on_create(), Rule::new("spec", Check::Immutable)],
     validate_status: &[Rule::new("", Check::Change(validate_status))],
     ..Kind::NAMESPACED

@@ -1,6 +1,6 @@
 //! ResourceClaimTemplate: the template of claims that are created for pods.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
+use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, Version};
 use crate::builtin::pods::device::{GROUP, request};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -27,6 +27,7 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate",
         deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
     }],
+    compiles: Compiles::Always,
     validate: &[
         Rule::new("spec.metadata", Check::By(metadata)),
         Rule::new("spec.spec", Check::By(request::validate)),

@@ -1,6 +1,6 @@
 //! DeviceClass: a named class of devices that claims can request.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
+use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, Version};
 use crate::builtin::pods::device::selector::{SELECTOR, SELECTORS_MAX};
 use crate::builtin::pods::device::{CONFIG_MAX, CONFIGURATION, GROUP};
 use crate::builtin::rules::cells;
@@ -26,6 +26,7 @@ pub const KIND: Kind = Kind {
         deprecation: "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+",
     }],
     generation: &[&["spec"]],
+    compiles: Compiles::Always,
     validate: &[
         Rule::new("spec.selectors[]", Check::Rules(SELECTOR)).up_to(SELECTORS_MAX),
         Rule::new("spec.config[]", Check::Rules(CONFIGURATION)).up_to(CONFIG_MAX),

@@ -3,6 +3,7 @@
 
 use crate::http::endpoint::connect::Reply;
 use crate::http::endpoint::context::Context;
+use crate::shared::compute::text_bytes;
 use crate::shared::conversion;
 use crate::shared::operation::{Operation, ResourceAttributes, seconds};
 use crate::shared::request::options::Delete;
@@ -47,7 +48,10 @@ pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFutu
         cx.operation.options.is_dry_run |= options.is_dry_run();
         let mut attempts_left = ATTEMPTS_MAX;
         loop {
-            let pod = conversion::parse(&*cx.current().await?)?;
+            let pod = cx.current().await?;
+            cx.operation.load.expect(text_bytes(pod.json())).await;
+            conversion::charge_reading(&pod, &cx.operation.budget)?;
+            let pod = conversion::parse(&pod)?;
             let judged = judge(cx, &pod).await?;
             attempts_left -= 1;
             match (remove(cx, &options, &pod, &judged).await, judged) {
@@ -151,7 +155,7 @@ fn set_disrupted(pod: &mut Value, now: &str) {
 async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
     let catalog = cx.state.catalog();
     let Some(served) = catalog.find("policy", "v1", "poddisruptionbudgets") else { return Ok(Judged::Granted) };
-    let budgets = budgets(cx, served, pod)?;
+    let budgets = budgets(cx, served, pod).await?;
     let (key, budget) = match budgets.as_slice() {
         [] => return Ok(Judged::Granted),
         [one] => one,
@@ -174,11 +178,14 @@ async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<Judged, Failure> {
 }
 
 /// The budgets whose selector a pod matches.
-fn budgets(cx: &Context<'_>, served: &Served, pod: &Value) -> Result<Vec<(ObjectKey, Value)>, Failure> {
+async fn budgets(cx: &Context<'_>, served: &Served, pod: &Value) -> Result<Vec<(ObjectKey, Value)>, Failure> {
     let scope = Scope::Namespace(cx.operation.namespace().unwrap_or_default().into());
     let found = cx.state.store.list(&served.resource.storage, &scope, At::Latest, Page::ALL);
+    let found = found.map_err(|error| Failure::of_read(&error))?.objects;
+    cx.operation.load.expect_work(found.iter().map(|object| text_bytes(object.json())).sum()).await;
     let mut budgets = Vec::new();
-    for object in found.map_err(|error| Failure::of_read(&error))?.objects {
+    for object in found {
+        conversion::charge_reading(&object, &cx.operation.budget)?;
         let budget = conversion::parse(&object)?;
         if builtin::workloads::disruption_budget::is_about(&budget, pod) {
             budgets.push((object.key.clone(), budget));

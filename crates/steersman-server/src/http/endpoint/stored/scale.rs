@@ -2,6 +2,7 @@
 
 use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
+use crate::shared::compute::text_bytes;
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
 use crate::shared::request::negotiate::{Form, Negotiated, Shape};
@@ -43,6 +44,7 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) 
 
 /// A stored object in the version of the request.
 async fn requested(cx: &Context<'_>, object: &Object) -> Result<Value, Failure> {
+    cx.operation.load.expect(text_bytes(object.json())).await;
     let objects = vec![conversion::parse(object)?];
     let mut converted = conversion::to_requested(cx.operation.served, objects).await?;
     converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))
@@ -70,15 +72,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         true => Sent::Patch(Patch::parse(body, &cx.operation.budget)?),
         false => Sent::Scale(typed(cx, body)?),
     };
-    // The closures use a second operation, since the write borrows the first one mutably.
-    let mut operation =
-        Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
-    operation.manager = cx.operation.manager.clone();
-    operation.options = cx.operation.options;
-    operation.load = cx.operation.load.clone();
-    operation.conversions = cx.operation.conversions.clone();
-    operation.budget = cx.operation.budget.renewed();
-    let set = |current: &Current| {
+    let set = |operation: &mut Operation<'_>, current: &Current| {
         let mut object = current.requested().clone();
         let live = read(scale, &object);
         let wanted = match &sent {
@@ -89,7 +83,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
             }
             Sent::Scale(sent) => sent.clone(),
         };
-        let replicas = check(&operation, &wanted)?;
+        let replicas = check(operation, &wanted)?;
         for key in ["resourceVersion", "uid"] {
             let given = registry::text(&wanted, key);
             if !given.is_empty() {
@@ -102,11 +96,11 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         }
         Ok(object)
     };
-    let apply = |current: &Current| {
-        let Sent::Patch(Patch { format: Format::Apply(applied), .. }) = &sent else { return set(current) };
-        registry::check_given_name(&operation, applied)?;
-        let object = registry::apply_scale(&operation, current.requested(), applied)?;
-        check(&operation, &read(scale, &object))?;
+    let apply = |operation: &mut Operation<'_>, current: &Current| {
+        let Sent::Patch(Patch { format: Format::Apply(applied), .. }) = &sent else { return set(operation, current) };
+        registry::check_given_name(operation, applied)?;
+        let object = registry::apply_scale(operation, current.requested(), applied)?;
+        check(operation, &read(scale, &object))?;
         Ok(object)
     };
     let change = match &sent {

@@ -107,6 +107,11 @@ impl<'a> Inputs<'a> {
         &self.subject.operation.expressions
     }
 
+    /// The budget of the request.
+    pub(crate) fn budget(&self) -> &'a steersman_machinery::Budget {
+        &self.subject.operation.budget
+    }
+
     /// Evaluates until no question is open: within little cost at first, and if that is not enough, within all that is left on a thread for heavy
     /// requests. `evaluate` must only depend on the answers.
     pub(crate) async fn settle<T>(&self, mut evaluate: impl FnMut() -> T) -> T {

@@ -13,7 +13,7 @@ use crate::write::admission::dynamic::matching;
 use crate::write::admission::dynamic::policy::definition::{Binding, Policy};
 use crate::write::admission::dynamic::policy::dispatch::{self, Dispatch, Invocation, Step};
 use crate::write::admission::dynamic::policy::mutating::{Mutating, Mutation};
-use crate::write::admission::dynamic::policy::patch::Patched;
+use crate::write::admission::dynamic::policy::patch::{self, Patched};
 use crate::write::admission::dynamic::questions::Questions;
 use crate::write::admission::dynamic::reinvocation::Reinvocation;
 use crate::write::admission::plugin::{self, Action, Phase, Review};
@@ -85,7 +85,7 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
     let state = review.state;
     let index = state.policies.mutating().index();
     let subject = review.subject(Phase::Mutate, Some(new)).await?;
-    let dispatch = dispatch::find(state, &index, &subject).await;
+    let dispatch = dispatch::find(state, &index, &subject).await?;
     review.operation.load.expect_work(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
     let Dispatch { steps, targets } = dispatch;
     if steps.is_empty() {
@@ -178,7 +178,8 @@ impl Work<'_> {
                 Ok(Patched::Changed(patched)) => {
                     self.object = self.subject.returned(&self.object, target, patched).await?;
                 }
-                Err(why) => {
+                Err(patch::Error::Budget(error)) => return Err(Failure::of_budget(&error)),
+                Err(patch::Error::Unfit(why)) => {
                     has_failed = true;
                     self.refuse(policy, Some(binding), &why, "Invalid");
                 }
@@ -210,10 +211,10 @@ impl Work<'_> {
         mutation: &Mutation,
         target: &Served,
         params: &Value,
-    ) -> Result<Patched, String> {
-        let objects = self.objects(target).await?;
+    ) -> Result<Patched, patch::Error> {
+        let objects = self.objects(target).await.map_err(patch::Error::Unfit)?;
         let inputs = Inputs::new(self.subject, target, &objects, self.questions);
-        let inputs = inputs.map_err(|failure| dispatch::message(&failure))?;
+        let inputs = inputs.map_err(|failure| patch::Error::Unfit(dispatch::message(&failure)))?;
         let patch = inputs.settle(|| policy.evaluate(mutation, &inputs, params)).await?;
         patch.apply(self.subject, target, objects.new.as_deref().unwrap_or(&Value::Null))
     }

@@ -91,7 +91,7 @@ async fn judge(review: &Review<'_, '_>, new: Option<&Value>) -> Result<Verdict, 
     let state = review.state;
     let index = state.policies.validating().index();
     let subject = review.subject(Phase::Validate, new).await?;
-    let dispatch = dispatch::find(state, &index, &subject).await;
+    let dispatch = dispatch::find(state, &index, &subject).await?;
     let mut verdict = Verdict::default();
     review.operation.load.expect_work(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
     let questions = Questions::new(&*state.authorizer, review.operation.user);

@@ -97,12 +97,6 @@ pub(crate) fn reserve<'s>(
 /// When the store cannot be read or written.
 pub(crate) async fn release(state: &State, operation: &Operation<'_>, object: &Object) -> Result<(), Failure> {
     if let Some(address) = address_of(operation, object) {
-        let all = state.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
-        for service in all.map_err(|error| Failure::of_read(&error))?.objects {
-            if allocator::addresses(&conversion::parse(&service)?).contains(&address) {
-                return Ok(());
-            }
-        }
         state.services.release_address(address);
     }
     if *operation.storage() == service_cidrs() {

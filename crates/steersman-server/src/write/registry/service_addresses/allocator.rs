@@ -13,7 +13,8 @@ mod range;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use rand::Rng;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use steersman_kinds::builtin::network::service::{kind, needs_address, needs_health_port, needs_node_ports};
@@ -44,7 +45,7 @@ pub(crate) struct Allocator {
 
 #[derive(Debug)]
 struct State {
-    taken: HashSet<Item>,
+    taken: HashMap<Item, Holder>,
     /// The ServiceCIDRs by name. No address is allocated from others.
     service_cidrs: BTreeMap<Box<str>, ServiceCidr>,
 }
@@ -73,6 +74,15 @@ pub(crate) struct Reservation<'a> {
 enum Item {
     Address(IpAddr),
     NodePort(u16),
+}
+
+/// What an item is taken by. It is known here, so that the deletion of an IPAddress need not look through all Services.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Holder {
+    /// An IPAddress that no Service uses.
+    Object,
+    /// A Service, stored or about to be.
+    Service,
 }
 
 impl Item {
@@ -112,7 +122,7 @@ impl Allocator {
         let started_with =
             ServiceCidr { ranges: ranges.addresses.clone(), is_ready: true, revision: Revision::default() };
         let service_cidrs = BTreeMap::from([(DEFAULT_RANGES.into(), started_with)]);
-        Allocator { ranges, state: Mutex::new(State { taken: HashSet::new(), service_cidrs }) }
+        Allocator { ranges, state: Mutex::new(State { taken: HashMap::new(), service_cidrs }) }
     }
 
     /// Registers a stored ServiceCIDR. Addresses are allocated from it if it is ready and not being deleted.
@@ -136,7 +146,7 @@ impl Allocator {
 
     /// Registers the addresses and ports of a stored Service.
     pub(crate) fn observe(&self, service: &Value) {
-        self.state.lock().taken.extend(items(service));
+        self.state.lock().taken.extend(items(service).into_iter().map(|item| (item, Holder::Service)));
     }
 
     /// Releases the addresses and ports of a deleted Service.
@@ -182,14 +192,17 @@ impl Allocator {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    /// Registers an address that is used by something other than a Service.
+    /// Registers the address of an IPAddress. If a Service has it, it stays the Service's.
     pub(crate) fn take_address(&self, address: IpAddr) {
-        self.state.lock().taken.insert(Item::Address(address));
+        self.state.lock().taken.entry(Item::Address(address)).or_insert(Holder::Object);
     }
 
-    /// Releases an address that is no longer used.
+    /// Releases the address of a deleted IPAddress, unless a Service has it.
     pub(crate) fn release_address(&self, address: IpAddr) {
-        self.give_back(&[Item::Address(address)]);
+        let mut state = self.state.lock();
+        if state.taken.get(&Item::Address(address)) == Some(&Holder::Object) {
+            state.taken.remove(&Item::Address(address));
+        }
     }
 
     /// The address ranges that the server is started with.
@@ -279,11 +292,10 @@ impl Request<'_> {
         if self.held.contains(&item) || self.fresh.contains(&item) {
             return true;
         }
-        let is_free = self.state.taken.insert(item);
-        if is_free {
-            self.fresh.push(item);
-        }
-        is_free
+        let Entry::Vacant(free) = self.state.taken.entry(item) else { return false };
+        free.insert(Holder::Service);
+        self.fresh.push(item);
+        true
     }
 
     /// Takes a free item. The search begins at random, so that a released item is not reused at once, and above the
@@ -295,7 +307,7 @@ impl Request<'_> {
         let drawn = (0..DRAWS_MAX).map(|_| random.random_range(lowest..=last)).collect::<Vec<u64>>();
         // The sequential search tries at most one item more than are taken.
         let mut free = drawn.into_iter().chain(lowest..=last).chain(first..lowest).map(item);
-        let item = free.find(|item| !self.state.taken.contains(item))?;
+        let item = free.find(|item| !self.state.taken.contains_key(item))?;
         self.take(item).then_some(item)
     }
 

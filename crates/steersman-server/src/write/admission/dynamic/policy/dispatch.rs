@@ -6,13 +6,14 @@
 use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::admission::dynamic::matching::Index;
-use crate::write::admission::dynamic::policy::definition::{Binding, Policy};
+use crate::write::admission::dynamic::policy::definition::{Binding, Definition, Policy};
 use crate::write::admission::dynamic::policy::params;
 use crate::write::admission::dynamic::policy::registered::Bound;
 use crate::write::admission::subject::Subject;
 use std::sync::Arc;
 use steersman_kinds::catalog::Served;
 use steersman_machinery::Value;
+use steersman_machinery::budget::{self, Amount};
 
 /// The cost of evaluating a policy on a small object, as the number of bytes of objects that are read in the same time.
 pub(in crate::write::admission) const EVALUATION_BYTES: usize = 1024;
@@ -47,11 +48,15 @@ pub(in crate::write::admission) struct Invocation<'i, P> {
 }
 
 /// Finds the policies and bindings that match a write.
+///
+/// # Errors
+/// When the parameters of all of them together need more than the request may, or it was canceled.
 pub(in crate::write::admission) async fn find<'i, P: Policy>(
     state: &State,
     index: &'i Index<Bound<P>>,
     subject: &Subject<'_>,
-) -> Dispatch<'i, P> {
+) -> Result<Dispatch<'i, P>, Failure> {
+    subject.operation.budget.begin_tree();
     let mut dispatch = Dispatch { steps: Vec::new(), targets: Vec::new() };
     for bound in index.find(subject.action, &subject.attributes) {
         let policy = &*bound.policy;
@@ -83,19 +88,34 @@ pub(in crate::write::admission) async fn find<'i, P: Policy>(
                     continue;
                 }
             }
-            let namespace = subject.attributes.namespace;
-            let found = params::collect(state, definition, param_resource.as_ref(), binding, namespace).await;
+            let found = params::collect(state, definition, param_resource.as_ref(), binding, subject.operation).await;
             let step = match found {
                 Ok(params) => {
                     let target = dispatch.target(&target);
                     Step::Invoke(Invocation { policy, binding, params, target })
                 }
-                Err(why) => misconfigured(Some(binding), why),
+                Err(params::Error::Unusable(why)) => misconfigured(Some(binding), why),
+                Err(params::Error::Budget(error)) => return Err(too_many(definition, binding, &error)),
             };
             dispatch.steps.push(step);
         }
     }
-    dispatch
+    Ok(dispatch)
+}
+
+/// The parameters of a binding need too much, or the request was canceled.
+fn too_many(definition: &Definition, binding: &Binding, error: &budget::Error) -> Failure {
+    let limit = match error {
+        budget::Error::Interrupted => return Failure::of_budget(error),
+        budget::Error::Exceeded { amount: Amount::Bytes, limit } => format!("{} MiB of memory", limit >> 20),
+        budget::Error::Exceeded { amount: Amount::Items, limit } => format!("{limit} values"),
+        budget::Error::Exceeded { amount: Amount::Steps, limit } => format!("{limit} steps of computation"),
+    };
+    let (binding, policy) = (&binding.name, &definition.name);
+    Failure::too_large(format!(
+        "the parameters that the binding {binding:?} selects for the policy {policy:?} need more than the {limit} that one request may use: \
+         let its paramRef select fewer or smaller ones"
+    ))
 }
 
 impl<P> Dispatch<'_, P> {

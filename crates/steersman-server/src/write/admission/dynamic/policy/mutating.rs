@@ -55,12 +55,13 @@ impl Mutating {
         mutation: &Mutation,
         inputs: &Inputs<'_>,
         params: &Value,
-    ) -> Result<patch::Patch, String> {
+    ) -> Result<patch::Patch, patch::Error> {
         let definition = &self.definition;
         let seen = inputs.with(params, definition.names);
         let mut activation = Activation::of(&seen).with_composed(&definition.variables);
         let mut budget = Budget::new(OBJECT_BUDGET, inputs.allowance());
-        let value = mutation.expression.evaluate(&mut activation, &mut budget).map_err(|spent| spent.to_string())??;
-        patch::Patch::read(mutation.kind, &value)
+        let value = mutation.expression.evaluate(&mut activation, &mut budget);
+        let value = value.map_err(|spent| patch::Error::Unfit(spent.to_string()))?.map_err(patch::Error::Unfit)?;
+        patch::Patch::read(mutation.kind, &value, &mut budget, inputs.budget())
     }
 }

@@ -1,10 +1,14 @@
 //! The parameters that a binding selects for a policy.
 
+use crate::shared::compute::text_bytes;
 use crate::shared::conversion;
+use crate::shared::operation::Operation;
+use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::admission::dynamic::policy::definition::{Binding, Definition, ParamKind, ParamRef, Which};
 use std::sync::Arc;
 use steersman_kinds::catalog::{ResourceScope, Served};
+use steersman_machinery::budget;
 use steersman_machinery::{Object, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope};
 
@@ -19,41 +23,56 @@ pub(in crate::write::admission) fn resource(state: &State, kind: &ParamKind) -> 
     found.cloned().ok_or_else(|| format!("failed to find resource referenced by paramKind: '{kind}'"))
 }
 
-/// The parameters that a binding gives to a policy for a write in a namespace; null if the policy has none.
+/// Why there are no parameters.
+#[derive(Debug)]
+pub(in crate::write::admission) enum Error {
+    /// The request needs too much for them, or was canceled. No policy can ignore that.
+    Budget(budget::Error),
+    /// The policy cannot be used with this binding: upstream's message.
+    Unusable(String),
+}
+
+/// The cost of holding an object against a selector, in bytes of objects that are read in the same time.
+const SELECTION_BYTES: usize = 16;
+
+/// The parameters that a binding gives to a policy for a write; null if the policy has none. They are charged to the tree that the budget of the
+/// request counts.
 ///
 /// They are read from the store, because a cache may lag behind writes that were made before the request.
 ///
 /// # Errors
-/// With upstream's message.
+/// When they cannot be read, or need more than the request may.
 pub(in crate::write::admission) async fn collect(
     state: &State,
     definition: &Definition,
     served: Option<&Served>,
     binding: &Binding,
-    namespace: Option<&str>,
-) -> Result<Vec<Value>, String> {
+    operation: &Operation<'_>,
+) -> Result<Vec<Value>, Error> {
     let (Some(_), Some(served), Some(reference)) = (&definition.param_kind, served, &binding.params) else {
         return Ok(vec![Value::Null]);
     };
+    let unusable = |why: &str| Error::Unusable(why.to_owned());
     let is_namespaced = served.resource.scope == ResourceScope::Namespaced;
     let namespace = match (is_namespaced, &reference.namespace) {
         (false, Some(_)) => {
-            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());
+            return Err(unusable("paramRef.namespace must not be provided for a cluster-scoped `paramKind`"));
         }
         (false, None) => None,
         (true, Some(given)) => Some(&**given),
-        (true, None) => Some(
-            namespace
-                .ok_or("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")?,
-        ),
+        (true, None) => Some(operation.attributes.namespace.ok_or_else(|| {
+            unusable("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+        })?),
     };
-    let objects = find(state, served, reference, namespace).await?;
+    let objects = find(state, served, reference, namespace, operation).await?;
     if objects.is_empty() && reference.must_exist {
-        return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
+        return Err(unusable("no params found for policy binding with `Deny` parameterNotFoundAction"));
     }
-    let parsed: Result<Vec<Value>, _> = objects.iter().map(|object| conversion::parse(object)).collect();
-    let stored = parsed.map_err(|failure| failure.status.message.clone())?;
-    conversion::to_requested(served, stored).await.map_err(|failure| failure.status.message.clone())
+    operation.load.expect(objects.iter().map(|object| text_bytes(object.json())).sum()).await;
+    conversion::read_within(served, &objects, &operation.budget).await.map_err(|error| match error {
+        conversion::ReadError::Budget(error) => Error::Budget(error),
+        conversion::ReadError::Failed(failure) => Error::of(&failure),
+    })
 }
 
 async fn find(
@@ -61,24 +80,35 @@ async fn find(
     served: &Served,
     reference: &ParamRef,
     namespace: Option<&str>,
-) -> Result<Vec<Arc<Object>>, String> {
+    operation: &Operation<'_>,
+) -> Result<Vec<Arc<Object>>, Error> {
     let storage = &served.resource.storage;
-    let message = |failure: crate::shared::status::Failure| failure.status.message.clone();
     match &reference.which {
         Which::Named(name) => {
             let key = match namespace {
                 Some(namespace) => ObjectKey::namespaced(namespace, &**name),
                 None => ObjectKey::cluster(&**name),
             };
-            Ok(state.get(storage, &key).await.map_err(message)?.into_iter().collect())
+            let found = state.get(storage, &key).await.map_err(|failure| Error::of(&failure))?;
+            Ok(found.into_iter().collect())
         }
         Which::Selected(labels) => {
-            let labels = labels.as_ref().ok_or("paramRef.selector cannot be read")?;
-            state.sync().await.map_err(message)?;
+            let labels =
+                labels.as_ref().ok_or_else(|| Error::Unusable("paramRef.selector cannot be read".to_owned()))?;
+            state.sync().await.map_err(|failure| Error::of(&failure))?;
             let scope = namespace.map_or(Scope::All, |namespace| Scope::Namespace(namespace.into()));
-            let found = state.store.list(storage, &scope, At::Latest, Page::ALL).map_err(|error| error.to_string())?;
-            let selected = found.objects.iter().filter(|object| labels.matches(|key| object.label(key)));
-            Ok(selected.cloned().collect())
+            let found = state.store.list(storage, &scope, At::Latest, Page::ALL);
+            let mut objects = found.map_err(|error| Error::Unusable(error.to_string()))?.objects;
+            operation.load.expect_work(objects.len().saturating_mul(SELECTION_BYTES)).await;
+            operation.budget.work(objects.len()).map_err(Error::Budget)?;
+            objects.retain(|object| labels.matches(|key| object.label(key)));
+            Ok(objects)
         }
+    }
+}
+
+impl Error {
+    fn of(failure: &Failure) -> Error {
+        Error::Unusable(failure.status.message.clone())
     }
 }

@@ -3,6 +3,9 @@
 use crate::write::admission::subject::Subject;
 use steersman_cel::Value as Cel;
 use steersman_kinds::catalog::Served;
+use steersman_kinds::expressions::{self, OutOfBudget};
+use steersman_kinds::strategy::DecodeError;
+use steersman_machinery::budget;
 use steersman_machinery::value::set_at;
 use steersman_machinery::{Budget, Value};
 use steersman_schema::decode::Body;
@@ -31,38 +34,59 @@ pub(in crate::write::admission) enum Patched {
     Same,
 }
 
+/// Why a patch was not applied.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::write::admission) enum Error {
+    /// The request needs too much, or was canceled. No policy can ignore that.
+    #[error(transparent)]
+    Budget(#[from] budget::Error),
+    /// The patch does not apply: upstream's message.
+    #[error("{0}")]
+    Unfit(String),
+}
+
 impl Patch {
-    /// Reads the value of an expression.
+    /// Reads the value of an expression. Its form in JSON is charged to both budgets.
     ///
     /// # Errors
-    /// When it is not a patch.
-    pub(in crate::write::admission) fn read(kind: Kind, value: &Cel<'_>) -> Result<Patch, String> {
+    /// When it is not a patch, or a budget is exceeded.
+    pub(in crate::write::admission) fn read(
+        kind: Kind,
+        value: &Cel<'_>,
+        expressions: &mut expressions::Budget<'_>,
+        budget: &Budget,
+    ) -> Result<Patch, Error> {
+        let is_object = matches!(value, Cel::Object(_));
+        if kind == Kind::ApplyConfiguration && !is_object {
+            let why = "unsupported return type from ApplyConfiguration expression: want an Object";
+            return Err(Error::Unfit(why.to_owned()));
+        }
+        let unfit = |spent: OutOfBudget| Error::Unfit(spent.to_string());
+        if kind == Kind::ApplyConfiguration {
+            let checked = expressions.metered(|meter| value.check_names(meter)).map_err(unfit)?;
+            checked.map_err(|error| Error::Unfit(format!("type mismatch: {error}")))?;
+        }
+        let tree = expressions.metered(|meter| value.to_json(meter)).map_err(unfit)?;
+        let tree = tree.map_err(|error| Error::Unfit(error.to_string()))?;
         match kind {
-            Kind::ApplyConfiguration => {
-                if !matches!(value, Cel::Object(_)) {
-                    return Err("unsupported return type from ApplyConfiguration expression: want an Object".to_owned());
-                }
-                value.check_names().map_err(|error| format!("type mismatch: {error}"))?;
-                value.to_json().map(Patch::ApplyConfiguration).map_err(|error| error.to_string())
-            }
-            Kind::JsonPatch => {
-                let operations = value.to_json().map_err(|error| error.to_string())?;
-                let parsed = json_patch::Patch::parse(operations.to_string().as_bytes(), &Budget::default());
-                parsed.map(Patch::JsonPatch).map_err(|error| format!("JSON Patch: {error}"))
-            }
+            Kind::ApplyConfiguration => Ok(Patch::ApplyConfiguration(tree)),
+            Kind::JsonPatch => json_patch::Patch::of(tree, budget).map(Patch::JsonPatch).map_err(|error| match error {
+                json_patch::Error::Budget(error) => Error::Budget(error),
+                error => Error::Unfit(format!("JSON Patch: {error}")),
+            }),
         }
     }
 
     /// Applies the patch to an object in a version.
     ///
     /// # Errors
-    /// With upstream's message.
+    /// When it does not apply to this object, or the budget of the request is exceeded.
     pub(in crate::write::admission) fn apply(
         self,
         subject: &Subject<'_>,
         target: &Served,
         object: &Value,
-    ) -> Result<Patched, String> {
+    ) -> Result<Patched, Error> {
         let budget = &subject.operation.budget;
         let patched = match self {
             Patch::ApplyConfiguration(mut configuration) => {
@@ -77,14 +101,17 @@ impl Patch {
                     (false, true) => &any,
                     (false, false) => &target.version().schema,
                 };
-                mutation::apply(schema, object, &configuration)
-                    .map_err(|error| format!("error applying patch: {error}"))?
+                mutation::apply(schema, object, &configuration, budget).map_err(|error| match error {
+                    mutation::Error::Budget(error) => Error::Budget(error),
+                    error => unfit(&error),
+                })?
             }
             Patch::JsonPatch(patch) => match patch.apply(object, budget) {
                 Ok(patched) => patched,
                 // A test that fails is no error: the patch does not apply to this object.
                 Err(json_patch::Error::Operation { cause: Cause::TestFailed, .. }) => return Ok(Patched::Same),
-                Err(error) => return Err(format!("JSON Patch: {}", told(&error, object))),
+                Err(json_patch::Error::Budget(error)) => return Err(Error::Budget(error)),
+                Err(error) => return Err(Error::Unfit(format!("JSON Patch: {}", told(&error, object)))),
             },
         };
         if patched == *object {
@@ -93,7 +120,7 @@ impl Patch {
         // Custom resources are stored with these fields, so no later check would find the change.
         for key in ["apiVersion", "kind"] {
             if patched.get(key) != object.get(key) {
-                return Err(format!("error applying patch: {key} was changed: that is not possible"));
+                return Err(Error::Unfit(format!("error applying patch: {key} was changed: that is not possible")));
             }
         }
         if subject.is_of_other_kind() || subject.is_of_scale() {
@@ -101,11 +128,18 @@ impl Patch {
         }
         let (strategy, version) = (&target.resource.strategy, target.version());
         let decoded = strategy.decode(version, Body::Tree(patched), budget);
-        let mut decoded = decoded.map_err(|error| format!("error applying patch: {error}"))?.value;
-        let defaulted = strategy.default(version, &mut decoded, budget);
-        defaulted.map_err(|error| format!("error applying patch: {error}"))?;
+        let decoded = decoded.map_err(|error| match error {
+            DecodeError::Budget(error) => Error::Budget(error),
+            error => unfit(&error),
+        });
+        let mut decoded = decoded?.value;
+        strategy.default(version, &mut decoded, budget)?;
         Ok(Patched::Changed(decoded))
     }
+}
+
+fn unfit(error: &dyn std::error::Error) -> Error {
+    Error::Unfit(format!("error applying patch: {error}"))
 }
 
 /// Why a patch does not apply, in the words of upstream's library where it has a message.

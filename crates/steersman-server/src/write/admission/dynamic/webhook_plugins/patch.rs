@@ -5,6 +5,7 @@ use crate::shared::status::Failure;
 use crate::write::admission::dynamic::webhooks::hook::Hook;
 use crate::write::admission::subject::{self, Subject};
 use steersman_kinds::catalog::Served;
+use steersman_kinds::strategy::DecodeError;
 use steersman_machinery::Value;
 use steersman_machinery::budget;
 use steersman_machinery::value::{at, remove_at, set_at};
@@ -35,9 +36,12 @@ pub(super) async fn apply(
 ) -> Result<Option<Patched>, Failure> {
     let name = &hook.name;
     let wrong = |why: String| Failure::internal(format!("admission webhook {name:?} {why}"));
+    let too_much = |error: budget::Error| too_much(hook, &error);
     let budget = &subject.operation.budget;
-    let patch =
-        Patch::parse(patch, budget).map_err(|error| wrong(format!("sent a patch that cannot be read: {error}")))?;
+    let patch = Patch::parse(patch, budget).map_err(|error| match error {
+        json_patch::Error::Budget(error) => too_much(error),
+        error => wrong(format!("sent a patch that cannot be read: {error}")),
+    })?;
     if patch.is_empty() {
         return Ok(None);
     }
@@ -45,8 +49,7 @@ pub(super) async fn apply(
         return Err(wrong("attempted to modify the object, which is not supported for this operation".to_owned()));
     };
     let patched = patch.apply(before, budget).map_err(|error| match error {
-        // The request was canceled, which is not the webhook's error.
-        json_patch::Error::Budget(error @ budget::Error::Interrupted) => Failure::of_budget(&error),
+        json_patch::Error::Budget(error) => too_much(error),
         error => wrong(format!("sent a patch that cannot be applied: {error}")),
     })?;
     for key in ["apiVersion", "kind"] {
@@ -54,14 +57,26 @@ pub(super) async fn apply(
             return Err(wrong(format!("changed {key}: that is not possible")));
         }
     }
-    let (mut after, warning) = read(subject, target, before, patched)
-        .map_err(|why| wrong(format!("made an object that cannot be read: {why}")))?;
+    let (mut after, warning) = read(subject, target, before, patched).map_err(|error| match error {
+        DecodeError::Budget(error) => too_much(error),
+        error => wrong(format!("made an object that cannot be read: {error}")),
+    })?;
     let is_changed = after != *before;
     if is_of_own_kind(subject) {
-        target.resource.strategy.default(target.version(), &mut after, budget)?;
+        target.resource.strategy.default(target.version(), &mut after, budget).map_err(too_much)?;
     }
     let object = subject.returned(new, target, after).await?;
     Ok(Some(Patched { object, is_changed, warning }))
+}
+
+/// The request needs too much, or was canceled. That is no error of the webhook, whose patch may only be what comes last.
+fn too_much(hook: &Hook, error: &budget::Error) -> Failure {
+    let mut failure = Failure::of_budget(error);
+    if matches!(error, budget::Error::Exceeded { .. }) {
+        let why = &failure.status.message;
+        failure.status.message = format!("the patch of the admission webhook {:?} is not applied: {why}", hook.name);
+    }
+    failure
 }
 
 /// Whether the object is of the resource's own kind, and not of a subresource's.
@@ -76,7 +91,7 @@ fn read(
     target: &Served,
     before: &Value,
     mut patched: Value,
-) -> Result<(Value, Option<String>), String> {
+) -> Result<(Value, Option<String>), DecodeError> {
     let owners_before = at(before, &MANAGED_FIELDS);
     // Managed fields that the server has written itself need not be checked again, and they may be half of the object.
     let is_same = at(&patched, &MANAGED_FIELDS) == owners_before;
@@ -92,14 +107,11 @@ fn read(
         remove_at(&mut patched, &MANAGED_FIELDS);
     }
     let mut object = match is_of_own_kind(subject) {
-        true => {
-            let decoded = target.resource.strategy.decode(target.version(), Body::Tree(patched), budget);
-            decoded.map_err(|error| error.to_string())?.value
-        }
+        true => target.resource.strategy.decode(target.version(), Body::Tree(patched), budget)?.value,
         false => {
             let kind = subject::kind(target, subject.attributes.subresource).unwrap_or_else(|| target.kind());
             match Definitions::builtin().schema_of(&kind) {
-                Some(schema) => decode::from_value(schema, &patched, budget).map_err(|error| error.to_string())?.value,
+                Some(schema) => decode::from_value(schema, &patched, budget)?.value,
                 None => patched,
             }
         }

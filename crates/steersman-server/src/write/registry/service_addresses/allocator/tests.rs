@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::json;
+use std::collections::HashSet;
 
 fn service(spec: Value) -> Value {
     json!({"metadata": {"name": "s"}, "spec": spec})
@@ -45,6 +46,26 @@ fn what_is_not_stored_is_given_back() {
     );
     allocator.release(&named());
     allocator.reserve(&mut named(), None).unwrap().commit();
+}
+
+#[test]
+fn an_address_of_a_service_stays_taken_when_its_object_is_deleted_and_that_of_an_object_does_not() {
+    let allocator = Allocator::default();
+    let named = |address: &str| service(json!({"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address]}));
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    allocator.observe(&named("10.96.0.10"));
+    let _reserved = allocator.reserve(&mut named("10.96.0.11"), None).unwrap();
+    allocator.take_address(address("10.96.0.12"));
+    for text in ["10.96.0.10", "10.96.0.11"] {
+        allocator.take_address(address(text));
+        allocator.release_address(address(text));
+        assert!(allocator.reserve(&mut named(text), None).is_err(), "{text}");
+    }
+    assert!(allocator.reserve(&mut named("10.96.0.12"), None).is_err());
+    allocator.release_address(address("10.96.0.12"));
+    assert!(allocator.reserve(&mut named("10.96.0.12"), None).is_ok());
+    allocator.release(&named("10.96.0.10"));
+    assert!(allocator.reserve(&mut named("10.96.0.10"), None).is_ok());
 }
 
 #[test]
