@@ -200,7 +200,7 @@ impl Pool {
                 }
             }
             if let Some(answers) = job.answers.as_ref().filter(|_| !parked.has_begun) {
-                answers.check(&job.user)?;
+                answers.check(&job.user, job.load.bytes())?;
             }
             parked.has_begun = true;
             let Some(future) = parked.future.take() else { return Err(ended()) };

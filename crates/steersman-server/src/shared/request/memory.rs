@@ -49,6 +49,9 @@ const SELECTORS: Bounds = Bounds {
     way_out: "end some of them, or select by less",
 };
 
+/// The most bytes that something is expected to have before its size is known.
+const EXPECTED_MAX: usize = 1 << 20;
+
 /// The memory of each kind.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -104,12 +107,12 @@ impl UserMemory {
         self.reserved.lock().bytes
     }
 
-    /// Checks that a user has room for something that is not small.
+    /// Checks that a user has room for so many bytes, of which at most [`EXPECTED_MAX`] count: a size that is not known is a guess.
     ///
     /// # Errors
     /// 429 if there is none.
-    pub(crate) fn check(&self, user: &User) -> Result<(), Failure> {
-        self.refuse(&self.reserved.lock(), &user.name, 1)
+    pub(crate) fn check(&self, user: &User, bytes: usize) -> Result<(), Failure> {
+        self.refuse(&self.reserved.lock(), &user.name, bytes.min(EXPECTED_MAX))
     }
 
     fn refuse(&self, reserved: &Reserved, user: &str, more: usize) -> Result<(), Failure> {
@@ -235,8 +238,8 @@ mod tests {
             code == 429 && said.contains("67108864 bytes together for this user, and with 1 more"),
             "{code} {said}"
         );
-        assert_eq!(memory.check(&user("a")).unwrap_err().code(), 429);
-        memory.check(&user("b")).unwrap();
+        assert_eq!(memory.check(&user("a"), 1).unwrap_err().code(), 429);
+        memory.check(&user("b"), 1).unwrap();
         let others: Vec<_> = ["b", "c"].map(|name| refusal(name, BODIES.user_max)).into();
         assert!(others.iter().all(|(_, refusal)| refusal.is_none()));
         let (_, refused) = refusal("d", 1);
@@ -251,8 +254,8 @@ mod tests {
         let mut written = memory.reserve(&user("a"));
         written.take(2 * ANSWERS.user_max);
         assert_eq!(memory.bytes(), 2 * ANSWERS.user_max - ANSWERS.free);
-        memory.check(&user("a")).unwrap_err();
+        memory.check(&user("a"), 1).unwrap_err();
         drop(written);
-        memory.check(&user("a")).unwrap();
+        memory.check(&user("a"), 1).unwrap();
     }
 }
