@@ -6,7 +6,10 @@
 use crate::status::Cause;
 use crate::value::Value;
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
+
+/// The most bytes of a value that a message repeats.
+const VALUE_BYTES_MAX: usize = 16 << 10;
 
 /// A field path: `spec.containers[0].env[2].name`, `data[some key]`.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -184,7 +187,7 @@ impl Error {
         let mut message = lead.to_owned();
         if let Some(value) = &self.value {
             message.push_str(": ");
-            message.push_str(&value.to_string());
+            message.push_str(&shown(value));
         }
         if !self.detail.is_empty() {
             message.push_str(": ");
@@ -205,6 +208,35 @@ impl fmt::Display for Error {
     }
 }
 
+/// A value as a text that is not long.
+fn shown(value: &Value) -> String {
+    let mut cut = Cut::default();
+    // `Cut` takes every text.
+    let _ = write!(cut, "{value}");
+    let Cut { mut text, n_cut } = cut;
+    if n_cut > 0 {
+        text.push_str(&format!("... ({n_cut} more bytes)"));
+    }
+    text
+}
+
+/// The beginning of a text, and the number of bytes after it.
+#[derive(Default)]
+struct Cut {
+    text: String,
+    n_cut: usize,
+}
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = if self.n_cut > 0 { 0 } else { VALUE_BYTES_MAX.saturating_sub(self.text.len()) };
+        let (kept, cut) = more.split_at(more.floor_char_boundary(room));
+        self.text.push_str(kept);
+        self.n_cut += cut.len();
+        Ok(())
+    }
+}
+
 /// Several errors in one sentence: a single one unchanged, more as `[a, b]`, without duplicates.
 pub fn join(errors: &[Error]) -> String {
     let mut seen = HashSet::with_capacity(errors.len());
@@ -219,6 +251,19 @@ pub fn join(errors: &[Error]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_message_of_a_long_value_has_its_beginning_and_its_length() {
+        let said = |value: Value| Error::invalid(&Path::new("a"), value, "no").to_string();
+        let short = "ä".repeat(1_000);
+        assert_eq!(said(json!(short)), format!("a: Invalid value: \"{short}\": no"));
+        for long in [json!("ä".repeat(1_000_000)), json!(vec!["ä"; 100_000])] {
+            let (whole, text) = (long.to_string().len(), said(long));
+            assert!(text.len() < VALUE_BYTES_MAX + 100, "{}", text.len());
+            let kept = text.find("... (").unwrap() - "a: Invalid value: ".len();
+            assert!(text.ends_with(&format!("... ({} more bytes): no", whole - kept)), "{}", &text[text.len() - 60..]);
+        }
+    }
 
     #[test]
     fn messages_read_as_kubernetes_writes_them() {

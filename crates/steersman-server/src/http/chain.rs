@@ -218,7 +218,7 @@ impl Chain {
                     () = state.stopping() => {}
                 }
             };
-            tokio::time::timeout(timeout, caught_up).await.map_err(|_| compute::too_late())?;
+            tokio::time::timeout_at(deadline, caught_up).await.map_err(|_| compute::too_late())?;
         }
         let attributes = info.attributes();
         let user = impersonation::apply(&*state.authorizer, &parts.headers, user, &attributes).await?;
@@ -245,7 +245,8 @@ impl Chain {
                 trail.request_body(&body, &parts.headers);
             }
             let access = if is_read { Access::Read } else { Access::Write };
-            let (work, wait_max) = (self.work(head), timeout / QUEUE_WAIT_PART);
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (work, wait_max) = (self.work(head), left.min(timeout / QUEUE_WAIT_PART));
             let asked = Asked { access, attributes: &attributes, user: &user, work, wait_max };
             let Some(permit) = self.limits.admit(&asked, known.schema.as_deref()).await else {
                 state.metrics.reject();
@@ -284,7 +285,7 @@ impl Chain {
                 outcome => outcome,
             }
         };
-        match tokio::time::timeout(timeout, work).await {
+        match tokio::time::timeout_at(deadline, work).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 interrupt.set();

@@ -218,7 +218,10 @@ impl Pool {
                     interrupts.disarm();
                     return Ok(output);
                 }
-                Err(future) => parked.future = Some(future),
+                Err(future) => {
+                    self.queue.lock().grow(id, job.load.bytes());
+                    parked.future = Some(future);
+                }
             }
         }
     }

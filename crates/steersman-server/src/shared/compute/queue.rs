@@ -155,6 +155,18 @@ impl<W> Queue<W> {
         id
     }
 
+    /// Counts what a request reads beyond what it announced when it entered. Those that have begun may exceed the bounds by that; no other begins
+    /// before there is room again.
+    pub(super) fn grow(&mut self, id: u64, bytes: usize) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let more = bytes.min(self.bounds.bytes_of_user_max).saturating_sub(job.bytes);
+        job.bytes += more;
+        if let Some(of) = self.users.get_mut(&job.user).filter(|_| job.has_begun) {
+            of.bytes += more;
+            self.bytes += more;
+        }
+    }
+
     /// Makes a request wait for a slot. Returns the wakers of the requests that have one now.
     pub(super) fn wait(&mut self, id: u64, waiter: W) -> Vec<W> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };

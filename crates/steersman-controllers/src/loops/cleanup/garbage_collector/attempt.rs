@@ -266,6 +266,8 @@ async fn classify<S: Server>(
             Some(found) if is_waiting(&found) => owners.waiting.push(key.uid),
             Some(_) => owners.solid += 1,
         }
+        // An object may have very many owners, and a server in this process answers at once: others get a turn in between.
+        tokio::task::yield_now().await;
     }
     Ok(owners)
 }
@@ -352,6 +354,60 @@ fn is_waiting(owner: &ObjectMeta) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::convert::Infallible;
+
+    /// A server without objects, which answers at once.
+    struct Empty;
+
+    impl Server for Empty {
+        type Error = Infallible;
+
+        fn scope(&self, _: &Kind) -> Option<Scope> {
+            Some(Scope::Cluster)
+        }
+
+        async fn get(&self, _: &Identity) -> Result<Option<ObjectMeta>, Infallible> {
+            Ok(None)
+        }
+
+        async fn delete(&self, _: &Identity, _: Option<&str>, _: PropagationPolicy) -> Result<Answer, Infallible> {
+            Ok(Answer::Gone)
+        }
+
+        async fn remove_owners(&self, _: &Identity, _: Option<&str>, _: &[Uid]) -> Result<Answer, Infallible> {
+            Ok(Answer::Gone)
+        }
+
+        async fn unblock_owners(&self, _: &Identity, _: &[OwnerReference]) -> Result<Option<ObjectMeta>, Infallible> {
+            Ok(None)
+        }
+
+        async fn set_finalizers(&self, _: &Identity, _: &str, _: &[String]) -> Result<Answer, Infallible> {
+            Ok(Answer::Gone)
+        }
+    }
+
+    #[tokio::test]
+    async fn others_get_a_turn_between_any_two_owners_that_are_looked_for() {
+        let graph = Mutex::new(Graph::new());
+        let object = {
+            let mut graph = graph.lock();
+            let names = graph.names();
+            let kind = names.kind("v1", "ConfigMap");
+            Identity { kind, namespace: names.namespace(""), name: "a".into(), uid: Uid::from("a") }
+        };
+        let owner =
+            |n: usize| OwnerReference { uid: format!("owner-{n}"), name: "b".to_owned(), ..OwnerReference::default() };
+        let live = ObjectMeta { owner_references: Some((0..100).map(owner).collect()), ..ObjectMeta::default() };
+        let mut classified = std::pin::pin!(classify(&graph, &Empty, &object, &live));
+        let mut n_turns = 0;
+        let owners = std::future::poll_fn(|cx| {
+            n_turns += 1;
+            classified.as_mut().poll(cx)
+        });
+        let Ok(owners) = owners.await else { panic!("all are absent") };
+        assert_eq!((owners.dangling.len(), n_turns), (100, 101));
+    }
 
     fn owners(dangling: &[&str], solid: usize, waiting: &[&str]) -> Owners {
         let uids = |texts: &[&str]| texts.iter().map(|text| Uid::from(*text)).collect();

@@ -419,6 +419,13 @@ impl Server for Mutex<World> {
 
 // === impl Model ===
 
+/// The output of a future that gives way to others, but waits for nothing.
+fn done<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let done = (0..10_000).find_map(|_| future.as_mut().now_or_never());
+    done.expect("the model answers at once")
+}
+
 impl Model {
     fn new(meanwhile: Vec<Option<Op>>) -> Model {
         let world = World { meanwhile: meanwhile.into(), ..World::default() };
@@ -455,15 +462,13 @@ impl Model {
     /// Works on one key. Returns `false` if there is none.
     fn work(&mut self) -> bool {
         if let Some(uid) = self.orphanings.pop_front() {
-            let turn = attempt::to_orphan(&self.graph, &self.world, &uid).now_or_never();
-            if turn.expect("the model answers at once").unwrap() == Next::Later {
+            if done(attempt::to_orphan(&self.graph, &self.world, &uid)).unwrap() == Next::Later {
                 self.later.push((Turn::Orphan, uid));
             }
             return true;
         }
         let Some(uid) = self.deletions.pop_front() else { return false };
-        let turn = attempt::to_delete(&self.graph, &self.world, &uid).now_or_never();
-        let (effects, next) = turn.expect("the model answers at once").unwrap();
+        let (effects, next) = done(attempt::to_delete(&self.graph, &self.world, &uid)).unwrap();
         self.apply(effects);
         if next == Next::Later {
             self.later.push((Turn::Delete, uid));

@@ -88,6 +88,29 @@ fn requests_that_have_begun_are_bounded_by_bytes_for_each_user_and_for_all() {
 }
 
 #[test]
+fn a_request_that_turns_out_to_be_larger_leaves_less_room_for_others() {
+    let mut queue = queue(9);
+    let (grows, _) = enter(&mut queue, "a", 1);
+    queue.grow(grows, 50);
+    queue.grow(grows, 2);
+    let (same, granted) = enter(&mut queue, "a", 20);
+    assert_eq!(granted, NOBODY, "the share of the user is full");
+    let (other, granted) = enter(&mut queue, "b", 50);
+    assert_eq!(granted, [other]);
+    queue.grow(grows, 500);
+    let (third, granted) = enter(&mut queue, "c", 1);
+    assert_eq!(granted, NOBODY, "all have begun to read more than the bound");
+    assert_eq!(queue.leave(grows), [same, third]);
+    let waits = queue.enter("d", 1).unwrap();
+    queue.grow(waits, 50);
+    assert_eq!(queue.wait(waits, waits), NOBODY, "it grew before it began");
+    for id in [same, other, third, waits] {
+        queue.leave(id);
+    }
+    assert_eq!(queue.bytes, 0);
+}
+
+#[test]
 fn a_request_that_is_given_up_gives_back_what_it_has() {
     let mut queue = queue(1);
     let (first, _) = enter(&mut queue, "a", 1);
@@ -178,9 +201,29 @@ impl World {
                     *passed = if other == user { 0 } else { *passed + 1 };
                 }
             }
+            if !has_begun {
+                let Bounds { bytes_max, bytes_of_user_max, .. } = self.queue.bounds;
+                let bytes = self.requests[&id].bytes;
+                let has_room =
+                    self.begun(None) + bytes <= bytes_max && self.begun(Some(user)) + bytes <= bytes_of_user_max;
+                assert!(has_room, "{id} begins although there is no room");
+            }
             let request = self.requests.get_mut(&id).unwrap();
             (request.state, request.has_begun) = (State::Running, true);
         }
+    }
+
+    /// The bytes that requests that have begun read: of all users, or of one.
+    fn begun(&self, user: Option<usize>) -> usize {
+        let of = self.requests.values().filter(|one| one.has_begun && user.is_none_or(|user| one.user == user));
+        of.map(|one| one.bytes).sum()
+    }
+
+    /// It turns out to read this many bytes.
+    fn grow(&mut self, id: u64, bytes: usize) {
+        let request = self.requests.get_mut(&id).unwrap();
+        request.bytes = request.bytes.max(bytes.min(60));
+        self.queue.grow(id, bytes);
     }
 
     /// Asserts the invariants, after each step.
@@ -189,15 +232,12 @@ impl World {
         let n = |state| self.in_state(state).len();
         assert!(n(State::Running) <= slots);
         assert_eq!(self.queue.slots_free, slots - n(State::Running));
-        let begun = |user: Option<usize>| {
-            let of = self.requests.values().filter(|one| one.has_begun && user.is_none_or(|user| one.user == user));
-            of.map(|one| one.bytes).sum::<usize>()
-        };
-        assert!(begun(None) <= bytes_max && begun(None) == self.queue.bytes);
+        let begun = |user| self.begun(user);
+        assert_eq!(begun(None), self.queue.bytes);
         let not_begun = |user: usize| self.requests.values().filter(|one| !one.has_begun && one.user == user).count();
         assert!((0..USERS.len()).map(not_begun).sum::<usize>() <= 2 * waiting_max);
         for (user, name) in USERS.iter().enumerate() {
-            assert!(begun(Some(user)) <= bytes_of_user_max && not_begun(user) <= waiting_of_user_max);
+            assert!(not_begun(user) <= waiting_of_user_max);
             let of = self.queue.users.get(*name);
             assert_eq!(of.map_or((0, 0), |of| (of.bytes, of.n_waiting)), (begun(Some(user)), not_begun(user)));
         }
@@ -212,7 +252,7 @@ impl World {
             let resuming = self.requests.values().any(|one| one.has_begun && one.state == State::Waiting);
             assert!(!resuming, "one that has begun waits beside a free slot");
             // One that does not fit beside those that have begun holds up all who come after it.
-            let room = bytes_max - begun(None);
+            let room = bytes_max.saturating_sub(begun(None));
             let is_held_up = candidates.iter().filter_map(|user| next(*user)).any(|one| room < one.bytes);
             assert!(candidates.is_empty() || is_held_up, "{candidates:?} wait beside a free slot");
         }
@@ -260,6 +300,9 @@ fn random_requests_keep_the_bounds_and_the_order_and_nobody_waits_beside_a_free_
             };
             let ids = world.in_state(from);
             let Some(id) = ids.get(random.random_range(0..ids.len().max(1))).copied() else { continue };
+            if from == State::Running && random.random_bool(0.2) {
+                world.grow(id, random.random_range(1..90));
+            }
             match (from, random.random_range(0..3)) {
                 (State::Away, 0) | (State::Running, 0) | (State::Waiting, 0 | 1) => world.leave(id),
                 (State::Away, _) => world.wait(id),

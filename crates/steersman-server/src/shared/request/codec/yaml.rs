@@ -9,6 +9,9 @@ use steersman_machinery::Value;
 use steersman_machinery::budget::{Budget, cost};
 use steersman_machinery::value::{self, Map};
 
+/// The most parts of values that aliases repeat in one body, and the most maps that are merged by `<<`. Each part takes a few microseconds.
+const REPLAYED_MAX: usize = 100_000;
+const MERGES_MAX: usize = 1_000;
 /// Further duplicate keys of one body are not reported.
 const REPEATED_MAX: usize = 100;
 
@@ -16,8 +19,8 @@ const REPEATED_MAX: usize = 100;
 pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Vec<String>), String> {
     budget.begin_tree();
     let text = end_cut_block(text);
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
-    let read = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |deserializer| {
+    let strict = options(DuplicateKeyPolicy::Error);
+    let read = serde_saphyr::with_deserializer_from_str_with_options(&text, strict, |deserializer| {
         Tree { repeated: None, budget }.deserialize(deserializer)
     });
     let error = match read {
@@ -25,15 +28,25 @@ pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Vec<String>),
         Err(error) => error.to_string(),
     };
     // Duplicate keys are a rare error here: only a body that fails is parsed again, with the positions of all keys.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let lenient = options(DuplicateKeyPolicy::LastWins);
     let mut repeated = Vec::new();
     budget.begin_tree();
-    let read = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |deserializer| {
+    let read = serde_saphyr::with_deserializer_from_str_with_options(&text, lenient, |deserializer| {
         Tree { repeated: Some(&mut repeated), budget }.deserialize(deserializer)
     });
     match read {
         Ok(value) if !repeated.is_empty() => Ok((value, repeated)),
         _ => Err(error.lines().next().unwrap_or("not readable").to_owned()),
+    }
+}
+
+/// The parser copies values of aliases and merged maps several times before the tree is charged for them, so it has bounds of its own.
+fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        duplicate_keys: duplicate_keys,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPLAYED_MAX },
+        budget: serde_saphyr::budget! { max_merge_keys: MERGES_MAX },
     }
 }
 
@@ -183,6 +196,21 @@ mod tests {
         assert_eq!(read("a: |\n  x\n"), json!({"a": "x\n"}));
         assert_eq!(read("a: |\n  x\nb: 1"), json!({"a": "x\n", "b": 1}));
         assert_eq!(read("a: 1"), json!({"a": 1}));
+    }
+
+    #[test]
+    fn what_aliases_and_merges_repeat_is_bounded() {
+        let keys: Vec<_> = (0..1_000).map(|n| format!("k{n}: 0")).collect();
+        let repeated =
+            |n: usize, how: &str| format!("a: &a {{{}}}\nb:\n{}", keys.join(", "), format!("- {how}\n").repeat(n));
+        for how in ["*a", "{<<: *a}", "{<<: [*a, *a, *a, *a]}"] {
+            let parsed = |n: usize| parse(&repeated(n, how), &Budget::unlimited());
+            let (read, _) = parsed(5).unwrap();
+            assert_eq!(read["b"][4]["k999"], 0);
+            let refused = parsed(2_000).unwrap_err();
+            assert!(refused.contains("limit exceeded") || refused.contains("budget"), "{how}: {refused}");
+        }
+        assert!(parse(&repeated(MERGES_MAX + 1, "{<<: {}}"), &Budget::unlimited()).is_err());
     }
 
     #[test]
