@@ -180,6 +180,8 @@ impl Server {
         let (store, webhooks) = (&state.store, &state.admission_webhooks);
         let followers = crate::write::admission::dynamic::webhooks::start(store, webhooks, state.stopping_token());
         tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
+        let followers = crate::write::admission::classes::start(&state.store, &state.classes, state.stopping_token());
+        tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         if let Some(configured) = &state.initializers {
             let follower = crate::write::initializers::follow(&state.store, configured, state.stopping_token());
             tasks.push(follower.map_err(|error| fail(Failure::of_read(&error)))?);

@@ -20,6 +20,7 @@ use crate::shared::nodes::resource_metrics::Offer;
 use crate::shared::request::memory::Memory;
 use crate::shared::status::Failure;
 use crate::shared::webhook::{Clients, Services};
+use crate::write::admission::classes::Classes;
 use crate::write::admission::dynamic::policy::Policies;
 use crate::write::admission::dynamic::webhooks::Webhooks;
 use crate::write::admission::plugin::Plugin;
@@ -56,6 +57,8 @@ pub(crate) struct State {
     pub(crate) rbac: Arc<Rbac>,
     /// The admission policies in force.
     pub(crate) policies: Arc<Policies>,
+    /// The default classes in force.
+    pub(crate) classes: Arc<Classes>,
     /// The objects that belong to each node; `None` if no authorizer needs them.
     pub(crate) nodes: Option<Arc<Nodes>>,
     /// Allocates the addresses and ports of Services.
@@ -113,6 +116,7 @@ impl State {
             admission,
             rbac,
             policies: Arc::default(),
+            classes: Arc::default(),
             nodes: has_nodes.then_some(nodes),
             services: Allocator::default(),
             definitions: InForce::default(),
@@ -158,6 +162,9 @@ impl State {
             compiled.add(store, &resource, Dependents::All, &progress);
         }
         for (resource, progress) in self.policies.followed().into_iter().chain(self.admission_webhooks.progress()) {
+            compiled.add(store, &resource, Dependents::Admitted, progress);
+        }
+        for (resource, progress) in self.classes.followed() {
             compiled.add(store, &resource, Dependents::Admitted, progress);
         }
         if let Some(initializers) = &self.initializers {
@@ -271,7 +278,7 @@ impl State {
         }
     }
 
-    /// Called after every write. Waits until a definition, role, policy, binding, webhook configuration or
+    /// Called after every write. Waits until a definition, role, policy, binding, webhook configuration, default class or
     /// InitializerConfiguration is in force.
     ///
     /// # Errors
@@ -287,6 +294,7 @@ impl State {
                 None => {
                     self.policies.wait_for(resource, revision).await
                         && self.admission_webhooks.wait_for(resource, revision).await
+                        && self.classes.wait_for(resource, revision).await
                 }
             },
         };
@@ -321,6 +329,7 @@ mod tests {
     use crate::access::authz::rbac;
     use crate::background::definitions;
     use crate::write::admission::Plugins;
+    use crate::write::admission::classes;
     use crate::write::admission::dynamic::policy;
     use crate::write::admission::dynamic::webhooks;
     use steersman_kinds::runtime_config::RuntimeConfig;
@@ -337,6 +346,7 @@ mod tests {
         let mut tasks = rbac::follower::start(&state.store, &state.rbac, stopping).unwrap();
         tasks.extend(policy::follower::start(&state.store, &state.policies, stopping).unwrap());
         tasks.extend(webhooks::start(&state.store, &state.admission_webhooks, stopping).unwrap());
+        tasks.extend(classes::start(&state.store, &state.classes, stopping).unwrap());
         state.begin_stop();
         for task in tasks {
             task.await.unwrap();
@@ -348,6 +358,7 @@ mod tests {
             (admission, "validatingadmissionpolicies"),
             (admission, "validatingadmissionpolicybindings"),
             (access, "clusterroles"),
+            ("scheduling.k8s.io", "priorityclasses"),
         ] {
             let catalog = state.catalog();
             let served = catalog.find(group, "v1", plural).unwrap();

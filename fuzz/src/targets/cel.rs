@@ -62,7 +62,7 @@ fn evaluate(program: &Program, decl: &DeclType, object: &Json) -> (Result<String
     let mut activation = Activation::new().with("self", declared).with("object", Value::json(object));
     let outcome = program.evaluate(&mut activation, &mut meter).map_err(|error| error.to_string());
     let outcome = outcome.and_then(|value| {
-        value.to_json().map(|json| json.to_string()).map_err(|error| format!("no JSON: {error}"))
+        value.to_json(&mut meter).map(|json| json.to_string()).map_err(|error| format!("no JSON: {error}"))
     });
     (outcome, meter.spent())
 }

@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     let [old, new, other] = trees;
     // A client may send any tree as a patch.
     let _ = strategic::apply(schema, old.clone(), other.clone());
-    let _ = mutation::apply(schema, &old, &other);
+    let _ = mutation::apply(schema, &old, &other, &Budget::default());
     let _ = strategic::create_three_way(schema, &old, &new, &other);
     let Ok(patch) = strategic::create_two_way(schema, &old, &new) else { return };
     let Ok(made) = strategic::apply(schema, old.clone(), patch.clone()) else { return };

@@ -148,15 +148,16 @@ pub(crate) async fn to_stored_again(resource: &Resource, stored: Vec<Value>) -> 
     internal.into_iter().map(|internal| Ok(resource.strategy.store(resource, version, internal)?)).collect()
 }
 
-/// Reads stored objects in the requested form, a few at a time. The budget is charged for the reading of each before it begins, and for its
-/// tree.
+/// Reads stored objects in the requested form, a few at a time. The budget is charged for the reading of each before it begins, and `trees` for
+/// the memory of all of them.
 ///
 /// # Errors
-/// When the budget is exceeded, or an object is not readable or cannot be converted to that version now.
+/// When a budget is exceeded, or an object is not readable or cannot be converted to that version now.
 pub(crate) async fn read_within(
     served: &Served,
     objects: &[Arc<Object>],
     budget: &Budget,
+    trees: &Budget,
 ) -> Result<Vec<Value>, ReadError> {
     // Only a webhook converts many objects faster than one after the other.
     let at_once = if served.resource.strategy.converter().is_some() { CONVERTED_AT_ONCE } else { 1 };
@@ -168,7 +169,7 @@ pub(crate) async fn read_within(
             stored.push(parse(object)?);
         }
         for requested in to_requested(served, stored).await? {
-            budget.copy(&requested)?;
+            trees.copy(&requested)?;
             read.push(requested);
         }
     }

@@ -2,7 +2,7 @@
 //! changes, and reads it again when it has fallen behind or the store could not be read.
 //!
 //! A [`Followed`] compiles the objects: roles and bindings (`authz/rbac`), the objects that belong to each node
-//! (`authz/node`), policies (`admission/policy`), webhooks (`admission/webhooks`), initializers
+//! (`authz/node`), policies (`admission/policy`), webhooks (`admission/webhooks`), default classes (`admission/classes`), initializers
 //! (`initializers/configured`). A writer who needs such an object in force waits for the [`Progress`].
 
 pub(crate) mod compiled;

@@ -14,6 +14,7 @@
 //! (`reinvocation`).
 
 mod action;
+pub(crate) mod classes;
 /// Dynamic admission: the webhooks and policies that users register.
 pub(crate) mod dynamic {
     pub(crate) mod condition;

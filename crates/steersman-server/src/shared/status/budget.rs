@@ -23,6 +23,17 @@ impl Failure {
             Error::Interrupted => crate::shared::compute::too_late(),
         }
     }
+
+    /// The refusal of a request for which too much is read that is stored besides its object. The subject of the message, and the way out.
+    pub(crate) fn of_reading(what: &str, way_out: &str, error: &Error) -> Failure {
+        let limit = match error {
+            Error::Interrupted => return Failure::of_budget(error),
+            Error::Exceeded { amount: Amount::Bytes, limit } => format!("{} MiB of memory", limit >> 20),
+            Error::Exceeded { amount: Amount::Items, limit } => format!("{limit} values"),
+            Error::Exceeded { amount: Amount::Steps, limit } => format!("{limit} steps of computation"),
+        };
+        Failure::too_large(format!("{what} need more than the {limit} that one request may use: {way_out}"))
+    }
 }
 
 impl From<Error> for Failure {

@@ -2,6 +2,7 @@
 
 pub(crate) use crate::write::admission::action::{Action, Phase};
 
+use crate::shared::compute::text_bytes;
 use crate::shared::conversion;
 use crate::shared::operation::{Operation, ResourceAttributes};
 use crate::shared::request::options::Delete;
@@ -12,6 +13,7 @@ use crate::write::admission::subject::{Subject, Surroundings};
 use futures::future::{self, BoxFuture};
 use std::fmt;
 use std::sync::Arc;
+use steersman_machinery::budget;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope};
@@ -150,28 +152,47 @@ pub(super) fn is_about_pod(attributes: &ResourceAttributes<'_>) -> bool {
     attributes.is_about("", "pods") && attributes.subresource.is_none()
 }
 
-/// The cached objects of a resource in the namespace of a write.
+/// The cached objects of a resource in the namespace of a write. They are charged to the request before they are parsed.
 ///
 /// # Errors
-/// When the store cannot be read.
-pub(super) fn objects_of(review: &Review<'_, '_>, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
-    match review.operation.namespace() {
-        Some(namespace) => objects_in(review.state, namespace, resource),
-        None => Ok(Vec::new()),
+/// When they cannot be read, or need more than the request may.
+pub(super) async fn objects_of(review: &Review<'_, '_>, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
+    let operation = &*review.operation;
+    let Some(namespace) = operation.namespace() else { return Ok(Vec::new()) };
+    let too_many = |error: budget::Error| {
+        let what = format!("the {} of the namespace {namespace:?}", resource.resource);
+        Failure::of_reading(&what, "delete some of them, or make them smaller", &error)
+    };
+    // The new object of the request is another tree.
+    let trees = operation.budget.renewed();
+    let mut parsed = Vec::new();
+    for object in announced_in(review, namespace, resource, Page::ALL).await? {
+        conversion::charge_reading(&object, &operation.budget).map_err(too_many)?;
+        let tree = conversion::parse(&object)?;
+        trees.copy(&tree).map_err(too_many)?;
+        parsed.push(tree);
     }
+    Ok(parsed)
 }
 
-/// The cached objects of a resource in a namespace.
+/// The cached objects of a resource in a namespace. The request continues on another thread if parsing them takes long.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(super) fn objects_in(state: &State, namespace: &str, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
-    let store = &state.store;
+pub(super) async fn announced_in(
+    review: &Review<'_, '_>,
+    namespace: &str,
+    resource: &GroupResource,
+    page: Page<'_>,
+) -> Result<Vec<Arc<Object>>, Failure> {
+    let store = &review.state.store;
     if store.count(resource) == 0 {
         return Ok(Vec::new());
     }
-    let found = store.list(resource, &Scope::Namespace(namespace.into()), At::Latest, Page::ALL);
-    found.map_err(|error| Failure::of_read(&error))?.objects.iter().map(|object| conversion::parse(object)).collect()
+    let found = store.list(resource, &Scope::Namespace(namespace.into()), At::Latest, page);
+    let found = found.map_err(|error| Failure::of_read(&error))?.objects;
+    review.operation.load.expect(found.iter().map(|object| text_bytes(object.json())).sum()).await;
+    Ok(found)
 }
 
 /// The current state of an object. The cache may lag behind a creation that was already answered.

@@ -318,6 +318,18 @@ async fn costly() -> Gated {
     http.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
     http.post(PODS, &json!({"metadata": {"name": "small"}, "spec": {"containers": [container]}})).await.ok();
     http.merge(&format!("{PODS}/small/status"), &json!({"status": {"phase": "Running"}})).await.ok();
+    let long = json!({"a": "x".repeat(70_000)});
+    for (namespace, resource, spec) in [
+        ("counted", "resourcequotas", json!({})),
+        ("ranged", "limitranges", json!({"limits": []})),
+        ("checked", "pods", json!({"containers": [container]})),
+    ] {
+        http.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.ok();
+        let path = format!("/api/v1/namespaces/{namespace}");
+        http.post(&format!("{path}/serviceaccounts"), &json!({"metadata": {"name": "default"}})).await.ok();
+        let large = json!({"metadata": {"name": "large", "annotations": long}, "spec": spec});
+        http.post(&format!("{path}/{resource}"), &large).await.ok();
+    }
     for n in 0..2 {
         let budget = json!({"metadata": {"name": format!("b{n}"), "annotations": {"a": "x".repeat(40_000)}}, "spec": {"minAvailable": 1}});
         http.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", &budget).await.ok();
@@ -368,6 +380,8 @@ async fn small_requests_that_compute_much_are_large_requests() {
     let requested: Vec<Value> = ["a", "b"]
         .map(|name| json!({"name": name, "exactly": {"deviceClassName": "gpu", "selectors": selectors}}))
         .into();
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let evicted = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "small"}});
     // It doubles a value fifteen times and removes it again.
     let mut doubling = vec![json!({"op": "add", "path": "/x", "value": {"a": "b"}})];
@@ -397,6 +411,9 @@ async fn small_requests_that_compute_much_are_large_requests() {
             "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims".to_owned(),
             json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requested}}}).to_string(),
         ),
+        ("quotas", post.clone(), "/api/v1/namespaces/counted/configmaps".to_owned(), config("c").to_string()),
+        ("ranges", post.clone(), "/api/v1/namespaces/ranged/persistentvolumeclaims".to_owned(), claim.to_string()),
+        ("levels", Method::PATCH, "/api/v1/namespaces/checked".to_owned(), level.to_string()),
         ("many values", post.clone(), CONFIGS.to_owned(), dense("many").to_string()),
         ("a patch of many values", Method::PATCH, format!("{CONFIGS}/dense"), json!({"data": {"a": "b"}}).to_string()),
         ("a list", get.clone(), format!("{CONFIGS}?{selector}"), String::new()),

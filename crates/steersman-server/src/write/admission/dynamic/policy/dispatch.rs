@@ -13,7 +13,7 @@ use crate::write::admission::subject::Subject;
 use std::sync::Arc;
 use steersman_kinds::catalog::Served;
 use steersman_machinery::Value;
-use steersman_machinery::budget::{self, Amount};
+use steersman_machinery::budget;
 
 /// The cost of evaluating a policy on a small object, as the number of bytes of objects that are read in the same time.
 pub(in crate::write::admission) const EVALUATION_BYTES: usize = 1024;
@@ -56,7 +56,7 @@ pub(in crate::write::admission) async fn find<'i, P: Policy>(
     index: &'i Index<Bound<P>>,
     subject: &Subject<'_>,
 ) -> Result<Dispatch<'i, P>, Failure> {
-    subject.operation.budget.begin_tree();
+    let trees = subject.operation.budget.renewed();
     let mut dispatch = Dispatch { steps: Vec::new(), targets: Vec::new() };
     for bound in index.find(subject.action, &subject.attributes) {
         let policy = &*bound.policy;
@@ -88,7 +88,8 @@ pub(in crate::write::admission) async fn find<'i, P: Policy>(
                     continue;
                 }
             }
-            let found = params::collect(state, definition, param_resource.as_ref(), binding, subject.operation).await;
+            let found =
+                params::collect(state, definition, param_resource.as_ref(), binding, subject.operation, &trees).await;
             let step = match found {
                 Ok(params) => {
                     let target = dispatch.target(&target);
@@ -105,17 +106,9 @@ pub(in crate::write::admission) async fn find<'i, P: Policy>(
 
 /// The parameters of a binding need too much, or the request was canceled.
 fn too_many(definition: &Definition, binding: &Binding, error: &budget::Error) -> Failure {
-    let limit = match error {
-        budget::Error::Interrupted => return Failure::of_budget(error),
-        budget::Error::Exceeded { amount: Amount::Bytes, limit } => format!("{} MiB of memory", limit >> 20),
-        budget::Error::Exceeded { amount: Amount::Items, limit } => format!("{limit} values"),
-        budget::Error::Exceeded { amount: Amount::Steps, limit } => format!("{limit} steps of computation"),
-    };
     let (binding, policy) = (&binding.name, &definition.name);
-    Failure::too_large(format!(
-        "the parameters that the binding {binding:?} selects for the policy {policy:?} need more than the {limit} that one request may use: \
-         let its paramRef select fewer or smaller ones"
-    ))
+    let what = format!("the parameters that the binding {binding:?} selects for the policy {policy:?}");
+    Failure::of_reading(&what, "let its paramRef select fewer or smaller ones", error)
 }
 
 impl<P> Dispatch<'_, P> {

@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::write::admission::dynamic::policy::definition::{Binding, Definition, ParamKind, ParamRef, Which};
 use std::sync::Arc;
 use steersman_kinds::catalog::{ResourceScope, Served};
-use steersman_machinery::budget;
+use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Object, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope};
 
@@ -35,8 +35,8 @@ pub(in crate::write::admission) enum Error {
 /// The cost of holding an object against a selector, in bytes of objects that are read in the same time.
 const SELECTION_BYTES: usize = 16;
 
-/// The parameters that a binding gives to a policy for a write; null if the policy has none. They are charged to the tree that the budget of the
-/// request counts.
+/// The parameters that a binding gives to a policy for a write; null if the policy has none. Their trees are charged to
+/// `trees`, and everything else to the budget of the request.
 ///
 /// They are read from the store, because a cache may lag behind writes that were made before the request.
 ///
@@ -48,6 +48,7 @@ pub(in crate::write::admission) async fn collect(
     served: Option<&Served>,
     binding: &Binding,
     operation: &Operation<'_>,
+    trees: &Budget,
 ) -> Result<Vec<Value>, Error> {
     let (Some(_), Some(served), Some(reference)) = (&definition.param_kind, served, &binding.params) else {
         return Ok(vec![Value::Null]);
@@ -69,7 +70,7 @@ pub(in crate::write::admission) async fn collect(
         return Err(unusable("no params found for policy binding with `Deny` parameterNotFoundAction"));
     }
     operation.load.expect(objects.iter().map(|object| text_bytes(object.json())).sum()).await;
-    conversion::read_within(served, &objects, &operation.budget).await.map_err(|error| match error {
+    conversion::read_within(served, &objects, &operation.budget, trees).await.map_err(|error| match error {
         conversion::ReadError::Budget(error) => Error::Budget(error),
         conversion::ReadError::Failed(failure) => Error::of(&failure),
     })

@@ -4,7 +4,7 @@
 use crate::shared::operation::ResourceAttributes;
 use crate::shared::status::Failure;
 use crate::write::admission::plugin::{Action, Phase, Plugin, Review, name_of, objects_of};
-use futures::future::{self, BoxFuture};
+use futures::future::BoxFuture;
 use std::collections::BTreeSet;
 use steersman_machinery::pod::totals::{self, Amounts};
 use steersman_machinery::quantity::Quantity;
@@ -37,12 +37,12 @@ impl Plugin for LimitRanger {
         review: &'a mut Review<'_, '_>,
         new: Option<&'a mut Value>,
     ) -> BoxFuture<'a, Result<(), Failure>> {
-        let given = ranges(review).map(|ranges| {
+        Box::pin(async move {
             if let Some(pod) = new {
-                ranges.iter().for_each(|range| give(pod, range));
+                ranges(review).await?.iter().for_each(|range| give(pod, range));
             }
-        });
-        Box::pin(future::ready(given))
+            Ok(())
+        })
     }
 
     fn validate<'a>(
@@ -51,27 +51,23 @@ impl Plugin for LimitRanger {
         new: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         let is_going = review.old.is_some_and(|old| at(old, &["metadata", "deletionTimestamp"]).is_some());
-        let checked = match new.filter(|_| !is_going) {
-            Some(object) => ranges(review).and_then(|ranges| {
-                let is_pod = review.operation.attributes.resource == "pods";
-                let check =
-                    |range: &Value| if is_pod { excesses(object, range) } else { excesses_of_claim(object, range) };
-                match ranges.iter().map(check).find(|faults| !faults.is_empty()) {
-                    Some(faults) => {
-                        let resource = review.operation.group_resource();
-                        Err(Failure::forbidden(&resource, name_of(object), &one_sentence(&faults)))
-                    }
-                    None => Ok(()),
+        Box::pin(async move {
+            let Some(object) = new.filter(|_| !is_going) else { return Ok(()) };
+            let is_pod = review.operation.attributes.resource == "pods";
+            let check = |range: &Value| if is_pod { excesses(object, range) } else { excesses_of_claim(object, range) };
+            match ranges(review).await?.iter().map(check).find(|faults| !faults.is_empty()) {
+                Some(faults) => {
+                    let resource = review.operation.group_resource();
+                    Err(Failure::forbidden(&resource, name_of(object), &one_sentence(&faults)))
                 }
-            }),
-            None => Ok(()),
-        };
-        Box::pin(future::ready(checked))
+                None => Ok(()),
+            }
+        })
     }
 }
 
-fn ranges(review: &Review<'_, '_>) -> Result<Vec<Value>, Failure> {
-    objects_of(review, &GroupResource::new("", "limitranges"))
+async fn ranges(review: &Review<'_, '_>) -> Result<Vec<Value>, Failure> {
+    objects_of(review, &GroupResource::new("", "limitranges")).await
 }
 
 /// The limits for a type in a LimitRange.

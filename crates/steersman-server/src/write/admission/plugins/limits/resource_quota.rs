@@ -64,7 +64,7 @@ impl Plugin for ResourceQuota {
         Box::pin(async move {
             let Some(object) = new else { return Ok(()) };
             let Some(subject) = subject_of(&review.operation.attributes, review.action) else { return Ok(()) };
-            let quotas = objects_of(review, &quotas())?;
+            let quotas = objects_of(review, &quotas()).await?;
             if quotas.is_empty() {
                 return Ok(());
             }

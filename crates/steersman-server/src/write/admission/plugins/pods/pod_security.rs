@@ -10,15 +10,18 @@ mod policy;
 mod restricted;
 mod subject;
 
+use crate::shared::conversion;
 use crate::shared::operation::ResourceAttributes;
 use crate::shared::status::Failure;
-use crate::write::admission::plugin::{Action, Phase, Plugin, Review, name_of, objects_in};
+use crate::write::admission::plugin::{Action, Phase, Plugin, Review, announced_in, name_of};
 use crate::write::admission::plugins::pods::pod_security::policy::{Level, LevelVersion, Policy};
 use crate::write::admission::plugins::pods::pod_security::subject::Subject;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
+use steersman_machinery::budget;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
+use steersman_storage::{Page, Scope};
 
 /// The maximum number of pods that are checked when the level of a namespace changes.
 const PODS_MAX: usize = 3000;
@@ -51,7 +54,7 @@ impl Plugin for PodSecurity {
         Box::pin(async move {
             let Some(object) = new else { return Ok(()) };
             match (review.operation.attributes.group, review.operation.attributes.resource) {
-                ("", "namespaces") => of_namespace(review, object),
+                ("", "namespaces") => of_namespace(review, object).await,
                 ("", "pods") => of_pod(review, object).await,
                 _ => of_template(review, object).await,
             }
@@ -60,7 +63,7 @@ impl Plugin for PodSecurity {
 }
 
 /// Validates the labels of a namespace, and warns about existing pods that violate a new level.
-fn of_namespace(review: &mut Review<'_, '_>, namespace: &Value) -> Result<(), Failure> {
+async fn of_namespace(review: &mut Review<'_, '_>, namespace: &Value) -> Result<(), Failure> {
     let policy = |object: &Value| {
         let labels = at(object, &["metadata", "labels"]).and_then(Value::as_object).into_iter().flatten();
         Policy::read(labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))))
@@ -77,7 +80,7 @@ fn of_namespace(review: &mut Review<'_, '_>, namespace: &Value) -> Result<(), Fa
     if is_relaxed || new.enforce.level == Level::Privileged {
         return Ok(());
     }
-    for warning in violations_in(review, name_of(namespace), &new.enforce)? {
+    for warning in violations_in(review, name_of(namespace), &new.enforce).await? {
         review.operation.warn(warning);
     }
     Ok(())
@@ -92,22 +95,33 @@ fn refuse(namespace: &Value, faults: &[steersman_machinery::field::Error]) -> Re
 
 /// The violations of a level by the pods of a namespace: a line for each set of reasons, with the first pod and the
 /// number of others.
-fn violations_in(review: &Review<'_, '_>, namespace: &str, level: &LevelVersion) -> Result<Vec<String>, Failure> {
-    let pods = objects_in(review.state, namespace, &GroupResource::new("", "pods"))?;
-    let mut warnings = Vec::new();
-    if pods.len() > PODS_MAX {
-        let total = pods.len();
-        warnings.push(format!(
-            "new PodSecurity enforce level only checked against the first {PODS_MAX} of {total} existing pods"
-        ));
-    }
+async fn violations_in(review: &Review<'_, '_>, namespace: &str, level: &LevelVersion) -> Result<Vec<String>, Failure> {
+    let resource = GroupResource::new("", "pods");
+    let first = Page { limit: Some(PODS_MAX), ..Page::ALL };
+    let pods = announced_in(review, namespace, &resource, first).await?;
+    let total = review.state.store.count_in(&resource, &Scope::Namespace(namespace.into()));
+    // A budget of its own: warnings that would take too long are left out, and the write goes on.
+    let budget = review.operation.budget.renewed();
+    let mut n_checked = 0;
     let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for pod in pods.iter().take(PODS_MAX) {
-        let findings = Subject::of(pod, &[]).map(|subject| checks::evaluate(level, &subject)).unwrap_or_default();
+    for object in &pods {
+        match conversion::charge_reading(object, &budget) {
+            Ok(()) => n_checked += 1,
+            Err(budget::Error::Exceeded { .. }) => break,
+            Err(error @ budget::Error::Interrupted) => return Err(error.into()),
+        }
+        let pod = conversion::parse(object)?;
+        let findings = Subject::of(&pod, &[]).map(|subject| checks::evaluate(level, &subject)).unwrap_or_default();
         if !findings.is_empty() {
             let reasons: Vec<String> = findings.into_iter().map(|finding| finding.reason).collect();
-            by_reason.entry(reasons.join(", ")).or_default().push(name_of(pod));
+            by_reason.entry(reasons.join(", ")).or_default().push(&object.key.name);
         }
+    }
+    let mut warnings = Vec::new();
+    if n_checked < total {
+        warnings.push(format!(
+            "new PodSecurity enforce level only checked against the first {n_checked} of {total} existing pods"
+        ));
     }
     if !by_reason.is_empty() {
         warnings.push(format!(
