@@ -10,7 +10,7 @@ use crate::access::authz::{self, Decision};
 use crate::http::representation::encoding;
 use crate::shared::conversion::webhook::review::{self, ReviewVersion};
 use crate::shared::operation::Attributes;
-use crate::shared::request::negotiate::{self, Encoding};
+use crate::shared::request::negotiate::{self, Encoding, Layout};
 use crate::shared::request::query::Query;
 use crate::shared::request::{codec, options};
 use crate::shared::webhook;
@@ -35,12 +35,12 @@ pub fn decode_yaml(body: &[u8]) -> Result<(Value, usize), String> {
 
 /// Writes a tree as the body of an answer.
 pub fn encode(value: &Value, as_what: Encoding) -> Vec<u8> {
-    encoding::encode(value, as_what, false).0.into()
+    encoding::encode(value, as_what, Layout::Compact).0.into()
 }
 
 /// Writes a tree as JSON for people.
 pub fn encode_pretty(value: &Value) -> Vec<u8> {
-    encoding::encode(value, Encoding::Json, true).0.into()
+    encoding::encode(value, Encoding::Json, Layout::Indented).0.into()
 }
 
 /// Reads a protobuf body.
@@ -60,12 +60,12 @@ pub fn has_protobuf(kind: &GroupVersionKind) -> bool {
 
 /// Reads the options of a list, and returns its continue token in the server's form.
 pub fn list_options(query: &Query) -> Option<Option<String>> {
-    continue_token(options::List::parse(query, false).ok()?)
+    continue_token(options::List::parse(query, options::Purpose::List).ok()?)
 }
 
 /// Reads the options of a watch, and returns its continue token in the server's form.
 pub fn watch_options(query: &Query) -> Option<Option<String>> {
-    continue_token(options::List::parse(query, true).ok()?)
+    continue_token(options::List::parse(query, options::Purpose::Watch).ok()?)
 }
 
 fn continue_token(list: options::List) -> Option<Option<String>> {

@@ -114,6 +114,9 @@ impl Report<'_> {
             false if acknowledged.is_some() => {
                 "the server does not start with this file: restore a newer copy, or remove store.newest to go on without these changes\n"
             }
+            false if damaged.is_empty() && *unknown == 0 => {
+                "start the server: no object is lost, and it writes anew what is damaged\n"
+            }
             false => {
                 "restore it from a copy, or start the server: it serves everything else, and damaged objects can be deleted \
                  with the parameter ignoreStoreReadErrorWithClusterBreakingPotential=true\n"

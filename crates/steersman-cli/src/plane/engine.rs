@@ -34,7 +34,8 @@ pub(crate) fn disk(data_dir: &DataDir) -> Result<Arc<dyn Kv>, Failure> {
             | disk::OpenError::Format { .. }
             | disk::OpenError::Held { .. }
             | disk::OpenError::Incomplete { .. }
-            | disk::OpenError::Rebuild { .. }),
+            | disk::OpenError::Rebuild { .. }
+            | disk::OpenError::Unsynced { .. }),
         ) => Err(Failure::Refused(format!("{:#}", anyhow::Error::new(error)))),
         Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
     }

@@ -4,7 +4,7 @@ use crate::access::authz::Denied;
 use crate::http::representation::{ListHead, Reload, Representation, encoding, list};
 use crate::shared::compute::Rest;
 use crate::shared::request::body::Body;
-use crate::shared::request::negotiate::Encoding;
+use crate::shared::request::negotiate::{Encoding, Layout};
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use bytes::Bytes;
@@ -63,19 +63,19 @@ impl Answer {
     }
 
     /// An answer with any serialisable value.
-    pub(crate) fn value(code: u16, value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Answer {
-        let (bytes, encoding) = encoding::encode(value, encoding, is_pretty);
+    pub(crate) fn value(code: u16, value: &impl Serialize, encoding: Encoding, layout: Layout) -> Answer {
+        let (bytes, encoding) = encoding::encode(value, encoding, layout);
         Answer::bytes(code, encoding.content_type(), bytes)
     }
 
     /// An answer with a `Status`.
     pub(crate) fn status(code: u16, status: &impl Serialize, encoding: Encoding) -> Answer {
-        Answer::value(code, status, encoding, false)
+        Answer::value(code, status, encoding, Layout::Compact)
     }
 
     /// The answer to a request that failed.
-    pub(crate) fn failure(failure: &Failure, encoding: Encoding, is_pretty: bool) -> Answer {
-        let mut answer = Answer::value(failure.code(), &*failure.status, encoding, is_pretty);
+    pub(crate) fn failure(failure: &Failure, encoding: Encoding, layout: Layout) -> Answer {
+        let mut answer = Answer::value(failure.code(), &*failure.status, encoding, layout);
         if let Some(after) = failure.retry_after() {
             answer.set(RETRY_AFTER.as_str(), &after.as_secs().max(1).to_string());
         }
@@ -147,11 +147,12 @@ impl Answer {
     }
 }
 
-/// Whether JSON is indented for people: the query asks for it, or the client is a browser or a tool such as curl.
-pub(crate) fn is_pretty_for(query: &crate::shared::request::query::Query, headers: &HeaderMap) -> bool {
+/// The layout of JSON: indented for people if the query asks for it, or the client is a browser or a tool such as curl.
+pub(crate) fn layout_for(query: &crate::shared::request::query::Query, headers: &HeaderMap) -> Layout {
     if query.first("pretty").is_some() {
-        return query.is_true("pretty");
+        return if query.is_true("pretty") { Layout::Indented } else { Layout::Compact };
     }
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    ["curl", "Wget", "Mozilla/5.0"].iter().any(|people| agent.starts_with(people))
+    let is_for_people = ["curl", "Wget", "Mozilla/5.0"].iter().any(|people| agent.starts_with(people));
+    if is_for_people { Layout::Indented } else { Layout::Compact }
 }

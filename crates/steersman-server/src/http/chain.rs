@@ -7,7 +7,7 @@ mod request_body;
 
 use crate::access::audit::{Received, Trail};
 use crate::access::authz;
-use crate::http::answer::{Answer, is_pretty_for};
+use crate::http::answer::{Answer, layout_for};
 use crate::http::chain::request_body::RequestBody;
 use crate::http::flowcontrol::{Kind, Schema};
 use crate::http::limits::{Access, Asked, Limits, Permit};
@@ -144,7 +144,7 @@ impl Chain {
             Ok(answer) => (answer, None),
             Err(failure) => {
                 let encoding = error_encoding(&parts.headers);
-                (Answer::failure(&failure, encoding, is_pretty_for(query, &parts.headers)), Some(failure))
+                (Answer::failure(&failure, encoding, layout_for(query, &parts.headers)), Some(failure))
             }
         };
         if let Some(received) = &received {

@@ -14,7 +14,7 @@ mod table;
 
 use crate::http::representation::encoding::{Encoder, Protobuf, encoder};
 use crate::shared::conversion;
-use crate::shared::request::negotiate::{Encoding, Form, MEDIA_TYPES, MetaVersion, Negotiated};
+use crate::shared::request::negotiate::{Encoding, Form, Layout, MEDIA_TYPES, MetaVersion, Negotiated};
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub(crate) struct Representation {
     encoding: Encoding,
     form: Form,
     meta_version: MetaVersion,
-    is_pretty: bool,
+    layout: Layout,
     /// `Some` where the encoding is protobuf.
     protobuf: Option<Arc<Protobuf>>,
     included: Included,
@@ -63,7 +63,7 @@ enum Included {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes<'a> {
     pub(crate) negotiated: Negotiated,
-    pub(crate) is_pretty: bool,
+    pub(crate) layout: Layout,
     /// The parameter `includeObject`, if it is given.
     pub(crate) include_object: Option<&'a str>,
     pub(crate) now: Timestamp,
@@ -95,7 +95,7 @@ impl Representation {
             encoding,
             form,
             meta_version,
-            is_pretty: wishes.is_pretty,
+            layout: wishes.layout,
             protobuf: match encoding {
                 Encoding::Protobuf => Some(Arc::new(messages(served, form, meta_version)?)),
                 Encoding::Json | Encoding::Yaml => None,
@@ -134,7 +134,7 @@ impl Representation {
     fn encoder(&self) -> &dyn Encoder {
         match &self.protobuf {
             Some(protobuf) => &**protobuf,
-            None => encoder(self.encoding, self.is_pretty),
+            None => encoder(self.encoding, self.layout),
         }
     }
 

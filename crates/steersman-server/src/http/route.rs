@@ -2,7 +2,7 @@
 
 use crate::access::audit::Audit;
 use crate::access::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
-use crate::http::answer::{Answer, is_pretty_for};
+use crate::http::answer::{Answer, layout_for};
 use crate::http::documents::discovery::{AGGREGATED_TYPE, Root};
 use crate::http::documents::health;
 use crate::http::documents::published::{Documents, Published};
@@ -13,7 +13,7 @@ use crate::http::limits::{Access, Limits};
 use crate::metrics::{self, Gauges, InFlight, ResourceCount, StoreFigures};
 use crate::shared::compute::Load;
 use crate::shared::operation::{Notes, Operation};
-use crate::shared::request::negotiate::{self, Encoding, Shape, negotiate};
+use crate::shared::request::negotiate::{self, Encoding, Layout, Shape, negotiate};
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::{RequestInfo, Target};
 use crate::shared::status::Failure;
@@ -175,7 +175,7 @@ fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result
             let levels = router.limits.flow_control().map(|control| control.dump_levels());
             Ok(levels.map_or_else(Answer::no_such_page, |levels| Answer::text(200, levels)))
         }
-        ["version"] if is_read => Ok(Answer::value(200, &version::info(), Encoding::Json, true)),
+        ["version"] if is_read => Ok(Answer::value(200, &version::info(), Encoding::Json, Layout::Indented)),
         ["openapi", rest @ ..] if is_read => Ok(openapi(documents, rest, request)),
         [""] if is_read => json(request, documents.discovery.root_paths(&ROOT_PATHS)),
         ["api"] if is_read => discovery(documents, request, Root::Core, &router.address),
@@ -243,13 +243,13 @@ fn json(request: &Request<'_>, document: Bytes) -> Result<Answer, Failure> {
     // Discovery has one message for every form that is not served.
     let negotiated = negotiate(&request.parts.headers, Shape::Plain)
         .map_err(|_| Failure::not_acceptable(&negotiate::MEDIA_TYPES))?;
-    let is_pretty = is_pretty_for(request.query, &request.parts.headers);
-    if negotiated.encoding == Encoding::Json && !is_pretty {
+    let layout = layout_for(request.query, &request.parts.headers);
+    if negotiated.encoding == Encoding::Json && layout == Layout::Compact {
         return Ok(Answer::bytes(200, Encoding::Json.content_type(), document));
     }
     let tree: serde_json::Value =
         serde_json::from_slice(&document).map_err(|error| Failure::internal(error.to_string()))?;
-    Ok(Answer::value(200, &tree, negotiated.encoding, is_pretty))
+    Ok(Answer::value(200, &tree, negotiated.encoding, layout))
 }
 
 /// The roots of discovery, in the classic or in the aggregated form.

@@ -67,7 +67,7 @@ pub enum WriteError {
     },
     /// The entry under the key is damaged or no object, so the content that would be overwritten is unknown.
     #[error(
-        "what is stored as {key} since revision {revision} cannot be read: delete it, or restore it from a copy of the store"
+        "the object {key}, stored at revision {revision}, cannot be read: delete it, or restore it from a copy of the store"
     )]
     Unreadable {
         /// The key.
@@ -96,7 +96,7 @@ pub enum ReadError {
     Kv(#[source] kv::Error),
     /// The entry under the key is damaged or no object.
     #[error(
-        "what is stored as {key} since revision {revision} cannot be read: delete it, or restore it from a copy of the store"
+        "the object {key}, stored at revision {revision}, cannot be read: delete it, or restore it from a copy of the store"
     )]
     Unreadable {
         /// The key.

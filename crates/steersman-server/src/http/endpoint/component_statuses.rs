@@ -36,7 +36,7 @@ pub(super) async fn handle(cx: &Context<'_>, method: &Method) -> Result<Answer, 
         }
         (&Method::GET, "list") => {
             let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
-            let options = options::List::parse(cx.query, false)?;
+            let options = options::List::parse(cx.query, options::Purpose::List)?;
             let selection = Selection::new(cx, &options)?;
             let mut objects = vec![Arc::new(store(cx)?)];
             objects.retain(|object| selection.selects(object));

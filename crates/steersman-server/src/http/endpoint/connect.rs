@@ -8,7 +8,7 @@ mod binding;
 mod eviction;
 mod token;
 
-use crate::http::answer::{Answer, is_pretty_for};
+use crate::http::answer::{Answer, layout_for};
 use crate::http::endpoint::context::Context;
 use crate::shared::operation::{Operation, ResourceAttributes};
 use crate::shared::request::negotiate::{Shape, negotiate};
@@ -186,8 +186,8 @@ pub(super) async fn handle(
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
     match (connection.connects)(cx, object).await? {
         Reply::Object(object) => {
-            let is_pretty = is_pretty_for(cx.query, cx.headers);
-            Ok(Answer::value(201, &object, negotiated.encoding, is_pretty))
+            let layout = layout_for(cx.query, cx.headers);
+            Ok(Answer::value(201, &object, negotiated.encoding, layout))
         }
         Reply::Success => {
             let mut status = Status::success();

@@ -1,6 +1,6 @@
 //! A request on a resource: its operation, and the parts of the HTTP request that endpoints read.
 
-use crate::http::answer::is_pretty_for;
+use crate::http::answer::layout_for;
 use crate::http::representation::{Representation, Wishes};
 use crate::shared::compute::Rest;
 use crate::shared::operation::{Given, Operation, Options};
@@ -63,7 +63,7 @@ impl<'a> Context<'a> {
     pub(crate) fn representation(&self, negotiated: Negotiated) -> Result<Representation, Failure> {
         let wishes = Wishes {
             negotiated,
-            is_pretty: is_pretty_for(self.query, self.headers),
+            layout: layout_for(self.query, self.headers),
             include_object: self.query.non_empty("includeObject"),
             now: self.operation.now,
         };

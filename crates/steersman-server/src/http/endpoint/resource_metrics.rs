@@ -56,7 +56,7 @@ async fn get(cx: &Context<'_>, offer: &Offer) -> Result<Answer, Failure> {
 
 async fn list(cx: &Context<'_>, offer: &Offer) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
-    let options = options::List::parse(cx.query, false)?;
+    let options = options::List::parse(cx.query, options::Purpose::List)?;
     let selection = Selection::new(cx, &options)?;
     cx.state.sync().await?;
     let (resource, scope, budget) = (subjects(cx), cx.operation.list_scope(), &cx.operation.budget);

@@ -8,7 +8,7 @@ mod pretty;
 mod protobuf;
 mod yaml;
 
-use crate::shared::request::negotiate::Encoding;
+use crate::shared::request::negotiate::{Encoding, Layout};
 use bytes::Bytes;
 use serde::Serialize;
 use std::fmt;
@@ -100,9 +100,9 @@ fn string_end(json: &[u8], start: usize) -> usize {
 
 /// The encoder of a serialisation that does not depend on the kind. Protobuf is written with the messages of a kind
 /// ([`Protobuf`]), and replaced by JSON where there are none.
-pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encoder {
+pub(crate) fn encoder(encoding: Encoding, layout: Layout) -> &'static dyn Encoder {
     match encoding {
-        Encoding::Json if is_pretty => &pretty::Pretty,
+        Encoding::Json if layout == Layout::Indented => &pretty::Pretty,
         Encoding::Json | Encoding::Protobuf => &json::Json,
         Encoding::Yaml => &yaml::Yaml,
     }
@@ -110,7 +110,7 @@ pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encod
 
 /// Serialises any value, and returns the serialisation used: values without a protobuf form are written as JSON.
 /// Compact JSON ends with a line break, which clients that print the bytes unchanged rely on.
-pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> (Bytes, Encoding) {
+pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, layout: Layout) -> (Bytes, Encoding) {
     // Trees have string keys and finite numbers, so serialisation cannot fail.
     let mut json = serde_json::to_vec(value).unwrap_or_default();
     let encoding = match encoding {
@@ -120,7 +120,7 @@ pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool
         },
         Encoding::Json | Encoding::Yaml => encoding,
     };
-    let encoder = encoder(encoding, is_pretty);
+    let encoder = encoder(encoding, layout);
     let mut out = Vec::with_capacity(json.len() * 2);
     if !encoder.is_identity() && encoder.document(&json, &mut out).is_ok() {
         return (out.into(), encoding);
@@ -139,7 +139,9 @@ mod tests {
     fn what_is_nested_deeply_is_not_many_times_as_long_when_it_is_indented() {
         let (levels, n) = (60, 20_000);
         let deep = format!("{}{}{}", "[".repeat(levels), vec!["1"; n].join(","), "]".repeat(levels));
-        for (encoder, text) in [(encoder(Encoding::Json, true), &deep), (encoder(Encoding::Yaml, false), &deep)] {
+        for (encoder, text) in
+            [(encoder(Encoding::Json, Layout::Indented), &deep), (encoder(Encoding::Yaml, Layout::Compact), &deep)]
+        {
             let mut out = Vec::new();
             encoder.document(text.as_bytes(), &mut out).unwrap();
             assert!(out.len() <= text.len() + 1, "{} bytes of {}", out.len(), text.len());
@@ -160,8 +162,8 @@ mod tests {
 
     #[test]
     fn json_in_one_line_ends_with_a_line_break() {
-        assert_eq!(encode(&json!({"a": 1}), Encoding::Json, false).0, "{\"a\":1}\n");
-        assert!(!encode(&json!({"a": 1}), Encoding::Json, true).0.ends_with(b"\n"));
+        assert_eq!(encode(&json!({"a": 1}), Encoding::Json, Layout::Compact).0, "{\"a\":1}\n");
+        assert!(!encode(&json!({"a": 1}), Encoding::Json, Layout::Indented).0.ends_with(b"\n"));
     }
 
     /// Random trees, with texts that are difficult for serialisations.

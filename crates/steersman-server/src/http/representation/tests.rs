@@ -7,7 +7,7 @@ use steersman_machinery::{ObjectKey, Revision};
 
 pub(super) fn wishes(negotiated: Negotiated) -> Wishes<'static> {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
-    Wishes { negotiated, is_pretty: false, include_object: None, now }
+    Wishes { negotiated, layout: Layout::Compact, include_object: None, now }
 }
 
 /// A built-in kind.

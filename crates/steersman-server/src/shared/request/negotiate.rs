@@ -12,6 +12,15 @@ pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "app
 const STREAM_MEDIA_TYPES: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
+/// The layout of JSON.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Layout {
+    /// In one line.
+    Compact,
+    /// With a line for each value, for people.
+    Indented,
+}
+
 /// The serialisation of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Encoding {

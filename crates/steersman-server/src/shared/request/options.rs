@@ -108,6 +108,13 @@ const REQUIREMENTS_MAX: usize = 1024;
 const TOKEN_FORMAT: &str = "meta.k8s.io/v1";
 const MANAGER_BYTES_MAX: usize = 128;
 
+/// The request whose options are read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    List,
+    Watch,
+}
+
 /// Checks the number of a selector's requirements.
 fn check_number(kind: &str, n_requirements: usize) -> Result<(), Failure> {
     if n_requirements <= REQUIREMENTS_MAX {
@@ -125,7 +132,7 @@ impl List {
     ///
     /// # Errors
     /// 400 for options that cannot be read, 422 for options that exclude each other.
-    pub(crate) fn parse(query: &Query, is_watch: bool) -> Result<List, Failure> {
+    pub(crate) fn parse(query: &Query, purpose: Purpose) -> Result<List, Failure> {
         let number = |name: &str| -> Result<Option<i64>, Failure> {
             let Some(text) = query.non_empty(name) else { return Ok(None) };
             text.parse().map(Some).map_err(|_| Failure::bad_request(format!("{name}: {text:?} is not a whole number")))
@@ -156,17 +163,17 @@ impl List {
             includes_uninitialized: query.is_true("includeUninitialized"),
             sends_initial_events: query.first("sendInitialEvents").map(|_| query.is_true("sendInitialEvents")),
         };
-        list.check(query, is_watch)?;
+        list.check(query, purpose)?;
         Ok(list)
     }
 
-    fn check(&self, query: &Query, is_watch: bool) -> Result<(), Failure> {
+    fn check(&self, query: &Query, purpose: Purpose) -> Result<(), Failure> {
         let match_path = Path::new("resourceVersionMatch");
         let mut errors = Vec::new();
         let match_text = query.non_empty("resourceVersionMatch");
         if let Some(sends) = self.sends_initial_events {
             let path = Path::new("sendInitialEvents");
-            if !is_watch {
+            if purpose == Purpose::List {
                 errors.push(Error::forbidden(&path, "sendInitialEvents is forbidden for list"));
             } else if sends && self.version_match != Some(Match::NotOlderThan) {
                 errors.push(Error::forbidden(
@@ -174,13 +181,13 @@ impl List {
                     "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
                 ));
             }
-        } else if is_watch && match_text.is_some() {
+        } else if purpose == Purpose::Watch && match_text.is_some() {
             errors.push(Error::forbidden(
                 &match_path,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
         }
-        if let (false, Some(text)) = (is_watch, match_text) {
+        if let (Purpose::List, Some(text)) = (purpose, match_text) {
             if self.version.is_none() {
                 errors.push(Error::forbidden(
                     &match_path,
@@ -472,8 +479,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn list(query: &str, is_watch: bool, want: &str) {
-        let got = List::parse(&Query::parse(query), is_watch)
+    fn list(query: &str, purpose: Purpose, want: &str) {
+        let got = List::parse(&Query::parse(query), purpose)
             .map(|_| "ok".to_owned())
             .unwrap_or_else(|failure| format!("{} {}", failure.code(), failure.status.message));
         assert!(got.starts_with(want), "{got}");
@@ -482,46 +489,50 @@ mod tests {
     #[test]
     fn a_version_match_needs_what_it_matches() {
         let invalid = |text: &str| format!("422 ListOptions.meta.k8s.io \"\" is invalid: {text}");
-        list("resourceVersion=5&resourceVersionMatch=Exact", false, "ok");
+        list("resourceVersion=5&resourceVersionMatch=Exact", Purpose::List, "ok");
         list(
             "resourceVersionMatch=Exact",
-            false,
+            Purpose::List,
             &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless"),
         );
         list(
             "resourceVersion=0&resourceVersionMatch=Exact",
-            false,
+            Purpose::List,
             &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\""),
         );
         list(
             "resourceVersion=5&resourceVersionMatch=Older",
-            false,
+            Purpose::List,
             &invalid(
                 "resourceVersionMatch: Unsupported value: \"Older\": supported values: \"Exact\", \"NotOlderThan\", \"\"",
             ),
         );
-        list("sendInitialEvents=true", false, &invalid("sendInitialEvents: Forbidden"));
-        list("sendInitialEvents=true", true, &invalid("resourceVersionMatch: Forbidden: sendInitialEvents requires"));
-        list("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, "ok");
+        list("sendInitialEvents=true", Purpose::List, &invalid("sendInitialEvents: Forbidden"));
+        list(
+            "sendInitialEvents=true",
+            Purpose::Watch,
+            &invalid("resourceVersionMatch: Forbidden: sendInitialEvents requires"),
+        );
+        list("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", Purpose::Watch, "ok");
         list(
             "resourceVersion=5&resourceVersionMatch=NotOlderThan",
-            true,
+            Purpose::Watch,
             &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch"),
         );
-        list("limit=abc", false, "400 limit");
+        list("limit=abc", Purpose::List, "400 limit");
     }
 
     #[test]
     fn a_token_goes_out_and_comes_back() {
         let token = Token::after("ns/name", Revision(7));
         let query = format!("continue={}", token.encode());
-        let parsed = List::parse(&Query::parse(&query), false).unwrap();
+        let parsed = List::parse(&Query::parse(&query), Purpose::List).unwrap();
         assert_eq!(parsed.token.as_ref().map(Token::key), Some("ns/name"));
         assert_eq!(parsed.token, Some(token));
-        list("continue=abc", false, "400 invalid continue token: continue key is not valid");
+        list("continue=abc", Purpose::List, "400 invalid continue token: continue key is not valid");
         list(
             &format!("{query}&resourceVersion=5"),
-            false,
+            Purpose::List,
             "400 specifying resource version is not allowed when using continue",
         );
     }

@@ -30,7 +30,7 @@ async fn a_damaged_object_is_an_error_by_name_and_left_out_of_lists() {
     let answer = http.get(&path).await;
     assert_eq!(answer.refusal(), (500, "StorageReadError".to_owned()));
     let message = answer.json()["message"].as_str().unwrap().to_owned();
-    assert!(message.starts_with("what is stored as default/damaged since revision "), "{message}");
+    assert!(message.starts_with("the object default/damaged, stored at revision "), "{message}");
     assert!(message.contains("delete it, or restore it from a copy of the store"), "{message}");
     for list in
         [http.get(CONFIGS).await, http.get("/api/v1/configmaps").await, http.get(&format!("{CONFIGS}?limit=2")).await]

@@ -132,7 +132,7 @@ mod tests {
     use crate::access::authn;
     use crate::access::authz::Authorization;
     use crate::http::representation::Wishes;
-    use crate::shared::request::negotiate::{Encoding, Form, Negotiated};
+    use crate::shared::request::negotiate::{Encoding, Form, Layout, Negotiated};
     use crate::write::admission::Plugins;
     use crate::write::initializers::Configured;
     use futures::FutureExt as _;
@@ -165,7 +165,7 @@ mod tests {
         store.compact(last.revision).await.unwrap();
         let catalog = state.catalog();
         let negotiated = Negotiated::new(Encoding::Json, Form::Object);
-        let wishes = Wishes { negotiated, is_pretty: false, include_object: None, now };
+        let wishes = Wishes { negotiated, layout: Layout::Compact, include_object: None, now };
         let creation = Creation {
             state: Arc::new(state),
             _counted: Waiting::begin(Arc::new(Configured::default())),

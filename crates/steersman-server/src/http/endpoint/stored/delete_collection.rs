@@ -32,7 +32,7 @@ const ANNOTATIONS_MAX: usize = 256;
 pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = object::delete_options(cx, &bytes)?;
-    let list = options::List::parse(cx.query, false)?;
+    let list = options::List::parse(cx.query, options::Purpose::List)?;
     let mut selection = Selection::new(cx, &list)?;
     // Objects that wait for initializers are deleted too.
     selection.visibility = Visibility::All;

@@ -16,7 +16,7 @@ const AT_ONCE_BYTES: usize = 1 << 20;
 
 pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
-    let options = options::List::parse(cx.query, false)?;
+    let options = options::List::parse(cx.query, options::Purpose::List)?;
     let selection = Selection::new(cx, &options)?;
     let at = version(cx, &options).await?;
     let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));

@@ -5,7 +5,7 @@ use crate::http::endpoint::context::Context;
 use crate::shared::compute::text_bytes;
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
-use crate::shared::request::negotiate::{Form, Negotiated, Shape};
+use crate::shared::request::negotiate::{Form, Layout, Negotiated, Shape};
 use crate::shared::request::options::FieldValidation;
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
@@ -32,11 +32,11 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) 
         Method::GET => {
             let object = cx.current().await?;
             let read = read(scale, &requested(cx, &object).await?);
-            Ok(Answer::value(200, &shown(&read, negotiated), negotiated.encoding, false))
+            Ok(Answer::value(200, &shown(&read, negotiated), negotiated.encoding, Layout::Compact))
         }
         Method::PUT | Method::PATCH => {
             let written = write(cx, scale, method, &bytes).await?;
-            Ok(Answer::value(200, &shown(&written, negotiated), negotiated.encoding, false))
+            Ok(Answer::value(200, &shown(&written, negotiated), negotiated.encoding, Layout::Compact))
         }
         _ => Err(Failure::method_not_allowed()),
     }

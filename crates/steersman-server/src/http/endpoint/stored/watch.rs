@@ -51,6 +51,15 @@ const HOLD_MAX: Duration = Duration::from_secs(10);
 /// The most initial objects converted to events at a time; fewer if they fill a chunk.
 const INITIAL_BATCH: usize = 64;
 
+/// The meaning of a bookmark.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Marks {
+    /// All initial objects have been sent.
+    EndOfInitial,
+    /// The events up to its revision have been sent.
+    Progress,
+}
+
 /// The events of one watch, as the frames that are sent.
 #[derive(Debug)]
 struct WatchStream {
@@ -93,7 +102,7 @@ struct WatchStream {
 pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::Stream)?)?;
     let encoding = representation.encoding();
-    let options = options::List::parse(cx.query, true)?;
+    let options = options::List::parse(cx.query, options::Purpose::Watch)?;
     let selection = Selection::new(cx, &options)?;
     let body = match begin(cx, &options, representation, selection).await? {
         Ok(stream) => Body::chunks(WatchChunks::new(stream)),
@@ -319,7 +328,7 @@ impl WatchStream {
             let made = if !self.initial.is_empty() {
                 self.make_initial().await
             } else if std::mem::take(&mut self.announces_end) {
-                self.bookmark(true).map(|frame| self.pending.push(vec![frame]))
+                self.bookmark(Marks::EndOfInitial).map(|frame| self.pending.push(vec![frame]))
             } else if let Some(event) = self.events.pop_front() {
                 self.revision = event.revision;
                 self.event_frame(&event).await.map(|frame| self.pending.push(frame.into_iter().collect()))
@@ -457,7 +466,7 @@ impl WatchStream {
         self.next_bookmark = now + BOOKMARK_INTERVAL;
         self.watcher.advance();
         self.revision = self.revision.max(self.watcher.progress());
-        match self.bookmark(false) {
+        match self.bookmark(Marks::Progress) {
             Ok(frame) => self.pending.push(vec![frame]),
             Err(failure) => {
                 self.push_error(&failure);
@@ -467,9 +476,9 @@ impl WatchStream {
         self.listen();
     }
 
-    fn bookmark(&self, ends_initial_events: bool) -> Result<Bytes, Failure> {
+    fn bookmark(&self, marks: Marks) -> Result<Bytes, Failure> {
         let mut metadata = json!({"resourceVersion": self.revision.to_string(), "creationTimestamp": Value::Null});
-        if ends_initial_events {
+        if marks == Marks::EndOfInitial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         self.representation.bookmark(&metadata)

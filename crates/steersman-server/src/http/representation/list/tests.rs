@@ -3,7 +3,7 @@
 use super::*;
 use crate::http::representation::tests::{cups, object, pods, wishes};
 use crate::shared::compute::{Compute, Pool};
-use crate::shared::request::negotiate::{Encoding, Negotiated};
+use crate::shared::request::negotiate::{Encoding, Layout, Negotiated};
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
 use serde_json::json;
@@ -46,12 +46,14 @@ fn reloaded(all: Vec<Arc<Object>>) -> (Reload, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_list_in_pieces_is_the_list_in_one() {
     for form in [Form::Object, Form::PartialMetadata, Form::Table] {
-        for (encoding, is_pretty) in [(Encoding::Json, false), (Encoding::Json, true), (Encoding::Yaml, false)] {
+        for (encoding, layout) in
+            [(Encoding::Json, Layout::Compact), (Encoding::Json, Layout::Indented), (Encoding::Yaml, Layout::Compact)]
+        {
             for n in [0, 1, 2, MANY] {
                 for served in [cups(), pods()] {
                     let looks = wishes(Negotiated::new(encoding, form));
                     let plain = wishes(Negotiated::new(Encoding::Json, form));
-                    let looks = crate::http::representation::Wishes { is_pretty, ..looks };
+                    let looks = crate::http::representation::Wishes { layout, ..looks };
                     let representation = |looks| Representation::new(&served, looks).unwrap();
                     let text = async |representation: Representation| {
                         let body = list(representation, objects(n), &head(), None, rest()).await.unwrap();
@@ -60,7 +62,7 @@ async fn a_list_in_pieces_is_the_list_in_one() {
                     let whole = text(representation(plain)).await;
                     let mut want = Vec::new();
                     representation(looks).encoder().document(&whole, &mut want).unwrap();
-                    assert!(text(representation(looks)).await == want, "{form:?} {encoding:?} {is_pretty} {n}");
+                    assert!(text(representation(looks)).await == want, "{form:?} {encoding:?} {layout:?} {n}");
                     let tree: Value = serde_json::from_slice(&whole).unwrap();
                     let items = if form == Form::Table { &tree["rows"] } else { &tree["items"] };
                     match form {
