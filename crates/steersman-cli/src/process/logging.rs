@@ -3,6 +3,7 @@
 use crate::Failure;
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Excludes the line about the start of each controller: a control plane has forty of them, and all start in its first
 /// second.
@@ -10,10 +11,17 @@ const DEFAULT: &str = "warn,steersman=info,steersman::control::controller::life=
 
 /// Starts logging with a filter.
 pub(crate) fn init(filter: Option<&str>) -> Result<(), Failure> {
-    let parsed = EnvFilter::try_new(filter.unwrap_or(DEFAULT)).map_err(|error| {
+    let filter = filter.unwrap_or(DEFAULT);
+    let refused = |why: &str| {
         let way = "--log (or $STEERSMAN_LOG) takes a level such as debug, or a filter such as steersman_server=debug";
-        Failure::Refused(format!("cannot read the log filter {:?}: {error}; {way}", filter.unwrap_or(DEFAULT)))
-    })?;
+        Failure::Refused(format!("cannot read the log filter {filter:?}: {why}; {way}"))
+    };
+    // `EnvFilter` takes a misspelled level for the name of a crate, and then logs nothing else.
+    let is_word = !filter.is_empty() && filter.chars().all(char::is_alphanumeric);
+    if is_word && filter.parse::<LevelFilter>().is_err() {
+        return Err(refused("it is none of the levels off, error, warn, info, debug and trace"));
+    }
+    let parsed = EnvFilter::try_new(filter).map_err(|error| refused(&error.to_string()))?;
     tracing_subscriber::fmt()
         .with_env_filter(parsed)
         .with_writer(io::stderr)

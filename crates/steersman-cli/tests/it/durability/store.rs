@@ -83,6 +83,15 @@ fn damage_is_named_by_a_check_and_by_the_server_and_costs_nothing_else() {
     let (code, report) = check(home);
     assert_eq!((code, &report["isSound"], &report["damaged"]), (Some(0), &json!(true), &json!([])));
 
+    let newest = home.join("data/store.newest");
+    let intact = std::fs::read(&newest).unwrap();
+    std::fs::write(&newest, b"damaged").unwrap();
+    let ended = run(home, ["store", "check", "--data-dir", "data"]);
+    assert_eq!(ended.status.code(), Some(1), "{ended:#?}");
+    let way_out = "start the server: no object is lost, and it writes anew what is damaged\n";
+    assert!(ended.stdout.contains("store.newest") && ended.stdout.ends_with(way_out), "{ended:#?}");
+    std::fs::write(&newest, intact).unwrap();
+
     flip(home, text.as_bytes(), 1_000, |_| true);
     // A role of the server itself is damaged too; lz4 does not change the beginning of a value.
     let role = b"rbac.authorization.k8s.io/clusterroles/view";

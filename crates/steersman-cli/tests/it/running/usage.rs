@@ -156,6 +156,10 @@ fn an_authorizer_that_there_is_not_is_named() {
 #[test]
 fn bad_log_filter_is_named() {
     check_refused(&["--log", "steersman=loud", "server", "--listen", "127.0.0.1:0"], &["steersman=loud", "--log"]);
+    check_refused(
+        &["--log", "inof", "server", "--listen", "127.0.0.1:0"],
+        &["\"inof\"", "none of the levels", "--log"],
+    );
 }
 
 #[test]

@@ -8,12 +8,12 @@ impl Failure {
     pub(crate) fn of_budget(error: &Error) -> Failure {
         match error {
             Error::Exceeded { amount: Amount::Bytes, limit } => Failure::too_large(format!(
-                "with its defaults set the object takes more than the {} MiB of memory that one request may use: \
+                "the object, with its defaults set, takes more than the {} MiB of memory that one request may use: \
                  split it into several objects",
                 limit >> 20
             )),
             Error::Exceeded { amount: Amount::Items, limit } => Failure::too_large(format!(
-                "with its defaults set the object has more than the {limit} values that one request may have: \
+                "the object, with its defaults set, has more than the {limit} values that one request may have: \
                  split it into several objects"
             )),
             Error::Exceeded { amount: Amount::Steps, limit } => Failure::too_large(format!(
@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(failure.code(), 413);
         assert_eq!(
             failure.status.message,
-            "with its defaults set the object takes more than the 36 MiB of memory that one request may use: \
+            "the object, with its defaults set, takes more than the 36 MiB of memory that one request may use: \
              split it into several objects"
         );
         let interrupt = Interrupt::default();

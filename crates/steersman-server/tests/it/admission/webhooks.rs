@@ -536,7 +536,7 @@ async fn a_patch_that_needs_more_than_the_request_may_is_refused_as_that_and_bla
     assert_eq!(code, 413);
     assert_eq!(
         message,
-        "the patch of the admission webhook \"a.example.com\" is not applied: with its defaults set the object takes more than the 36 MiB of memory \
+        "the patch of the admission webhook \"a.example.com\" is not applied: the object, with its defaults set, takes more than the 36 MiB of memory \
          that one request may use: split it into several objects"
     );
     let (code, message) = refused_with(steps).await;

@@ -76,7 +76,7 @@ struct WatchStream {
     signals: Signals,
     /// For a custom resource: notified when its definition may be gone.
     catalog_changes: Option<tokio::sync::watch::Receiver<()>>,
-    /// Where watches end when their users lose the permission.
+    /// `None` unless watches end when their users lose the permission.
     permission: Option<Permission>,
     /// The objects that exist when the watch begins, sent before any event. They become frames as the client reads them.
     initial: VecDeque<Arc<Object>>,
