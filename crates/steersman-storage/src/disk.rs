@@ -202,7 +202,7 @@ impl Disk {
             drop(database);
             fs::rename(&new, &path).map_err(at(&path))?;
         }
-        let noted = newest::read(&newest_path);
+        let noted = newest::read(&newest_path).map_err(at(&newest_path))?;
         let opened = file::open(dir, noted.revision())?;
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
         // The file may have its name since just now, or from a process that ended before this. Without the name on the disk, a loss of power

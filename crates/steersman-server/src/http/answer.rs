@@ -23,6 +23,8 @@ pub(crate) struct Answer {
     /// A future of the real answer, if it is not known yet; then the response is empty. It is awaited without the
     /// permit of the request.
     pub(crate) later: Option<Later>,
+    /// Whether the body is in memory anyway, whoever reads it.
+    pub(crate) is_shared: bool,
 }
 
 /// An answer that is not known yet.
@@ -38,6 +40,11 @@ impl Answer {
     /// An answer of bytes.
     pub(crate) fn bytes(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Answer {
         Answer::new(code, Some(content_type), Body::full(bytes))
+    }
+
+    /// An answer with a document that the server keeps.
+    pub(crate) fn document(content_type: &str, bytes: &Bytes) -> Answer {
+        Answer { is_shared: true, ..Answer::bytes(200, content_type, bytes.clone()) }
     }
 
     /// An answer in plain text.
@@ -132,7 +139,7 @@ impl Answer {
     fn new(code: u16, content_type: Option<&str>, body: Body) -> Answer {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut answer = Answer { response, later: None };
+        let mut answer = Answer { response, later: None, is_shared: false };
         if let Some(content_type) = content_type {
             answer.set(CONTENT_TYPE.as_str(), content_type);
         }

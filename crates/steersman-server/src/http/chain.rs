@@ -339,16 +339,14 @@ impl Chain {
 /// 429 for an answer to a read for which there is no memory.
 fn keep(mut answer: Answer, memory: &Arc<UserMemory>, user: &Arc<User>, parts: &Parts) -> Result<Answer, Failure> {
     let body = answer.response.body_mut();
-    let Some(bytes) = body.whole().map(Bytes::len) else { return Ok(answer) };
+    let Some(bytes) = body.first_bytes().filter(|_| !answer.is_shared) else { return Ok(answer) };
     let mut reservation = memory.reserve(user);
     match parts.method {
         Method::GET | Method::HEAD => reservation.grow_to(bytes)?,
         // It has changed something, so its client must learn the outcome.
         _ => reservation.take(bytes),
     }
-    if !reservation.is_empty() {
-        body.keep(reservation);
-    }
+    body.reserve(reservation);
     Ok(answer)
 }
 

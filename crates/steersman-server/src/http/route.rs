@@ -259,7 +259,7 @@ fn discovery(documents: &Documents, request: &Request<'_>, root: Root, address: 
         let known = request.parts.headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
         let mut answer = match known {
             Some(etag) if etag == &*document.etag => Answer::empty(304),
-            _ => Answer::bytes(200, AGGREGATED_TYPE, document.bytes.clone()),
+            _ => Answer::document(AGGREGATED_TYPE, &document.bytes),
         };
         answer.set(ETAG.as_str(), &document.etag);
         answer.set(VARY.as_str(), "Accept");

@@ -30,7 +30,9 @@ use steersman_kinds::user::User;
 use steersman_machinery::budget::Interrupt;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use crate::shared::compute::load::{LIGHT, Load, body_bytes, text_bytes};
 
@@ -66,7 +68,7 @@ pub(crate) struct Job {
     pub(crate) answers: Option<Arc<UserMemory>>,
 }
 
-/// Carries out parts of an answer that is being sent, after its request has ended.
+/// Computes parts of an answer that is being sent, after its request has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Rest {
     pool: Arc<Pool>,
@@ -297,11 +299,12 @@ impl Rest {
         Rest { pool: pool.clone(), user: Arc::new(user.clone()) }
     }
 
-    /// Carries out a part that reads so many bytes of objects: where it is, or on a thread of the pool if it is large, in turn with the
-    /// requests of all users. No full queue refuses it, since its answer has begun; an answer has one part at a time.
+    /// Computes a part that reads so many bytes of objects. A large one waits for its turn among the requests of all users, and is computed on a
+    /// thread of the pool. No full queue refuses it, since its answer has begun; an answer has one part at a time. A large part goes on
+    /// although its answer is not polled meanwhile, so that it holds no slot for a client that does not read.
     ///
     /// # Errors
-    /// Where the server is shutting down.
+    /// 503 when the server is shutting down.
     ///
     /// # Cancel safety
     /// Dropping the future abandons the part.
@@ -313,7 +316,17 @@ impl Rest {
         let load = Load::of_request(bytes, Interrupt::default());
         load.write();
         let job = Job { user: self.user.clone(), deadline: Instant::now() + NEVER, load, answers: None };
-        self.pool.carry_out(job, Box::pin(part)).await
+        if !job.load.is_heavy() {
+            return Ok(part.await);
+        }
+        let pool = self.pool.clone();
+        let computed = tokio::spawn(async move { pool.carry_out(job, Box::pin(part)).await });
+        match AbortOnDropHandle::new(computed).await.map_err(JoinError::try_into_panic) {
+            Ok(computed) => computed,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // Only a runtime that is shutting down drops its tasks.
+            Err(Err(_)) => Err(ended()),
+        }
     }
 }
 

@@ -48,7 +48,8 @@ pub(super) fn check_on(
     }
     let _lock = hold(dir)?;
     let storage = storage(&path)?;
-    let noted = newest::read(&dir.join(FILE_NEWEST));
+    let newest = dir.join(FILE_NEWEST);
+    let noted = newest::read(&newest).map_err(|source| OpenError::Io { path: newest, source })?;
     let acknowledged = noted.revision();
     let Survey { mut faults, format, index, lost, n_unknown, stored, .. } =
         survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;

@@ -5,6 +5,7 @@
 //! write, is right. So a damaged one is logged as an error and written again, and this start cannot notice an older store. A store whose
 //! newest commit is damaged cannot do without it (`newer`).
 
+use crate::disk::file::damage::is_damage;
 use crate::disk::open::private;
 use parking_lot::Mutex;
 use std::fs::{self, File};
@@ -59,12 +60,19 @@ impl Noted {
 }
 
 /// Reads the file.
-pub(super) fn read(path: &Path) -> Noted {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Noted::Missing,
-        Err(error) => return Noted::Damaged(format!("it cannot be read: {error}")),
-    };
+///
+/// # Errors
+/// When it cannot be read for another reason than a failing disk, such as a missing permission.
+pub(super) fn read(path: &Path) -> io::Result<Noted> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(parse(&bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Noted::Missing),
+        Err(error) if is_damage(&error) => Ok(Noted::Damaged(format!("it cannot be read: {error}"))),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(bytes: &[u8]) -> Noted {
     let Some((number, checksum)) = bytes.split_first_chunk::<8>().filter(|_| bytes.len() == BYTES) else {
         return Noted::Damaged(format!("it has {} bytes instead of {BYTES}", bytes.len()));
     };

@@ -338,6 +338,19 @@ async fn a_first_page_that_is_an_older_version_of_itself_is_refused_or_noticed_i
 }
 
 #[tokio::test]
+async fn a_store_newest_that_cannot_be_read_although_the_disk_is_well_refuses_the_start_and_changes_nothing() {
+    let made = make(4).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let (path, newest) = (scratch.path().join("store.redb"), scratch.path().join("store.newest"));
+    std::fs::write(&path, &made.images[0]).unwrap();
+    std::fs::create_dir(&newest).unwrap();
+    for refused in [Disk::open(scratch.path()).map(drop), disk::check(scratch.path(), |_| {}).map(drop)] {
+        assert!(matches!(&refused, Err(OpenError::Io { path, .. }) if *path == newest), "{refused:?}");
+    }
+    assert!(std::fs::read(&path).unwrap() == made.images[0]);
+}
+
+#[tokio::test]
 async fn a_damaged_store_newest_is_named_by_a_check_and_written_again_at_a_start() {
     let made = make(4).await;
     let scratch = tempfile::tempdir().unwrap();

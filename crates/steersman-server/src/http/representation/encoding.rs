@@ -54,8 +54,8 @@ pub(crate) trait Encoder: fmt::Debug + Send + Sync {
     }
 }
 
-/// An indented text has at most so many bytes of indentation for each byte of JSON, and so many in all, besides a few. Objects of Kubernetes'
-/// kinds need up to three.
+/// The indentation of a text may be this many times as long as its JSON, and never longer than the maximum. Short texts may have the free bytes
+/// in any case. Objects of Kubernetes' kinds need up to three bytes of indentation for a byte.
 const INDENTATION_PER_BYTE: usize = 8;
 const INDENTATION_MAX: usize = 8 << 20;
 const INDENTATION_FREE: usize = 64 << 10;

@@ -32,6 +32,9 @@ const BATCH_OBJECTS: usize = 64;
 const BATCH_BYTES: usize = 1024 * 1024;
 /// Other tasks get a turn when this many bytes of objects have been read, even if little is written of them.
 const READ_BYTES_MAX: usize = 256 * 1024;
+/// The most bytes of objects that are written in another form at a time, except that a single one may be larger: enough that they are written
+/// on another thread.
+const PART_BYTES: usize = 2 * CHUNK_BYTES;
 /// The assumed size of the objects that are searched for a page of released objects.
 const PAGE_BYTES: usize = 1024 * 1024;
 /// If the length of a list must be known first, one with up to this many bytes of JSON is made as a whole.
@@ -178,7 +181,8 @@ impl ListChunks {
                 self.reading = None;
                 self.supply.resume(page?)?;
             }
-            match self.supply.next(BATCH_OBJECTS, BATCH_BYTES)? {
+            let is_verbatim = self.representation.is_verbatim();
+            match self.supply.next(BATCH_OBJECTS, if is_verbatim { BATCH_BYTES } else { PART_BYTES })? {
                 Next::End => {
                     let encoder = self.representation.encoder();
                     encoder.close(&self.envelope, self.n_written, &mut self.out).map_err(not_json)?;
@@ -191,7 +195,7 @@ impl ListChunks {
                         None => page,
                     });
                 }
-                Next::Objects(objects) if self.representation.is_verbatim() => {
+                Next::Objects(objects) if is_verbatim => {
                     self.ready.extend(objects.into_iter().map(Payload::Stored));
                 }
                 Next::Objects(objects) => self.writing = Some(self.write(objects)),
@@ -250,6 +254,10 @@ impl Chunks for ListChunks {
 
     fn hold(&mut self, permit: Box<dyn Send>) {
         self.supply.hold(permit);
+    }
+
+    fn first_bytes(&self) -> Option<usize> {
+        Some(self.out.len())
     }
 
     fn is_compressible(&self) -> bool {

@@ -45,8 +45,10 @@ pub(super) struct Queue<W> {
     slots_free: usize,
     /// The bytes that requests that have begun read.
     bytes: usize,
-    /// The number of requests that have not begun.
+    /// The number of requests that have not begun, without those that were admitted.
     n_waiting: usize,
+    /// The number of admitted requests that have not begun.
+    n_admitted: usize,
     next_id: u64,
 }
 
@@ -55,7 +57,17 @@ struct Job<W> {
     user: Arc<str>,
     bytes: usize,
     has_begun: bool,
+    entry: Entry,
     phase: Phase<W>,
+}
+
+/// The way in which a request came into the queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Entry {
+    /// It could have been refused, and counts until it begins.
+    Counted,
+    /// It had to go on.
+    Admitted,
 }
 
 #[derive(Debug)]
@@ -70,7 +82,7 @@ enum Phase<W> {
 struct User {
     /// Waiting requests that have not begun, in the order of their arrival.
     waiting: VecDeque<u64>,
-    /// The number of requests that have not begun, waiting or not.
+    /// The number of requests that have not begun, waiting or not, without those that were admitted.
     n_waiting: usize,
     /// The number of all requests.
     n_jobs: usize,
@@ -120,6 +132,7 @@ impl<W> Queue<W> {
             slots_free: bounds.slots,
             bytes: 0,
             n_waiting: 0,
+            n_admitted: 0,
             next_id: 0,
         }
     }
@@ -136,27 +149,36 @@ impl<W> Queue<W> {
         if known.is_some_and(|(_, of)| waiting_of_user_max <= of.n_waiting) {
             return Err(Full::User { waiting_max: waiting_of_user_max });
         }
-        Ok(self.admit(user, bytes))
+        Ok(self.add(user, bytes, Entry::Counted))
     }
 
-    /// Adds a request that must go on, however many are waiting.
+    /// Adds a request that must go on, however many are waiting. It does not count as one that waits, so that others are not refused for it.
     pub(super) fn admit(&mut self, user: &str, bytes: usize) -> u64 {
+        self.add(user, bytes, Entry::Admitted)
+    }
+
+    fn add(&mut self, user: &str, bytes: usize, entry: Entry) -> u64 {
         let known = self.users.get_key_value(user);
         let user: Arc<str> = known.map_or_else(|| user.into(), |(user, _)| user.clone());
         let of = self.users.entry(user.clone()).or_default();
         of.n_jobs += 1;
-        of.n_waiting += 1;
-        self.n_waiting += 1;
+        match entry {
+            Entry::Counted => {
+                of.n_waiting += 1;
+                self.n_waiting += 1;
+            }
+            Entry::Admitted => self.n_admitted += 1,
+        }
         let id = self.next_id;
         self.next_id += 1;
         // The budget of the request bounds what it may really take. So a share has room for each, and nobody fills those of others.
         let bytes = bytes.min(self.bounds.bytes_of_user_max);
-        self.jobs.insert(id, Job { user, bytes, has_begun: false, phase: Phase::Away });
+        self.jobs.insert(id, Job { user, bytes, has_begun: false, entry, phase: Phase::Away });
         id
     }
 
-    /// Counts what a request reads beyond what it announced when it entered. Those that have begun may exceed the bounds by that; no other begins
-    /// before there is room again.
+    /// Counts what a request reads beyond what it announced when it entered. Requests that have begun may
+    /// therefore read more than the bounds together, and then no other begins.
     pub(super) fn grow(&mut self, id: u64, bytes: usize) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let more = bytes.min(self.bounds.bytes_of_user_max).saturating_sub(job.bytes);
@@ -210,9 +232,11 @@ impl<W> Queue<W> {
             if job.has_begun {
                 of.bytes -= job.bytes;
                 self.bytes -= job.bytes;
-            } else {
+            } else if job.entry == Entry::Counted {
                 of.n_waiting -= 1;
                 self.n_waiting -= 1;
+            } else {
+                self.n_admitted -= 1;
             }
             if of.n_jobs == 0 {
                 self.users.remove(&job.user);
@@ -224,7 +248,7 @@ impl<W> Queue<W> {
 
     pub(super) fn figures(&self) -> Figures {
         let computing = self.bounds.slots - self.slots_free;
-        let waiting = self.n_waiting + self.resuming.len();
+        let waiting = self.n_waiting + self.n_admitted + self.resuming.len();
         Figures { computing, waiting, away: self.jobs.len().saturating_sub(computing + waiting) }
     }
 
@@ -260,9 +284,14 @@ impl<W> Queue<W> {
             }
             job.has_begun = true;
             of.bytes += job.bytes;
-            of.n_waiting -= 1;
             self.bytes += job.bytes;
-            self.n_waiting -= 1;
+            match job.entry {
+                Entry::Counted => {
+                    of.n_waiting -= 1;
+                    self.n_waiting -= 1;
+                }
+                Entry::Admitted => self.n_admitted -= 1,
+            }
             of.waiting.pop_front();
             self.turns.remove(turn);
             if !of.waiting.is_empty() {

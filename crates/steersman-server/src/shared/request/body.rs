@@ -3,6 +3,7 @@
 //! A body made in chunks is never held in memory as a whole. If a later chunk cannot be made the body ends with an
 //! error, so that no client takes a part for the whole.
 
+use crate::shared::request::memory::Reservation;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -12,9 +13,14 @@ use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
 
 /// The least number of bytes in a chunk, except in the last one.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+/// The longest that a chunk waits until its user has read other answers, and the time between two attempts.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_millis(50);
 /// The bytes that are compressed before other tasks get a turn: two milliseconds.
 const COMPRESS_AT_ONCE: usize = 4 * CHUNK_BYTES;
 /// Answers of at least this many bytes are compressed if the client accepts gzip.
@@ -23,19 +29,59 @@ pub(crate) const COMPRESS_BYTES_MIN: usize = 128 * 1024;
 /// The body of an answer.
 pub struct Body {
     inner: Inner,
-    /// Released when the body and all its chunks are gone.
-    kept: Option<Arc<dyn Send + Sync>>,
+    memory: Memory,
+    /// A chunk for which there is no memory yet.
+    waiting: Option<Box<Waiting>>,
 }
 
-/// A chunk with what is kept until it is gone: the transport may hold it for as long as its client does not read.
-struct KeptChunk {
+struct Waiting {
     bytes: Bytes,
-    _kept: Arc<dyn Send + Sync>,
+    /// When the body ends instead.
+    deadline: Instant,
+    /// When there may be memory.
+    next: Pin<Box<Sleep>>,
 }
 
-impl AsRef<[u8]> for KeptChunk {
+/// The memory that is reserved for bytes until they have been handed to the network.
+enum Memory {
+    /// None: the bytes are few, or in memory anyway.
+    None,
+    /// For each chunk of a stream; for the first one from the beginning.
+    EachChunk(Reservation),
+    /// For all bytes of a whole body.
+    Whole(Arc<Reservation>),
+}
+
+/// A chunk with its reservation: the transport may hold it for as long as its client does not read.
+struct Reserved<R> {
+    bytes: Bytes,
+    _reservation: R,
+}
+
+impl<R> AsRef<[u8]> for Reserved<R> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl Memory {
+    /// A chunk that holds its reservation, or inside `Err` one for which there is no memory.
+    fn reserve(&mut self, bytes: Bytes) -> Result<Bytes, Bytes> {
+        match self {
+            Memory::None => Ok(bytes),
+            Memory::EachChunk(first) => {
+                let next = first.another();
+                let mut reservation = std::mem::replace(first, next);
+                if reservation.grow_to(bytes.len()).is_err() {
+                    return Err(bytes);
+                }
+                if reservation.is_empty() {
+                    return Ok(bytes);
+                }
+                Ok(Bytes::from_owner(Reserved { bytes, _reservation: reservation }))
+            }
+            Memory::Whole(reservation) => Ok(Bytes::from_owner(Reserved { bytes, _reservation: reservation.clone() })),
+        }
     }
 }
 
@@ -67,6 +113,11 @@ pub(crate) trait Chunks: Send {
     /// server waiting. An endless body, such as a watch, drops it when its beginning is sent.
     fn hold(&mut self, permit: Box<dyn Send>) {
         drop(permit);
+    }
+
+    /// The bytes that are already made, where memory is reserved for each chunk.
+    fn first_bytes(&self) -> Option<usize> {
+        None
     }
 
     /// Whether compression is worthwhile: the body is long and has an end.
@@ -106,7 +157,7 @@ impl Body {
     }
 
     fn of(inner: Inner) -> Body {
-        Body { inner, kept: None }
+        Body { inner, memory: Memory::None, waiting: None }
     }
 
     pub(crate) fn chunks(chunks: impl Chunks + 'static) -> Body {
@@ -138,9 +189,22 @@ impl Body {
         is_worth_it
     }
 
-    /// Keeps something until all bytes have been handed to the network.
-    pub(crate) fn keep(&mut self, kept: impl Send + Sync + 'static) {
-        self.kept = Some(Arc::new(kept));
+    /// The bytes that are in memory before the client reads; `None` for a watch, whose bytes are shared with others.
+    pub(crate) fn first_bytes(&self) -> Option<usize> {
+        match &self.inner {
+            Inner::Full(bytes) => Some(bytes.len()),
+            Inner::Stream(chunks) => chunks.as_ref().and_then(|chunks| chunks.first_bytes()),
+            Inner::Gzip(_) | Inner::Observed(_) => None,
+        }
+    }
+
+    /// Keeps the reservation of the first bytes until these have been handed to the network, and reserves memory for those that follow.
+    pub(crate) fn reserve(&mut self, reservation: Reservation) {
+        self.memory = match &self.inner {
+            Inner::Full(_) if reservation.is_empty() => Memory::None,
+            Inner::Full(_) => Memory::Whole(Arc::new(reservation)),
+            Inner::Gzip(_) | Inner::Observed(_) | Inner::Stream(_) => Memory::EachChunk(reservation),
+        };
     }
 
     /// Passes the permit of a request in flight to the code that makes the rest of the answer.
@@ -249,16 +313,37 @@ impl http_body::Body for Body {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let chunk = ready!(self.inner.poll_chunk(cx));
-        let keep = |bytes: Bytes| match &self.kept {
-            Some(kept) => Bytes::from_owner(KeptChunk { bytes, _kept: kept.clone() }),
-            None => bytes,
-        };
-        Poll::Ready(chunk.map(|chunk| chunk.map(|bytes| Frame::data(keep(bytes)))))
+        loop {
+            let (bytes, deadline) = match self.waiting.take() {
+                None => match ready!(self.inner.poll_chunk(cx)) {
+                    Some(Ok(bytes)) => (bytes, None),
+                    end => return Poll::Ready(end.map(|chunk| chunk.map(Frame::data))),
+                },
+                Some(mut waiting) => {
+                    if waiting.next.as_mut().poll(cx).is_pending() {
+                        self.waiting = Some(waiting);
+                        return Poll::Pending;
+                    }
+                    (waiting.bytes, Some(waiting.deadline))
+                }
+            };
+            match self.memory.reserve(bytes) {
+                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Err(bytes) => {
+                    let now = Instant::now();
+                    let deadline = deadline.unwrap_or(now + WAIT_MAX);
+                    if deadline <= now {
+                        return Poll::Ready(Some(Err(Error::TooSlow)));
+                    }
+                    let next = Box::pin(tokio::time::sleep(RETRY));
+                    self.waiting = Some(Box::new(Waiting { bytes, deadline, next }));
+                }
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_at_end()
+        self.waiting.is_none() && self.inner.is_at_end()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -13,10 +13,11 @@ use steersman_kinds::user::User;
 /// The bounds of one kind of memory.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    /// The bytes that each reservation has free.
+    /// A reservation counts only what it has beyond so many bytes.
     pub(crate) free: usize,
-    /// The most bytes of one user, and of all.
+    /// The most bytes of one user.
     pub(crate) user_max: usize,
+    /// The most bytes of all users together. A user without any may go beyond it, up to twice as many.
     pub(crate) max: usize,
     /// The subject of a refusal, such as `the answers that are not read yet`.
     pub(crate) what: &'static str,
@@ -37,7 +38,7 @@ const ANSWERS: Bounds = Bounds {
     free: 64 << 10,
     user_max: 64 << 20,
     max: 192 << 20,
-    what: "the answers that their clients have not read yet",
+    what: "the unread answers",
     way_out: "read them, or ask for fewer at a time",
 };
 /// The selectors of open watches.
@@ -46,7 +47,7 @@ const SELECTORS: Bounds = Bounds {
     user_max: 32 << 20,
     max: 96 << 20,
     what: "the selectors of the open watches",
-    way_out: "end some of them, or select by less",
+    way_out: "end some of them, or send shorter selectors",
 };
 
 /// The most bytes that something is expected to have before its size is known.
@@ -118,14 +119,16 @@ impl UserMemory {
     fn refuse(&self, reserved: &Reserved, user: &str, more: usize) -> Result<(), Failure> {
         let Bounds { user_max, max, what, way_out, .. } = &self.bounds;
         let of_user = reserved.users.get(user).copied().unwrap_or(0);
+        // A few users who take as much as they may do not keep out all others.
+        let max = if of_user == 0 { max.saturating_mul(2) } else { *max };
         let said = if *user_max < of_user.saturating_add(more) {
             format!(
-                "{what} have {of_user} bytes together for this user, and with {more} more there would be over {user_max}, which is the most for one user; {way_out}"
+                "{what} of this user take {of_user} bytes; {more} more would exceed the limit of {user_max} for one user; {way_out}"
             )
-        } else if *max < reserved.bytes.saturating_add(more) {
+        } else if max < reserved.bytes.saturating_add(more) {
             let of_all = reserved.bytes;
             format!(
-                "{what} have {of_all} bytes together, and with {more} more there would be over {max}, which is the most that the server keeps; try again later"
+                "{what} of all users take {of_all} bytes; {more} more would exceed the limit of {max}; try again later"
             )
         } else {
             return Ok(());
@@ -178,6 +181,11 @@ impl Reservation {
             self.memory.reserved.lock().grow(&self.user.name, more);
             self.bytes += more;
         }
+    }
+
+    /// An empty reservation of the same user.
+    pub(crate) fn another(&self) -> Reservation {
+        self.memory.reserve(&self.user)
     }
 
     /// Whether it has only what is free.
@@ -235,17 +243,26 @@ mod tests {
         let (_, refused) = refusal("a", 1);
         let (code, said) = refused.unwrap();
         assert!(
-            code == 429 && said.contains("67108864 bytes together for this user, and with 1 more"),
+            code == 429 && said.contains("of this user take 67108864 bytes; 1 more would exceed the limit of 67108864"),
             "{code} {said}"
         );
         assert_eq!(memory.check(&user("a"), 1).unwrap_err().code(), 429);
         memory.check(&user("b"), 1).unwrap();
         let others: Vec<_> = ["b", "c"].map(|name| refusal(name, BODIES.user_max)).into();
         assert!(others.iter().all(|(_, refusal)| refusal.is_none()));
-        let (_, refused) = refusal("d", 1);
-        assert!(refused.unwrap().1.contains("over 201326592, which is the most that the server keeps"));
-        drop(others);
-        assert_eq!(refusal("d", 1).1, None);
+        let (d, none) = refusal("d", 1);
+        assert_eq!(none, None, "it has nothing yet");
+        let mut more = memory.reserve(&user("d"));
+        let said = more.grow_to(FREE + 1).unwrap_err().status.message.clone();
+        assert!(
+            said.contains("of all users take 201326593 bytes; 1 more would exceed the limit of 201326592"),
+            "{said}"
+        );
+        let many: Vec<_> = ["e", "f", "g"].map(|name| refusal(name, BODIES.user_max)).into();
+        assert!(many[2].1.is_some() && many[1].1.is_none(), "all together are bounded too");
+        drop((others, many));
+        more.grow_to(FREE + 1).unwrap();
+        drop(d);
     }
 
     #[test]

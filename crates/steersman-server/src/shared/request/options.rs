@@ -121,7 +121,7 @@ fn check_number(kind: &str, n_requirements: usize) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::bad_request(format!(
-        "the {kind} selector has {n_requirements} different requirements, and the most is {REQUIREMENTS_MAX}: select by fewer, or by more values in one"
+        "the {kind} selector has {n_requirements} different requirements, and the most is {REQUIREMENTS_MAX}: send fewer of them, or join those of one key as `key in (a,b)`"
     )))
 }
 

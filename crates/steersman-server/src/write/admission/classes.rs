@@ -100,7 +100,7 @@ pub(crate) fn start(
 // === impl Classes ===
 
 impl Classes {
-    /// The class that an object gets that names none: the PriorityClass with the lowest value, or the newest class of another kind.
+    /// The default class, which an object gets if it names none: the PriorityClass with the lowest value, or the newest class of another kind.
     pub(crate) fn default_of(&self, kind: Kind) -> Option<Class> {
         self.of(kind).marked.read().ranked.first_key_value().map(|(_, class)| class.clone())
     }

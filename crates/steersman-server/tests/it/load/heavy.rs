@@ -83,10 +83,14 @@ impl Gated {
     /// Waits until a task computes on the thread for large requests, and so does not end before the gate is open.
     async fn until_computing<T>(&self, task: &JoinHandle<T>) {
         let computing = "steersman_heavy_requests{state=\"computing\"} 1\n";
-        while !self.world.http().get("/metrics").await.body_text().contains(computing) {
+        for _ in 0..10_000 {
+            if self.world.http().get("/metrics").await.body_text().contains(computing) {
+                return;
+            }
             assert!(!task.is_finished(), "it was computed where small requests are");
             tokio::task::yield_now().await;
         }
+        panic!("it does not compute");
     }
 }
 

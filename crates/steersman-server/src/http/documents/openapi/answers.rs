@@ -62,7 +62,7 @@ fn answer(document: &Document, headers: &HeaderMap) -> Answer {
     let is_known = headers.get_all(IF_NONE_MATCH).iter().any(|value| value.as_bytes() == etag.as_bytes());
     let mut answer = match is_known {
         true => Answer::empty(304),
-        false => Answer::bytes(200, "application/json", document.bytes.clone()),
+        false => Answer::document("application/json", &document.bytes),
     };
     answer.set(ETAG.as_str(), &etag);
     answer.set(VARY.as_str(), "Accept");

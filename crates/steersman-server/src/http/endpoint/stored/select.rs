@@ -95,7 +95,7 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// To be awaited before it is applied to so many objects.
+    /// Announces that it will be applied to so many objects. Must be awaited before that.
     pub(crate) async fn expect(&self, operation: &Operation<'_>, n_objects: usize) {
         if self.is_everything_visible() {
             return;

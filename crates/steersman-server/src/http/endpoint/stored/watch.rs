@@ -70,7 +70,7 @@ struct WatchStream {
     selection: Arc<Selection>,
     /// The memory of the selection.
     _memory: Reservation,
-    /// Carries out what takes long.
+    /// Computes selections and initial objects that take long.
     rest: Rest,
     watcher: Watcher,
     signals: Signals,
@@ -249,8 +249,8 @@ async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<()
 impl WatchStream {
     /// The next frames in one buffer; `None` at the end.
     ///
-    /// Events are kept in `self` until they are sent. Objects that are being converted would be lost if the future were
-    /// dropped before its end, which its owner never does.
+    /// Events that are being selected, converted or written would be lost if the future were dropped before its end, which
+    /// its owner never does.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(chunk) = self.make_chunk().await {

@@ -24,8 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const CREDIT_MAX: Duration = Duration::from_secs(30);
 /// The credit that a client gets for each byte of a chunk: at 16 KiB a second it is never cut off.
 const CREDIT_PER_BYTE: Duration = Duration::from_nanos(1_000_000_000 / (16 * 1024));
-/// The number of objects read from history at a time.
+/// The number of objects read from history at a time: fewer, at least one, if so many of the largest would have more than these bytes.
 const PAGE_OBJECTS: usize = 256;
+const PAGE_BYTES: usize = 4 << 20;
 
 /// Reads at most this many objects after a key again, as of the list's revision.
 pub(crate) type Reload = Box<dyn Fn(ObjectKey, usize) -> Page + Send + Sync>;
@@ -54,6 +55,8 @@ struct State {
     n_let_go: usize,
     /// The key of the last object that was returned.
     after: Option<ObjectKey>,
+    /// The bytes of the largest object that was returned.
+    largest: usize,
     permit: Option<Box<dyn Send>>,
     /// The time since which a chunk has been waiting for the client; `None` while the server makes the next one.
     waiting_since: Option<Instant>,
@@ -71,6 +74,7 @@ impl Supply {
             held: objects.into_iter(),
             n_let_go: 0,
             after: None,
+            largest: 0,
             permit: None,
             waiting_since: None,
             credit: CREDIT_MAX,
@@ -89,7 +93,8 @@ impl Supply {
             let (Some(reload), Some(after)) = (&self.reload, &state.after) else {
                 return Err(Failure::internal("the rest of a list was let go"));
             };
-            return Ok(Next::Page(reload(after.clone(), state.n_let_go.min(PAGE_OBJECTS))));
+            let n_objects = (PAGE_BYTES / state.largest.max(1)).clamp(1, PAGE_OBJECTS);
+            return Ok(Next::Page(reload(after.clone(), state.n_let_go.min(n_objects))));
         }
         let (mut next, mut bytes) = (Vec::new(), 0);
         while let Some(object) = state.held.as_slice().first().filter(|_| next.len() < objects_max) {
@@ -99,6 +104,7 @@ impl Supply {
             }
             next.extend(state.held.next());
         }
+        state.largest = next.iter().map(|object| object.json().len()).fold(state.largest, usize::max);
         let Some(last) = next.last() else { return Ok(Next::End) };
         state.after = Some(last.key.clone());
         Ok(Next::Objects(next))

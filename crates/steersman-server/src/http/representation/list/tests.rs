@@ -118,6 +118,25 @@ async fn a_long_list_in_protobuf_is_not_held_whole() {
     }
 }
 
+#[tokio::test]
+async fn a_chunk_of_larger_objects_in_another_form_is_no_longer_than_a_few_of_them() {
+    let object =
+        |index| object(&format!("cup-{index:05}"), &json!({"spec": {"notes": vec!["x"; 5_000], "size": index}}));
+    let all: Vec<_> = (0..100).map(object).collect();
+    for (encoding, layout) in [(Encoding::Json, Layout::Indented), (Encoding::Yaml, Layout::Compact)] {
+        let looks = crate::http::representation::Wishes { layout, ..wishes(Negotiated::new(encoding, Form::Object)) };
+        let mut body =
+            list(Representation::new(&cups(), looks).unwrap(), all.clone(), &head(), None, rest()).await.unwrap();
+        let mut n_chunks = 0;
+        while let Some(chunk) = body.frame().await {
+            let bytes = chunk.unwrap().into_data().unwrap().len();
+            assert!(bytes < 700_000, "{bytes} bytes in {encoding:?}");
+            n_chunks += 1;
+        }
+        assert!(4 < n_chunks, "{n_chunks} in {encoding:?}");
+    }
+}
+
 /// Pods of a kilobyte each.
 fn pods_named(n: usize) -> Vec<Arc<Object>> {
     let pod = |number: usize| {

@@ -111,6 +111,24 @@ fn a_request_that_turns_out_to_be_larger_leaves_less_room_for_others() {
 }
 
 #[test]
+fn parts_of_answers_keep_out_no_requests_however_many_wait() {
+    let mut queue = queue(1);
+    let parts: Vec<u64> = (0..100).map(|_| queue.admit("a", 1)).collect();
+    for part in &parts {
+        queue.wait(*part, *part);
+    }
+    assert_eq!(queue.figures(), Figures { computing: 1, waiting: 99, away: 0 });
+    for user in ["a", "a", "a", "b", "b", "b"] {
+        queue.enter(user, 1).unwrap();
+    }
+    assert_eq!(queue.enter("b", 1), Err(Full::Server { waiting_max: 6 }));
+    let (other, _) = (queue.enter("c", 1).unwrap(), ());
+    queue.wait(other, other);
+    assert_eq!(queue.leave(parts[0]), [parts[1]]);
+    assert_eq!(queue.leave(parts[1]), [other], "users take turns");
+}
+
+#[test]
 fn a_request_that_is_given_up_gives_back_what_it_has() {
     let mut queue = queue(1);
     let (first, _) = enter(&mut queue, "a", 1);

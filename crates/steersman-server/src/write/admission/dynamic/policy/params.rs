@@ -101,8 +101,9 @@ async fn find(
             let found = state.store.list(storage, &scope, At::Latest, Page::ALL);
             let mut objects = found.map_err(|error| Error::Unusable(error.to_string()))?.objects;
             operation.load.expect_work(objects.len().saturating_mul(SELECTION_BYTES)).await;
-            operation.budget.work(objects.len()).map_err(Error::Budget)?;
-            objects.retain(|object| labels.matches(|key| object.label(key)));
+            let passed = |object: &Object| 1 + labels.requirements().len() + object.meta().n_labels();
+            operation.budget.work(objects.iter().map(|object| passed(object)).sum()).map_err(Error::Budget)?;
+            objects.retain(|object| labels.matches_sorted(object.meta().labels()));
             Ok(objects)
         }
     }
