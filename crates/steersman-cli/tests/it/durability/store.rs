@@ -83,7 +83,7 @@ fn damage_is_named_by_a_check_and_by_the_server_and_costs_nothing_else() {
     let (code, report) = check(home);
     assert_eq!((code, &report["isSound"], &report["damaged"]), (Some(0), &json!(true), &json!([])));
 
-    let newest = home.join("data/store.newest");
+    let newest = file(home).with_file_name("store.newest");
     let intact = std::fs::read(&newest).unwrap();
     std::fs::write(&newest, b"damaged").unwrap();
     let ended = run(home, ["store", "check", "--data-dir", "data"]);

@@ -189,7 +189,7 @@ impl Body {
         is_worth_it
     }
 
-    /// The bytes that are in memory before the client reads; `None` for a watch, whose bytes are shared with others.
+    /// The bytes that are in memory before the client reads; `None` for a watch whose bytes are shared with others.
     pub(crate) fn first_bytes(&self) -> Option<usize> {
         match &self.inner {
             Inner::Full(bytes) => Some(bytes.len()),

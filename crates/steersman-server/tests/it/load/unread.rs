@@ -86,6 +86,36 @@ async fn parts_of_lists_that_a_user_does_not_read_count_and_documents_of_the_ser
     assert_eq!(kept().await, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn initial_objects_of_watches_in_protobuf_that_are_not_read_are_bounded() {
+    let world = World::with(steersman_storage::Options::default(), allow_all()).await;
+    let (alice, bob) = (world.http_as("alice"), world.http_as("bob"));
+    alice.post(CONFIGS, &large("large")).await.ok();
+    let (sender, mut read) = tokio::sync::mpsc::channel(100);
+    for _ in 0..100 {
+        let mut watch =
+            alice.watch_as(&format!("{CONFIGS}?resourceVersion=0"), "application/vnd.kubernetes.protobuf").await;
+        let sender = sender.clone();
+        tokio::spawn(async move { sender.send(watch.next_chunk().await.unwrap()).await });
+    }
+    let mut unread = Vec::new();
+    let kept = || async { metric(&bob.get("/metrics").await.body_text(), "steersman_unread_answer_bytes") };
+    while unread.len() < 70 {
+        unread.push(read.recv().await.unwrap());
+        assert!(kept().await <= 64 << 20);
+        if (63 << 20) < kept().await {
+            break;
+        }
+    }
+    assert!((60 << 20) < kept().await, "{} are kept", unread.len());
+    // The others are sent as soon as these are read.
+    let n_left = 100 - unread.len();
+    unread.clear();
+    for _ in 0..n_left {
+        read.recv().await.unwrap();
+    }
+}
+
 fn many_values(n: usize) -> String {
     let values: Vec<_> = (0..n).map(|index| format!("value-{index:05}")).collect();
     format!("{CONFIGS}?labelSelector=a%20in%20({})", values.join(","))

@@ -19,7 +19,7 @@ use crate::metrics::{Labels, OpenWatch};
 use crate::shared::compute::Rest;
 use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error};
 use crate::shared::request::memory::Reservation;
-use crate::shared::request::negotiate::{Form, Shape};
+use crate::shared::request::negotiate::{Encoding, Form, Shape};
 use crate::shared::request::options;
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
@@ -46,8 +46,9 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The most events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
-/// The longest that a watch with initial objects holds its permit while its client reads them slowly.
-const HOLD_MAX: Duration = Duration::from_secs(10);
+/// The longest that a watch with initial objects holds its permit while its client reads them: as long as a list holds it for a client that
+/// keeps the server waiting.
+const HOLD_MAX: Duration = Duration::from_secs(1);
 /// The most initial objects converted to events at a time; fewer if they fill a chunk.
 const INITIAL_BATCH: usize = 64;
 
@@ -503,6 +504,8 @@ impl WatchStream {
 struct WatchChunks {
     stream: Pin<Box<dyn Stream<Item = Part> + Send>>,
     has_initial: bool,
+    /// Whether its initial objects are written for this watch alone.
+    is_private: bool,
     /// The task that holds the permit of the request while the initial objects are sent, for [`HOLD_MAX`] at most.
     held: Option<AbortOnDropHandle<()>>,
 }
@@ -518,11 +521,12 @@ impl WatchChunks {
     fn new(stream: WatchStream) -> WatchChunks {
         let stream = Box::new(stream);
         let has_initial = !stream.initial.is_empty();
+        let is_private = stream.representation.encoding() == Encoding::Protobuf;
         let chunks = futures::stream::unfold(stream, |mut stream| async move {
             let bytes = stream.next().await?;
             Some((Part { bytes, has_initial: !stream.initial.is_empty() }, stream))
         });
-        WatchChunks { stream: Box::pin(chunks), has_initial, held: None }
+        WatchChunks { stream: Box::pin(chunks), has_initial, is_private, held: None }
     }
 }
 
@@ -533,6 +537,10 @@ impl Chunks for WatchChunks {
             self.held = None;
         }
         chunk.map(|chunk| chunk.map(|chunk| Ok(chunk.bytes)))
+    }
+
+    fn first_bytes(&self) -> Option<usize> {
+        self.is_private.then_some(0)
     }
 
     fn hold(&mut self, permit: Box<dyn Send>) {
