@@ -5,6 +5,7 @@ use crate::access::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::http::answer::{Answer, layout_for};
 use crate::http::documents::discovery::{AGGREGATED_TYPE, Root};
 use crate::http::documents::health;
+use crate::http::documents::openapi::is_made;
 use crate::http::documents::published::{Documents, Published};
 use crate::http::documents::version;
 use crate::http::endpoint;
@@ -61,6 +62,9 @@ pub(crate) struct Router {
     address: String,
 }
 
+/// The bytes of objects that are read in the time in which a document of OpenAPI is made. With many definitions it is longer.
+const OPENAPI_BYTES: usize = 1 << 20;
+
 /// A request that has passed the chain.
 pub(crate) struct Request<'a> {
     pub(crate) info: &'a RequestInfo,
@@ -90,7 +94,13 @@ impl Router {
             Some(target) => resource(&self.state, &catalog, request, target, notes).await,
             None => match request.info.path.as_str() {
                 CONFIGURATION_PATH | JWKS_PATH if is_read(request) => token_issuer(self, request).await,
-                _ => path(self, &self.published.of(&catalog), request),
+                _ => {
+                    let documents = self.published.of(&catalog);
+                    if is_read(request) && !is_made(&documents.openapi, &request.info.path, &request.parts.headers) {
+                        request.load.expect_work(OPENAPI_BYTES).await;
+                    }
+                    path(self, &documents, request)
+                }
             },
         }
     }

@@ -15,7 +15,7 @@ mod print;
 mod protobuf;
 mod schemas;
 
-pub(crate) use crate::http::documents::openapi::answers::{answer_v2, answer_v3};
+pub(crate) use crate::http::documents::openapi::answers::{answer_v2, answer_v3, is_made};
 
 use crate::http::documents::discovery::upper_hex;
 use crate::http::documents::openapi::operations::Subject;
@@ -132,6 +132,20 @@ impl OpenApi {
             Document::new(print::v2(&parts, built_in))
         };
         self.v2.get_or_init(render).clone()
+    }
+
+    /// Whether the document of a path below `/openapi/` was made before.
+    fn has_made(&self, path: &str) -> bool {
+        match path {
+            "v2" => self.v2.get().is_some(),
+            "v3" => self.index.get().is_some(),
+            _ => {
+                let Some(key) = path.strip_prefix("v3/") else { return true };
+                self.entries()
+                    .find(|entry| entry.subject.key() == key)
+                    .is_none_or(|entry| entry.document.get().is_some())
+            }
+        }
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {

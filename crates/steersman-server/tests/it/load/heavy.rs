@@ -201,6 +201,26 @@ async fn the_rest_of_a_list_in_another_form_is_written_on_the_threads_for_large_
 }
 
 #[tokio::test]
+async fn documents_of_openapi_are_made_on_the_threads_for_large_requests() {
+    let mut gated = Gated::new().await;
+    let http = gated.world.http();
+    for path in ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1"] {
+        let first = tokio::spawn({
+            let http = http.clone();
+            async move { http.get(path).await }
+        });
+        gated.until_computing(&first).await;
+        gated.open();
+        let first = first.await.unwrap();
+        assert_eq!(first.code, 200, "{path}");
+        gated.close();
+        assert!(http.get(path).await.bytes == first.bytes, "it is made once");
+    }
+    assert_eq!(http.get("/openapi/v3/apis/none/v1").await.code, 404);
+    gated.open();
+}
+
+#[tokio::test]
 async fn users_take_turns_with_their_large_requests() {
     let mut gated = Gated::new().await;
     let (alice, bob) = (gated.world.http_as("alice"), gated.world.http_as("bob"));

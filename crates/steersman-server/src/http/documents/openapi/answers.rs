@@ -1,7 +1,7 @@
 //! Answers with documents: cacheable for ever under the current hash, redirected under any other.
 
 use crate::http::answer::Answer;
-use crate::http::documents::openapi::{Document, protobuf};
+use crate::http::documents::openapi::{Document, OpenApi, protobuf};
 use crate::shared::request::negotiate;
 use crate::shared::request::query::Query;
 use http::HeaderMap;
@@ -16,10 +16,19 @@ const PROTOBUF_V2: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
 ];
 
+/// Whether the answer to a path was made before; also for a path that has no document of OpenAPI.
+pub(crate) fn is_made(documents: &OpenApi, path: &str, headers: &HeaderMap) -> bool {
+    let Some(path) = path.strip_prefix("/openapi/") else { return true };
+    documents.has_made(path) && !(path == "v2" && wants_protobuf(headers))
+}
+
+fn wants_protobuf(headers: &HeaderMap) -> bool {
+    negotiate::entries(headers).first().is_some_and(|entry| PROTOBUF_V2.contains(&entry.media_type))
+}
+
 /// The answer to `GET /openapi/v2`, in JSON or in protobuf.
 pub(crate) fn answer_v2(document: &Document, headers: &HeaderMap) -> Answer {
-    let wanted = negotiate::entries(headers);
-    if !wanted.first().is_some_and(|entry| PROTOBUF_V2.contains(&entry.media_type)) {
+    if !wants_protobuf(headers) {
         return answer(document, headers);
     }
     // Requested rarely, so it is made for each request instead of kept.
