@@ -223,7 +223,8 @@ fn scrape(router: &Router) -> String {
     if let Some(control) = limits.flow_control() {
         text.push_str(&control.exposition());
     }
-    text.push_str(&state.compute.exposition(&state.memory));
+    text.push_str(&state.compute.exposition());
+    text.push_str(&state.memory.exposition());
     if let Some(configured) = &state.initializers {
         text.push_str(&configured.figures.exposition());
     }

@@ -36,8 +36,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use crate::shared::compute::load::{LIGHT, Load, body_bytes, text_bytes};
 
-/// A time limit that does not pass.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// A time limit that does not pass, and that a clock can represent.
+pub(crate) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The options of heavy requests.
 #[derive(Clone, Debug, Default)]

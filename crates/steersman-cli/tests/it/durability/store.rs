@@ -88,7 +88,7 @@ fn damage_is_named_by_a_check_and_by_the_server_and_costs_nothing_else() {
     std::fs::write(&newest, b"damaged").unwrap();
     let ended = run(home, ["store", "check", "--data-dir", "data"]);
     assert_eq!(ended.status.code(), Some(1), "{ended:#?}");
-    let way_out = "start the server: no object is lost, and it writes anew what is damaged\n";
+    let way_out = "start the server: no object is lost, and it writes anew what is damaged";
     assert!(ended.stdout.contains("store.newest") && ended.stdout.ends_with(way_out), "{ended:#?}");
     std::fs::write(&newest, intact).unwrap();
 

@@ -3,19 +3,15 @@
 use crate::metrics::text::{Text, Type};
 use crate::shared::compute::Pool;
 use crate::shared::compute::queue::Figures;
-use crate::shared::request::memory::Memory;
 use std::sync::atomic::Ordering;
 
 const REQUESTS: &str = "steersman_heavy_requests";
 const REFUSED: &str = "steersman_heavy_requests_refused_total";
-const BODIES: &str = "steersman_request_body_bytes";
-const ANSWERS: &str = "steersman_unread_answer_bytes";
-const SELECTORS: &str = "steersman_watch_selector_bytes";
 const INTERRUPTED: &str = "steersman_heavy_requests_interrupted_total";
 
 impl Pool {
-    /// The metrics in Prometheus' text format, with the memory that is kept for users.
-    pub(crate) fn exposition(&self, memory: &Memory) -> String {
+    /// The metrics in Prometheus' text format.
+    pub(crate) fn exposition(&self) -> String {
         let Figures { computing, waiting, away } = self.queue.lock().figures();
         let mut text = Text::default();
         text.family(
@@ -33,15 +29,6 @@ impl Pool {
         for (name, help, counter) in counters {
             text.family(name, Type::Counter, help);
             text.value(name, &[], counter.load(Ordering::Relaxed));
-        }
-        let kept = [
-            (BODIES, "Bytes of the large bodies of requests that are in memory.", &memory.bodies),
-            (ANSWERS, "Bytes of large answers that their clients have not read yet.", &memory.answers),
-            (SELECTORS, "Bytes of the large selectors of open watches.", &memory.selectors),
-        ];
-        for (name, help, memory) in kept {
-            text.family(name, Type::Gauge, help);
-            text.value(name, &[], memory.bytes());
         }
         text.into_string()
     }

@@ -4,6 +4,7 @@
 //! Each of them may have a few free bytes. Their number is bounded elsewhere, so what is small reserves nothing here, no matter how much the
 //! large ones take.
 
+use crate::metrics::text::{Text, Type};
 use crate::shared::status::Failure;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -90,6 +91,27 @@ impl Default for Memory {
             bodies: UserMemory::new(BODIES),
             selectors: UserMemory::new(SELECTORS),
         }
+    }
+}
+
+impl Memory {
+    /// The metrics in Prometheus' text format.
+    pub(crate) fn exposition(&self) -> String {
+        let kept = [
+            ("steersman_request_body_bytes", "Bytes of the large bodies of requests that are in memory.", &self.bodies),
+            (
+                "steersman_unread_answer_bytes",
+                "Bytes of large answers that their clients have not read yet.",
+                &self.answers,
+            ),
+            ("steersman_watch_selector_bytes", "Bytes of the large selectors of open watches.", &self.selectors),
+        ];
+        let mut text = Text::default();
+        for (name, help, memory) in kept {
+            text.family(name, Type::Gauge, help);
+            text.value(name, &[], memory.bytes());
+        }
+        text.into_string()
     }
 }
 

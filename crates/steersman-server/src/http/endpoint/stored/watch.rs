@@ -16,7 +16,7 @@ use crate::http::endpoint::stored::watch::permission::Permission;
 use crate::http::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::http::representation::{Columns, Representation, Word, error_frame};
 use crate::metrics::{Labels, OpenWatch};
-use crate::shared::compute::Rest;
+use crate::shared::compute::{NEVER, Rest};
 use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error};
 use crate::shared::request::memory::Reservation;
 use crate::shared::request::negotiate::{Encoding, Form, Shape};
@@ -38,8 +38,6 @@ use steersman_storage::{At, Event, Kind, Page, ReadError, WatchError, Watcher};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The lifetime of a watch without a timeout: a duration that a clock can represent.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The interval of bookmarks for a client that asked for them, while there are no events.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// The time before its end at which a watch sends a last bookmark, from which the next watch can resume.
