@@ -1,7 +1,7 @@
 //! Members of etcd, each a process with its data in a directory of the test, ended with it.
 
 use crate::support::etcd_program;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -138,6 +138,8 @@ impl Member {
     /// Holds it, as a machine that is suspended would.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
+        // The signal is on its way: until all threads have stopped, it may answer.
+        waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).unwrap();
     }
 
     pub(crate) fn go_on(&self) {
@@ -145,8 +147,11 @@ impl Member {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
     }
 }
 
