@@ -75,7 +75,7 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// How deep objects and lists are nested: zero for a value that is neither.
+/// The depth of nested objects and lists: zero for a value that is neither.
 pub fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),

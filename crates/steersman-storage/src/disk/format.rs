@@ -186,7 +186,7 @@ pub(super) fn begin(database: &Database) -> Result<redb::WriteTransaction, redb:
     Ok(transaction)
 }
 
-/// What a change does to its key.
+/// The effect of a change on its key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Action {
     Delete,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 struct Shared {
     /// How many of the next loads fail, and how.
     failing_loads: Mutex<Vec<Error>>,
-    /// How many of the next reads of the log fail.
+    /// The number of next reads of the log that fail.
     failing_reads: Arc<AtomicUsize>,
     /// Whether the engine takes no writes.
     is_unwell: AtomicBool,

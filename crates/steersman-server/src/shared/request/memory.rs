@@ -22,7 +22,7 @@ pub(crate) struct Bounds {
     pub(crate) max: usize,
     /// The subject of a refusal, such as `the answers that are not read yet`.
     pub(crate) what: &'static str,
-    /// What a user can do about it.
+    /// The advice to the user.
     pub(crate) way_out: &'static str,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Selection {
 const REQUIREMENT_BYTES: usize = 16;
 /// The same for reading a field that is not in the object's header.
 const READING_BYTES: usize = 1024;
-/// So many labels or requirements are passed in one step.
+/// The number of labels or requirements that a step pays for.
 const LABELS_PER_STEP: usize = 4;
 
 /// The overhead of an allocation.

@@ -76,7 +76,7 @@ enum Item {
     NodePort(u16),
 }
 
-/// What an item is taken by. It is known here, so that the deletion of an IPAddress need not look through all Services.
+/// The user of an item. The allocator remembers it, so that the deletion of an IPAddress need not look through all Services.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Holder {
     /// An IPAddress that no Service uses.
