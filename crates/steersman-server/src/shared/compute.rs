@@ -34,7 +34,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use crate::shared::compute::load::{LIGHT, Load, body_bytes, text_bytes};
+pub(crate) use crate::shared::compute::load::{HEAVY_BYTES, LIGHT, Load, body_bytes, text_bytes};
 
 /// A time limit that does not pass, and that a clock can represent.
 pub(crate) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -313,12 +313,12 @@ impl Rest {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        if bytes < HEAVY_BYTES {
+            return Ok(part.await);
+        }
         let load = Load::of_request(bytes, Interrupt::default());
         load.write();
         let job = Job { user: self.user.clone(), deadline: Instant::now() + NEVER, load, answers: None };
-        if !job.load.is_heavy() {
-            return Ok(part.await);
-        }
         let pool = self.pool.clone();
         let computed = tokio::spawn(async move { pool.carry_out(job, Box::pin(part)).await });
         match AbortOnDropHandle::new(computed).await.map_err(JoinError::try_into_panic) {

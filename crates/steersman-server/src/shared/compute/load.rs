@@ -8,7 +8,7 @@ use steersman_machinery::budget::{Interrupt, Limits};
 
 /// A request that reads at least this many bytes of objects is heavy. Parsing, checking and writing them takes about a
 /// millisecond, a hundred times as long as passing the request to another thread.
-const HEAVY_BYTES: usize = 64 * 1024;
+pub(crate) const HEAVY_BYTES: usize = 64 * 1024;
 
 /// The bytes of JSON that a byte of protobuf may expand to: an empty message takes two bytes, and its JSON a few dozen.
 const PROTOBUF_FACTOR: usize = 16;

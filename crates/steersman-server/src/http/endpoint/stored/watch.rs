@@ -16,7 +16,7 @@ use crate::http::endpoint::stored::watch::permission::Permission;
 use crate::http::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::http::representation::{Columns, Representation, Word, error_frame};
 use crate::metrics::{Labels, OpenWatch};
-use crate::shared::compute::{NEVER, Rest};
+use crate::shared::compute::{HEAVY_BYTES, NEVER, Rest};
 use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error};
 use crate::shared::request::memory::Reservation;
 use crate::shared::request::negotiate::{Encoding, Form, Shape};
@@ -427,16 +427,18 @@ impl WatchStream {
             }));
         }
         let before_and_after = [event.previous.as_ref(), Some(&event.object).filter(|_| event.kind != Kind::Deleted)];
-        let n_read = before_and_after.iter().flatten().map(|object| self.selection.n_read(object)).sum();
+        let n_bytes: usize = before_and_after.iter().flatten().map(|object| object.json().len()).sum();
+        let is_long =
+            HEAVY_BYTES <= n_bytes && before_and_after.iter().flatten().any(|object| self.selection.n_read(object) > 0);
         let selected = move |selection: &Selection, objects: [Option<&Arc<Object>>; 2]| {
             objects.map(|object| object.is_some_and(|object| selection.selects(object)))
         };
-        let [was, is] = if n_read == 0 {
+        let [was, is] = if !is_long {
             selected(&self.selection, before_and_after)
         } else {
             let (selection, objects) = (self.selection.clone(), before_and_after.map(|object| object.cloned()));
             let reading = async move { selected(&selection, objects.each_ref().map(Option::as_ref)) };
-            self.rest.carry_out(n_read, reading).await?
+            self.rest.carry_out(n_bytes, reading).await?
         };
         Ok(match (was, is) {
             (false, false) => None,

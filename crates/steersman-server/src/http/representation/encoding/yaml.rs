@@ -15,7 +15,8 @@ pub(super) struct Yaml;
 impl Encoder for Yaml {
     fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
         if !may_be_indented(json, 0) {
-            out.extend([json, b"\n"].concat());
+            out.extend_from_slice(json);
+            out.push(b'\n');
             return Ok(());
         }
         let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
@@ -40,7 +41,9 @@ impl Encoder for Yaml {
             out.push(b'\n');
         }
         if !may_be_indented(json, 0) {
-            out.extend([b"- ", json, b"\n"].concat());
+            out.extend_from_slice(b"- ");
+            out.extend_from_slice(json);
+            out.push(b'\n');
             return Ok(());
         }
         let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
