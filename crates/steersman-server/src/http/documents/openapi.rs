@@ -107,18 +107,22 @@ impl OpenApi {
 
     /// `GET /openapi/v3/PATH`, where PATH is a path of the index, such as `api/v1` or `apis/apps/v1`.
     pub fn document(&self, path: &str) -> Option<Document> {
+        let entry = self.entry(path)?;
+        Some(entry.document.get_or_init(|| Document::new(print::v3(&entry.subject))).clone())
+    }
+
+    fn entry(&self, path: &str) -> Option<&Entry> {
         let steps: Vec<&str> = path.split('/').collect();
         let version = |group: &str, version: &str| {
             let entries = &self.groups.get(group)?.versions;
             entries.iter().find(|entry| entry.subject.version() == Some(version)).map(|entry| &**entry)
         };
-        let entry = match *steps.as_slice() {
+        match *steps.as_slice() {
             ["api", name] => version("", name),
             ["apis", group] => self.groups.get(group)?.group.as_ref(),
             ["apis", group, name] => version(group, name),
             _ => self.roots.iter().find(|entry| entry.subject.key() == path),
-        }?;
-        Some(entry.document.get_or_init(|| Document::new(print::v3(&entry.subject))).clone())
+        }
     }
 
     /// `GET /openapi/v2`.
@@ -141,9 +145,7 @@ impl OpenApi {
             "v3" => self.index.get().is_some(),
             _ => {
                 let Some(key) = path.strip_prefix("v3/") else { return true };
-                self.entries()
-                    .find(|entry| entry.subject.key() == key)
-                    .is_none_or(|entry| entry.document.get().is_some())
+                self.entry(key).is_none_or(|entry| entry.document.get().is_some())
             }
         }
     }
