@@ -1,8 +1,9 @@
 //! Answers that are not read and watches with large selectors: they keep a bounded amount of memory.
 
-use crate::support::{CONFIGS, Http, World, allow_all, config};
+use crate::support::{Answer, CONFIGS, Http, World, allow_all, config};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use steersman_server::Body;
 
 fn large(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": "x".repeat(900_000)}})
@@ -13,6 +14,18 @@ fn metric(text: &str, name: &str) -> u64 {
     line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
 }
 
+/// Sends one GET after the other and reads no answer, until one is refused.
+async fn until_refused(http: &Http, path: &str) -> (Vec<Body>, Answer) {
+    let mut unread = Vec::new();
+    while unread.len() < 1_000 {
+        match http.unread_or_refused(path).await {
+            Ok(body) => unread.push(body),
+            Err(refusal) => return (unread, refusal),
+        }
+    }
+    panic!("1,000 answers are kept");
+}
+
 #[tokio::test]
 async fn answers_that_a_user_does_not_read_are_bounded_and_hold_up_nobody_else() {
     let world = World::with(steersman_storage::Options::default(), allow_all()).await;
@@ -20,15 +33,7 @@ async fn answers_that_a_user_does_not_read_are_bounded_and_hold_up_nobody_else()
     alice.post(CONFIGS, &large("large")).await.ok();
     alice.post(CONFIGS, &config("small")).await.ok();
     let path = format!("{CONFIGS}/large");
-    let mut unread = Vec::new();
-    let refused = loop {
-        let answer = alice.unread_or_refused(&path).await;
-        match answer {
-            Ok(body) => unread.push(body),
-            Err(refusal) => break refusal,
-        }
-        assert!(unread.len() < 200, "all are kept");
-    };
+    let (mut unread, refused) = until_refused(&alice, &path).await;
     assert!(60 < unread.len() && refused.code == 429, "{} {}", unread.len(), refused.code);
     let said = refused.body_text();
     assert!(said.contains("of this user take") && said.contains("read them"), "{said}");
@@ -64,15 +69,9 @@ async fn parts_of_lists_that_a_user_does_not_read_count_and_documents_of_the_ser
         unread.push(alice.unread("/openapi/v2").await);
     }
     assert_eq!(kept().await, 0);
-    unread.clear();
+    drop(unread);
     let path = format!("{CONFIGS}?pretty=true");
-    let refused = loop {
-        match alice.unread_or_refused(&path).await {
-            Ok(body) => unread.push(body),
-            Err(refusal) => break refusal,
-        }
-        assert!(unread.len() < 200, "all are kept");
-    };
+    let (mut unread, refused) = until_refused(&alice, &path).await;
     assert!(20 < unread.len() && refused.code == 429, "{} {}", unread.len(), refused.code);
     // A list that is read waits until there is memory for its next chunk, and goes on to its end.
     let mut rest = unread.pop().unwrap();
@@ -126,14 +125,7 @@ async fn selectors_of_open_watches_are_bounded() {
     let world = World::with(steersman_storage::Options::default(), allow_all()).await;
     let (alice, bob) = (world.http_as("alice"), world.http_as("bob"));
     let path = format!("{}&watch=true", many_values(5_000));
-    let mut watches = Vec::new();
-    let refused = loop {
-        match alice.unread_or_refused(&path).await {
-            Ok(body) => watches.push(body),
-            Err(refusal) => break refusal,
-        }
-        assert!(watches.len() < 1_000, "all are kept");
-    };
+    let (watches, refused) = until_refused(&alice, &path).await;
     assert!(50 < watches.len() && refused.code == 429, "{} {}", watches.len(), refused.code);
     assert!(
         refused.body_text().contains("the selectors of the open watches of this user take"),
