@@ -86,16 +86,19 @@ impl Event {
         revision < self.revision || self.is_loss && revision == self.revision
     }
 
+    /// The frame that [`Event::frame`] has made for `key`, if it is still kept.
+    pub fn made_frame(&self, key: u64) -> Option<Bytes> {
+        self.frames.load().as_ref().and_then(|frames| frames.find(key).ok())
+    }
+
     /// The event encoded in the form that `key` identifies. The first caller encodes it; others share the bytes for as
     /// long as the event is recent.
     ///
     /// `encode` runs under a lock of the event, so it runs once even if many watchers need the frame at the same time.
     /// It must not request a frame of this event.
     pub fn frame(&self, key: u64, encode: impl FnOnce() -> Bytes) -> Bytes {
-        if let Some(frames) = &*self.frames.load()
-            && let Ok(found) = frames.find(key)
-        {
-            return found;
+        if let Some(made) = self.made_frame(key) {
+            return made;
         }
         if !self.is_recent.load(Ordering::Acquire) {
             return encode();

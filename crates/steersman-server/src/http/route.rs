@@ -70,7 +70,7 @@ pub(crate) struct Request<'a> {
     pub(crate) info: &'a RequestInfo,
     pub(crate) query: &'a Query,
     pub(crate) parts: &'a Parts,
-    pub(crate) user: &'a User,
+    pub(crate) user: &'a Arc<User>,
     pub(crate) body: Bytes,
     /// The time by which it must be answered.
     pub(crate) deadline: Instant,

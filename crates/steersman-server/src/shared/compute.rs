@@ -34,7 +34,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use crate::shared::compute::load::{HEAVY_BYTES, LIGHT, Load, body_bytes, text_bytes};
+pub(crate) use crate::shared::compute::load::{HEAVY_BYTES, LIGHT, Load, REQUIREMENT_BYTES, body_bytes, text_bytes};
 
 /// A time limit that does not pass, and that a clock can represent.
 pub(crate) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -295,8 +295,8 @@ impl fmt::Debug for Pool {
 // === impl Rest ===
 
 impl Rest {
-    pub(crate) fn new(pool: &Arc<Pool>, user: &User) -> Rest {
-        Rest { pool: pool.clone(), user: Arc::new(user.clone()) }
+    pub(crate) fn new(pool: &Arc<Pool>, user: &Arc<User>) -> Rest {
+        Rest { pool: pool.clone(), user: user.clone() }
     }
 
     /// Computes a part that reads so many bytes of objects. A large one waits for its turn among the requests of all users, and is computed on a

@@ -68,7 +68,7 @@ pub struct ResourceAttributes<'a> {
 pub(crate) struct Operation<'a> {
     pub(crate) served: &'a Served,
     pub(crate) attributes: ResourceAttributes<'a>,
-    pub(crate) user: &'a User,
+    pub(crate) user: &'a Arc<User>,
     /// The field manager: recorded as the owner of the fields that a write changes.
     pub(crate) manager: Cow<'a, str>,
     pub(crate) options: Options,
@@ -143,7 +143,7 @@ pub(crate) struct Given {
 }
 
 /// The user that the server's own operations run as.
-static SYSTEM: LazyLock<User> = LazyLock::new(|| User::master("system:apiserver"));
+static SYSTEM: LazyLock<Arc<User>> = LazyLock::new(|| Arc::new(User::master("system:apiserver")));
 /// The field manager of the server's own writes.
 const SYSTEM_MANAGER: &str = "steersman";
 
@@ -188,7 +188,7 @@ impl<'a> Operation<'a> {
     pub(crate) fn new(
         served: &'a Served,
         attributes: ResourceAttributes<'a>,
-        user: &'a User,
+        user: &'a Arc<User>,
         now: Timestamp,
     ) -> Operation<'a> {
         Operation {
@@ -225,7 +225,7 @@ impl<'a> Operation<'a> {
 
     /// Whether the server itself is the user.
     pub(crate) fn is_of_system(&self) -> bool {
-        std::ptr::eq(self.user, &*SYSTEM)
+        Arc::ptr_eq(self.user, &SYSTEM)
     }
 
     /// The same operation on one object.

@@ -10,6 +10,9 @@ use steersman_machinery::budget::{Interrupt, Limits};
 /// millisecond, a hundred times as long as passing the request to another thread.
 pub(crate) const HEAVY_BYTES: usize = 64 * 1024;
 
+/// The cost of comparing an object with a requirement of a selector, in bytes of objects that are read in the same time.
+pub(crate) const REQUIREMENT_BYTES: usize = 16;
+
 /// The bytes of JSON that a byte of protobuf may expand to: an empty message takes two bytes, and its JSON a few dozen.
 const PROTOBUF_FACTOR: usize = 16;
 

@@ -21,6 +21,9 @@ pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 /// The longest that a chunk waits until its user has read other answers, and the time between two attempts.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(50);
+/// The time for which a client may keep the server waiting before the permit of its request is given back. Longer than a network takes between
+/// two chunks, and so short that clients who do not read keep out nobody.
+pub(crate) const PERMIT_PATIENCE: Duration = Duration::from_millis(100);
 /// The bytes that are compressed before other tasks get a turn: two milliseconds.
 const COMPRESS_AT_ONCE: usize = 4 * CHUNK_BYTES;
 /// Answers of at least this many bytes are compressed if the client accepts gzip.

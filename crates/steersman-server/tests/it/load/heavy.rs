@@ -182,6 +182,21 @@ async fn a_watch_reads_large_objects_that_it_selects_from_on_the_threads_for_lar
 }
 
 #[tokio::test]
+async fn a_watch_writes_large_events_in_another_form_on_the_threads_for_large_requests() {
+    let other = World::new().await;
+    let mut gated = Gated::on(other.store.clone()).await;
+    let mut watch = gated.world.http().watch_as(CONFIGS, "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+    let name = |table: Option<Value>| text(&table.unwrap(), "/object/rows/0/object/metadata/name").to_owned();
+    other.http().post(CONFIGS, &config("small")).await.ok();
+    assert_eq!(name(watch.next().await), "small");
+    other.http().post(CONFIGS, &large("large")).await.ok();
+    let next = tokio::spawn(async move { name(watch.next().await) });
+    gated.until_computing(&next).await;
+    gated.open();
+    assert_eq!(next.await.unwrap(), "large");
+}
+
+#[tokio::test]
 async fn the_rest_of_a_list_in_another_form_is_written_on_the_threads_for_large_requests() {
     let other = World::new().await;
     for index in 0..30 {

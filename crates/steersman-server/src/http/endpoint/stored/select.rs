@@ -1,6 +1,7 @@
 //! The label and field selectors of a list or watch, checked against the kind and applied to objects.
 
 use crate::http::endpoint::context::Context;
+use crate::shared::compute::REQUIREMENT_BYTES;
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
 use crate::shared::request::options::List;
@@ -28,9 +29,7 @@ pub(crate) struct Selection {
     read: Option<Box<Projection>>,
 }
 
-/// The cost of holding an object against a requirement, in bytes of objects that are read in the same time.
-const REQUIREMENT_BYTES: usize = 16;
-/// The same for reading a field that is not in the object's header.
+/// The cost of reading a field that is not in the object's header, in bytes of objects that are read in the same time.
 const READING_BYTES: usize = 1024;
 /// The number of labels or requirements that a step pays for.
 const LABELS_PER_STEP: usize = 4;

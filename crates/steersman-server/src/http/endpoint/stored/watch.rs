@@ -17,7 +17,7 @@ use crate::http::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::http::representation::{Columns, Representation, Word, error_frame};
 use crate::metrics::{Labels, OpenWatch};
 use crate::shared::compute::{HEAVY_BYTES, NEVER, Rest};
-use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error};
+use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error, PERMIT_PATIENCE};
 use crate::shared::request::memory::Reservation;
 use crate::shared::request::negotiate::{Encoding, Form, Shape};
 use crate::shared::request::options;
@@ -31,6 +31,7 @@ use serde_json::json;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 use steersman_machinery::{Object, Revision, Value};
@@ -44,8 +45,7 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The most events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
-/// The longest that a watch with initial objects holds its permit while its client reads them: as long as a list holds it for a client that
-/// keeps the server waiting.
+/// The longest that a watch with initial objects holds its permit while its client reads them.
 const HOLD_MAX: Duration = Duration::from_secs(1);
 /// The most initial objects converted to events at a time; fewer if they fill a chunk.
 const INITIAL_BATCH: usize = 64;
@@ -180,7 +180,7 @@ async fn begin(
     representation: Representation,
     selection: Selection,
 ) -> Result<Result<WatchStream, Failure>, Failure> {
-    let mut memory = cx.state.memory.selectors.reserve(&Arc::new(cx.operation.user.clone()));
+    let mut memory = cx.state.memory.selectors.reserve(cx.operation.user);
     memory.grow_to(selection.bytes())?;
     let mut permission = Permission::new(cx);
     if let Some(permission) = &mut permission {
@@ -243,6 +243,37 @@ async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<()
     }
     let text = format!("unknown resource version: {revision} was never given out, the newest is {current}: list again");
     Ok(Err(Failure::expired(text)))
+}
+
+/// Makes the frame of an event, once for all watches with the same representation.
+async fn make_frame(
+    representation: &Representation,
+    event: &Event,
+    word: Word,
+    columns: Columns,
+) -> Result<Bytes, Failure> {
+    let object = || match (word, &event.previous) {
+        // The object left the selection: the frame has its last selected state, at the revision of the change.
+        (Word::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
+        _ => event.object.clone(),
+    };
+    let make = || {
+        let converted = representation.convert(vec![object()]).now_or_never().and_then(Result::ok);
+        let payload = converted.and_then(|converted| converted.into_iter().next());
+        let frame = payload.and_then(|payload| representation.frame(word, &payload, columns).ok());
+        frame.unwrap_or_default()
+    };
+    // A frame whose conversion calls a webhook is not made under the event's lock, where it cannot be awaited: the
+    // webhook would be called twice.
+    let key = representation.frame_key(word, columns).filter(|_| !representation.may_call());
+    let shared = key.map_or_else(Bytes::new, |key| event.frame(key.0, make));
+    if !shared.is_empty() {
+        return Ok(shared);
+    }
+    // The conversion needs IO or fails. It is done here, outside the event's lock.
+    let converted = representation.convert(vec![object()]).await?;
+    let payload = converted.into_iter().next().unwrap_or_else(|| Payload::Stored(object()));
+    representation.frame(word, &payload, columns)
 }
 
 impl WatchStream {
@@ -391,29 +422,18 @@ impl WatchStream {
     async fn event_frame(&mut self, event: &Arc<Event>) -> Result<Option<Bytes>, Failure> {
         let Some(word) = self.word(event).await? else { return Ok(None) };
         let columns = std::mem::replace(&mut self.columns, Columns::Known);
-        let object = || match (word, &event.previous) {
-            // The object left the selection: the frame has its last selected state, at the revision of the change.
-            (Word::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
-            _ => event.object.clone(),
-        };
         let representation = &self.representation;
-        let make = || {
-            let converted = representation.convert(vec![object()]).now_or_never().and_then(Result::ok);
-            let payload = converted.and_then(|converted| converted.into_iter().next());
-            let frame = payload.and_then(|payload| representation.frame(word, &payload, columns).ok());
-            frame.unwrap_or_default()
-        };
-        // A frame whose conversion calls a webhook is not made under the event's lock, where it cannot be awaited: the
-        // webhook would be called twice.
-        let key = representation.frame_key(word, columns).filter(|_| !representation.may_call());
-        let shared = key.map_or_else(Bytes::new, |key| event.frame(key.0, make));
-        if !shared.is_empty() {
-            return Ok(Some(shared));
+        let key = representation.frame_key(word, columns);
+        if let Some(made) = key.and_then(|key| event.made_frame(key.0)) {
+            return Ok(Some(made));
         }
-        // The conversion needs IO or fails. It is done here, outside the event's lock.
-        let converted = representation.convert(vec![object()]).await?;
-        let payload = converted.into_iter().next().unwrap_or_else(|| Payload::Stored(object()));
-        representation.frame(word, &payload, columns).map(Some)
+        let n_read = if representation.is_verbatim() { 0 } else { event.object.json().len() };
+        if n_read < HEAVY_BYTES {
+            return make_frame(representation, event, word, columns).await.map(Some);
+        }
+        let (representation, event) = (representation.clone(), event.clone());
+        let frame = async move { make_frame(&representation, &event, word, columns).await };
+        self.rest.carry_out(n_read, frame).await?.map(Some)
     }
 
     /// The type of an event for this watch: DELETED for an object that leaves the selection, ADDED for one that enters
@@ -506,8 +526,10 @@ struct WatchChunks {
     has_initial: bool,
     /// Whether its initial objects are written for this watch alone.
     is_private: bool,
-    /// The task that holds the permit of the request while the initial objects are sent, for [`HOLD_MAX`] at most.
+    /// The task that holds the permit of the request while the initial objects are sent, for [`HOLD_MAX`] at most and while the client reads.
     held: Option<AbortOnDropHandle<()>>,
+    /// Whether the client has asked for a chunk since that task looked.
+    is_read: Arc<AtomicBool>,
 }
 
 /// Bytes of a watch.
@@ -526,13 +548,14 @@ impl WatchChunks {
             let bytes = stream.next().await?;
             Some((Part { bytes, has_initial: !stream.initial.is_empty() }, stream))
         });
-        WatchChunks { stream: Box::pin(chunks), has_initial, is_private, held: None }
+        WatchChunks { stream: Box::pin(chunks), has_initial, is_private, held: None, is_read: Arc::default() }
     }
 }
 
 impl Chunks for WatchChunks {
     fn poll_chunk(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         let chunk = self.stream.as_mut().poll_next(cx);
+        self.is_read.store(true, Ordering::Relaxed);
         if self.held.is_some() && !matches!(&chunk, Poll::Ready(Some(chunk)) if chunk.has_initial) {
             self.held = None;
         }
@@ -545,9 +568,15 @@ impl Chunks for WatchChunks {
 
     fn hold(&mut self, permit: Box<dyn Send>) {
         if self.has_initial {
+            let (end, is_read) = (Instant::now() + HOLD_MAX, self.is_read.clone());
             self.held = Some(AbortOnDropHandle::new(tokio::spawn(async move {
                 let _permit = permit;
-                tokio::time::sleep(HOLD_MAX).await;
+                while Instant::now() < end {
+                    tokio::time::sleep(PERMIT_PATIENCE).await;
+                    if !is_read.swap(false, Ordering::Relaxed) {
+                        break;
+                    }
+                }
             })));
         }
     }

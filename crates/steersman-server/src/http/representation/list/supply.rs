@@ -1,12 +1,12 @@
 //! The objects that a list has yet to send, and the time for which they are kept for a slow client.
 //!
 //! While a client reads, the list holds its objects, shared with the cache. When the client keeps the server waiting
-//! for [`PATIENCE`], the objects and the permit of the request are released; when it reads on, the rest comes page by
+//! for [`PERMIT_PATIENCE`], the permit of the request is released, and after [`PATIENCE`] the objects; when it reads on, the rest comes page by
 //! page from the store's history. A client so slow that it uses up [`CREDIT_MAX`] is cut off.
 //!
 //! A client that does not read therefore holds one chunk and one key, until the transport closes its connection.
 
-use crate::shared::request::body::Error;
+use crate::shared::request::body::{Error, PERMIT_PATIENCE};
 use crate::shared::status::Failure;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -157,17 +157,23 @@ impl Supply {
     /// Releases what has been held too long, and returns when to check again; `None` after the client was cut off.
     fn look(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
-        let Some(since) = state.waiting_since else { return Some(now + PATIENCE) };
+        let Some(since) = state.waiting_since else { return Some(now + PERMIT_PATIENCE) };
         let (patient_until, cut_at) = (since + PATIENCE, since + state.credit);
         if cut_at <= now {
             state.is_cut = true;
             state.let_go();
             return None;
         }
+        if state.permit.is_some() {
+            let permit_until = since + PERMIT_PATIENCE;
+            if now < permit_until {
+                return Some(permit_until.min(cut_at));
+            }
+            state.permit = None;
+        }
         if now < patient_until {
             return Some(patient_until.min(cut_at));
         }
-        state.permit = None;
         if self.reload.is_some() {
             state.let_go();
         }

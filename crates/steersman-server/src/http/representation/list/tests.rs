@@ -260,5 +260,5 @@ async fn an_object_that_cannot_be_read_is_told_before_the_answer_begins() {
 
 fn rest() -> Rest {
     let pool = Arc::new(Pool::new(Compute::default()));
-    Rest::new(&pool, &User::authenticated("alice", []))
+    Rest::new(&pool, &Arc::new(User::authenticated("alice", [])))
 }

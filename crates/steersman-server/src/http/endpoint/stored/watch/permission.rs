@@ -10,6 +10,7 @@ use crate::shared::request::request_info::Target;
 use crate::shared::status::Failure;
 use crate::state::State;
 use rand::Rng as _;
+use std::sync::Arc;
 use std::time::Duration;
 use steersman_kinds::user::User;
 use tokio::sync::watch;
@@ -24,7 +25,7 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The permission of an open watch.
 #[derive(Debug)]
 pub(super) struct Permission {
-    user: User,
+    user: Arc<User>,
     target: Target,
     changes: Changes,
     /// When the authorizer was asked last.

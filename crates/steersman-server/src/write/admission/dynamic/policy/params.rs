@@ -1,6 +1,6 @@
 //! The parameters that a binding selects for a policy.
 
-use crate::shared::compute::text_bytes;
+use crate::shared::compute::{REQUIREMENT_BYTES, text_bytes};
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
@@ -31,9 +31,6 @@ pub(in crate::write::admission) enum Error {
     /// The policy cannot be used with this binding: upstream's message.
     Unusable(String),
 }
-
-/// The cost of holding an object against a selector, in bytes of objects that are read in the same time.
-const SELECTION_BYTES: usize = 16;
 
 /// The parameters that a binding gives to a policy for a write; null if the policy has none. Their trees are charged to
 /// `trees`, and everything else to the budget of the request.
@@ -100,7 +97,7 @@ async fn find(
             let scope = namespace.map_or(Scope::All, |namespace| Scope::Namespace(namespace.into()));
             let found = state.store.list(storage, &scope, At::Latest, Page::ALL);
             let mut objects = found.map_err(|error| Error::Unusable(error.to_string()))?.objects;
-            operation.load.expect_work(objects.len().saturating_mul(SELECTION_BYTES)).await;
+            operation.load.expect_work(objects.len().saturating_mul(REQUIREMENT_BYTES)).await;
             let passed = |object: &Object| 1 + labels.requirements().len() + object.meta().n_labels();
             operation.budget.work(objects.iter().map(|object| passed(object)).sum()).map_err(Error::Budget)?;
             objects.retain(|object| labels.matches_sorted(object.meta().labels()));
