@@ -1,12 +1,13 @@
 //! `cargo xtask test`: the one test command.
 //!
 //! Sets up the tools of the tests, and runs every test of the workspace (documentation included), those of the benches'
-//! server and load client, the corpora of the fuzz targets, then the walks. The last line is `N passed, N failed` over
-//! all of it, and nothing else.
+//! server and load client, the corpora of the fuzz targets, then the walks and the recorded answers of a kube-apiserver. The
+//! last line is `N passed, N failed` over all of it, and nothing else.
 
 use std::process::{Command, ExitCode};
 
 use crate::clients;
+use crate::differential;
 use crate::fuzz;
 use crate::process::stream;
 use crate::report::Report;
@@ -106,6 +107,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
             Ok(())
         });
         total += counted_or_one(passed, counted);
+    }
+
+    // The corpus is one test of many cases, which no filter selects among.
+    if options.filter.is_none() {
+        let passed = report.part("answers of kube-apiserver", || differential::test(workspace));
+        total += counted_or_one(passed, Tally { passed: usize::from(passed.is_some()), failed: 0 });
     }
 
     total += clients::test_named(workspace, &mut report, options.filter.as_deref().unwrap_or_default(), extent)?;

@@ -57,12 +57,17 @@ impl Workspace {
     }
 
     /// Builds the `steersman` binary and says where it is.
+    pub(crate) fn build_steersman(&self, profile: Profile) -> anyhow::Result<PathBuf> {
+        self.build_program("steersman", profile)
+    }
+
+    /// Builds a program of the workspace and says where it is.
     ///
     /// The whole workspace is selected so that features unify as in other commands on the workspace, and their build
     /// output is reused.
-    pub(crate) fn build_steersman(&self, profile: Profile) -> anyhow::Result<PathBuf> {
+    pub(crate) fn build_program(&self, name: &str, profile: Profile) -> anyhow::Result<PathBuf> {
         let mut command = self.cargo();
-        command.args(["build", "--workspace", "--bin", "steersman", "--message-format", "json-render-diagnostics"]);
+        command.args(["build", "--workspace", "--bin", name, "--message-format", "json-render-diagnostics"]);
         command.args(match profile {
             Profile::Debug => &[][..],
             Profile::Dist => &["--profile", "dist"],
@@ -70,9 +75,9 @@ impl Workspace {
             Profile::Tested => &["--tests"],
         });
         let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo build")?;
-        anyhow::ensure!(output.status.success(), "cargo build of steersman ended with {}", output.status);
-        executable(&String::from_utf8_lossy(&output.stdout), "steersman")
-            .context("cargo build named no executable for steersman")
+        anyhow::ensure!(output.status.success(), "cargo build of {name} ended with {}", output.status);
+        executable(&String::from_utf8_lossy(&output.stdout), name)
+            .with_context(|| format!("cargo build named no executable for {name}"))
     }
 
     /// A command of the same toolchain's cargo in the benches' workspace, with the shared output directory.

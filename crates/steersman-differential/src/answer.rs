@@ -1,5 +1,6 @@
 //! Answers without what must differ between two servers: times, uids, versions, and what is allocated.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::server::{Reply, Request};
@@ -11,7 +12,7 @@ const YEAR_OF_SEEDS: &str = "2024-";
 const SERVICE_RANGES: [&str; 2] = ["10.96.", "10.200."];
 
 /// The parts of an answer that are compared.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) reason: String,

@@ -105,7 +105,7 @@ impl Case {
         let query: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let path = if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) };
         let body = if content_type.is_empty() { String::new() } else { body.to_string() };
-        Request { method, path, content_type, accept: self.accept, body }
+        Request { method: method.into(), path, content_type: content_type.into(), accept: self.accept.into(), body }
     }
 
     /// The places that are changed.

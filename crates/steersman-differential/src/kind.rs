@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::schema::{Schema, Schemas};
-use crate::server::Server;
+use crate::server::{Request, Server};
 
 /// Where everything in a namespace is.
 pub(crate) const NAMESPACE: &str = "diff";
@@ -106,6 +106,13 @@ fn resources(list: &Value) -> BTreeMap<String, Resource> {
 impl Kind<'_> {
     pub(crate) fn name(&self) -> &str {
         self.seed["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// The requests that make the object: by a client, and by an apply of another manager.
+    pub(crate) fn seeding(&self) -> [Request; 2] {
+        let create = Request::write("POST", format!("{}?fieldManager=creator", self.path), &self.seed);
+        let apply = Request::write("PATCH", format!("{}?fieldManager=one", self.object_path()), &self.seed);
+        [create, Request { content_type: "application/apply-patch+yaml".into(), ..apply }]
     }
 
     /// The object that exists on both servers.

@@ -1,11 +1,13 @@
 //! Asks a real kube-apiserver and a server of this project the same generated questions, and says where the answers differ.
 //!
-//! `cargo xtask differential` builds and starts both servers and this program. A run is a function of its seed, of the schemas that
-//! the kube-apiserver serves, and of the objects in `seeds`. It ends with code 1 when a difference is not among the accepted ones.
+//! `cargo xtask differential` builds and starts both servers and this program. A comparison is a function of its seed, of the schemas that
+//! the kube-apiserver serves, and of the objects in `seeds`. Its answers can be recorded, and replayed without a
+//! kube-apiserver. The program ends with code 1 when a difference is not among the accepted ones.
 
 mod accepted;
 mod answer;
 mod case;
+mod corpus;
 mod difference;
 mod generate;
 mod kind;
@@ -20,36 +22,67 @@ mod shrink;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 
-/// Compares the answers of two servers.
+/// Compares the answers of a server with those of a kube-apiserver.
 #[derive(Parser)]
 struct Options {
-    /// The kubeconfig-free address of the kube-apiserver, as https://HOST:PORT
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Generates requests, and sends each to both servers
+    Compare(Compare),
+    /// Sends the requests of a corpus, which has the answers of a kube-apiserver
+    Replay(Replay),
+}
+
+#[derive(Args)]
+struct Compare {
+    #[command(flatten)]
+    common: Common,
+    /// The address of the kube-apiserver, as https://HOST:PORT
     #[arg(long)]
     upstream: String,
     /// The file with the certificates by which the kube-apiserver is known
     #[arg(long)]
     upstream_ca: PathBuf,
-    /// The address of the server that is held against it
-    #[arg(long)]
-    server: String,
-    /// The file with the certificates by which that server is known
-    #[arg(long)]
-    server_ca: PathBuf,
-    /// The bearer token of an administrator of both
-    #[arg(long)]
-    token: String,
-    /// Where the generator starts
+    /// The seed of the generator
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many requests are generated
+    /// The number of requests that are generated
     #[arg(long, default_value_t = 5_000)]
     cases: usize,
     /// Only kinds whose plural contains this
     #[arg(long, default_value = "")]
     only: String,
-    /// How many requests are under way at once
+    /// Write the requests that both servers answer alike, or in an accepted way, into a corpus
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Replay {
+    #[command(flatten)]
+    common: Common,
+    /// The corpus
+    corpus: PathBuf,
+}
+
+#[derive(Args)]
+struct Common {
+    /// The address of the server that is compared, as https://HOST:PORT
+    #[arg(long)]
+    server: String,
+    /// The file with the certificates by which that server is known
+    #[arg(long)]
+    server_ca: PathBuf,
+    /// The bearer token of an administrator
+    #[arg(long)]
+    token: String,
+    /// The number of requests under way at once
     #[arg(long, default_value_t = 8)]
     jobs: usize,
     /// The list of differences that are accepted, each with its reason
@@ -65,7 +98,11 @@ async fn main() -> ExitCode {
     let options = Options::parse();
     // Only an earlier call in the same process could fail this.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match run::run(&options).await {
+    let report = match &options.command {
+        Command::Compare(compare) => run::compare(compare).await,
+        Command::Replay(replay) => run::replay(replay).await,
+    };
+    match report {
         Ok(report) if report.n_unexpected() == 0 => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {

@@ -1,6 +1,7 @@
-//! A run: objects are made on both servers, then cases are drawn, asked and compared.
+//! A run: objects are made on both servers, then cases are drawn, asked and compared. A replay does so with the answers of an earlier run in
+//! place of a kube-apiserver.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use anyhow::Context as _;
@@ -9,10 +10,10 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
-use crate::Options;
 use crate::accepted::Accepted;
 use crate::answer::Answer;
 use crate::case::Case;
+use crate::corpus::{self, Recorded};
 use crate::difference::Difference;
 use crate::kind::{Kind, NAMESPACE, kinds};
 use crate::report::{Found, Report};
@@ -20,6 +21,7 @@ use crate::schema::Schemas;
 use crate::seeds;
 use crate::server::{Request, Server};
 use crate::shrink::shrink;
+use crate::{Common, Compare, Replay};
 
 /// How often a server is asked whether a custom kind is served, 100 ms apart.
 const ATTEMPTS: usize = 300;
@@ -42,10 +44,11 @@ struct Names {
     version: String,
 }
 
-pub(crate) async fn run(options: &Options) -> anyhow::Result<Report> {
-    let upstream = Server::wait_for(&options.upstream, &options.upstream_ca, &options.token).await?;
-    let ours = Server::wait_for(&options.server, &options.server_ca, &options.token).await?;
-    let accepted = Accepted::read(options.accepted.as_deref())?;
+pub(crate) async fn compare(options: &Compare) -> anyhow::Result<Report> {
+    let common = &options.common;
+    let upstream = Server::wait_for(&options.upstream, &options.upstream_ca, &common.token).await?;
+    let ours = Server::wait_for(&common.server, &common.server_ca, &common.token).await?;
+    let accepted = Accepted::read(common.accepted.as_deref())?;
     for server in [&upstream, &ours] {
         prepare(server).await?;
     }
@@ -60,23 +63,89 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<Report> {
         Case::draw(&mut rng, number, index, &asked.kinds[index], &asked.stored[index])
     });
     let seen = Mutex::new(HashSet::new());
-    let found: Vec<anyhow::Result<Option<Found>>> = futures::stream::iter(cases)
+    let judged: Vec<anyhow::Result<(Recorded, Option<Found>)>> = futures::stream::iter(cases)
         .map(|case| asked.judge(case, &seen))
-        .buffer_unordered(options.jobs.max(1))
+        .buffer_unordered(common.jobs.max(1))
         .collect()
         .await;
+    let mut recorded = Vec::with_capacity(judged.len());
+    for judged in judged {
+        let (case, found) = judged?;
+        // A case that both answer in different ways would fail each replay until the difference is gone.
+        if found.as_ref().is_none_or(|found| accepted.has(&found.signature)) {
+            recorded.push(case);
+        }
+        report.found.extend(found);
+    }
+    finish(&mut report, &accepted, common)?;
+    if let Some(path) = &options.record {
+        recorded.sort_by_key(|case| case.number);
+        corpus::write(path, &recorded)?;
+        println!("\n{} cases are recorded in {}", recorded.len(), path.display());
+    }
+    Ok(report)
+}
+
+/// Sends the cases of a corpus to a server.
+pub(crate) async fn replay(options: &Replay) -> anyhow::Result<Report> {
+    let common = &options.common;
+    let ours = Server::wait_for(&common.server, &common.server_ca, &common.token).await?;
+    let accepted = Accepted::read(common.accepted.as_deref())?;
+    let cases = corpus::read(&options.corpus)?;
+    prepare(&ours).await?;
+    let schemas = Schemas::read(&ours).await?;
+    let mut names = HashMap::new();
+    for kind in kinds(&ours, &schemas, seeds::objects()?, "").await? {
+        let [create, apply] = kind.seeding();
+        let made = ours.send(&create).await?;
+        anyhow::ensure!(
+            made.status < 300 || made.status == 409,
+            "the seed of {} {} is refused: {}",
+            kind.plural,
+            kind.index,
+            made.body["message"]
+        );
+        // The kube-apiserver refuses some of these too.
+        ours.send(&apply).await?;
+        let path = kind.object_path();
+        let object = ours.get(&path).await?;
+        names.insert(path, Names::of(&object));
+    }
+    let (ours, names, n_cases) = (&ours, &names, cases.len());
+    let found: Vec<anyhow::Result<Option<Found>>> = futures::stream::iter(cases)
+        .map(|case| async move {
+            let Recorded { number, subject, object, request, answer: upstream } = case;
+            let names =
+                names.get(&object).with_context(|| format!("case {number} needs {object}, which no seed makes"))?;
+            let ours = one(ours, &request, names).await;
+            Ok(Difference::find(&upstream, &ours).map(|difference| {
+                let signature = format!("{} {subject} {}", difference.class, difference.detail);
+                let places = String::new();
+                Found { number, signature, places, difference, request, upstream, ours, is_accepted: false }
+            }))
+        })
+        .buffer_unordered(common.jobs.max(1))
+        .collect()
+        .await;
+    let mut report = Report { n_cases, found: Vec::new() };
     for found in found {
         report.found.extend(found?);
     }
+    finish(&mut report, &accepted, common)?;
+    Ok(report)
+}
+
+/// Marks what is accepted, and prints the report.
+fn finish(report: &mut Report, accepted: &Accepted, common: &Common) -> anyhow::Result<()> {
     for found in &mut report.found {
         found.is_accepted = accepted.has(&found.signature);
     }
     report.found.sort_by_key(|found| found.number);
     report.print();
-    if let Some(path) = &options.json {
+    if let Some(path) = &common.json {
         report.write_json(path).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Makes the namespace, the ServiceAccount of the Pods, and the custom kind.
@@ -114,10 +183,7 @@ impl Asked<'_> {
         let mut found = Vec::new();
         let (mut usable, mut refused) = (Vec::new(), Vec::new());
         for kind in std::mem::take(&mut self.kinds) {
-            let path = format!("{}?fieldManager=creator", kind.path);
-            let create = Request::write("POST", path, &kind.seed);
-            let mut apply = Request::write("PATCH", format!("{}?fieldManager=one", kind.object_path()), &kind.seed);
-            apply.content_type = "application/apply-patch+yaml";
+            let [create, apply] = kind.seeding();
             let (there, here) = futures::try_join!(self.upstream.send(&create), self.ours.send(&create))?;
             let is_there = there.status < 300 || there.status == 409;
             if !is_there {
@@ -182,10 +248,19 @@ impl Asked<'_> {
     }
 
     /// Asks both servers, and makes the first case of each signature as small as it gets.
-    async fn judge(&self, case: Case, seen: &Mutex<HashSet<String>>) -> anyhow::Result<Option<Found>> {
-        let (mut request, mut upstream, mut ours, Some(difference)) = self.ask(&case).await else { return Ok(None) };
+    async fn judge(&self, case: Case, seen: &Mutex<HashSet<String>>) -> anyhow::Result<(Recorded, Option<Found>)> {
+        let (mut request, mut upstream, mut ours, difference) = self.ask(&case).await;
         let kind = &self.kinds[case.kind];
-        let signature = format!("{} {:?} {} {}", difference.class, case.verb, kind.plural, difference.detail);
+        let subject = format!("{:?} {}", case.verb, kind.plural);
+        let recorded = Recorded {
+            number: case.number,
+            subject: subject.clone(),
+            object: kind.object_path(),
+            request: request.clone(),
+            answer: upstream.clone(),
+        };
+        let Some(difference) = difference else { return Ok((recorded, None)) };
+        let signature = format!("{} {subject} {}", difference.class, difference.detail);
         let is_new = seen.lock().map_err(|_| anyhow::anyhow!("a case panicked"))?.insert(signature.clone());
         let mut places = case.places();
         if is_new {
@@ -194,10 +269,12 @@ impl Asked<'_> {
             places = smallest.places();
         }
         let number = case.number;
-        Ok(Some(Found { number, signature, places, difference, request, upstream, ours, is_accepted: false }))
+        let found = Found { number, signature, places, difference, request, upstream, ours, is_accepted: false };
+        Ok((recorded, Some(found)))
     }
 }
 
+/// Sends a request with the version and uid that the object has on this server.
 async fn one(server: &Server, request: &Request, names: &Names) -> Answer {
     let sent =
         Request { body: request.body.replace("{rv}", &names.version).replace("{uid}", &names.uid), ..request.clone() };

@@ -1,10 +1,12 @@
 //! A server that is asked, and what it answers.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use reqwest::{Certificate, Client, Method};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -23,12 +25,13 @@ pub(crate) struct Server {
 }
 
 /// A request as both servers get it, but for `{rv}` and `{uid}` in the body: each server's own of the object that is changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Request {
-    pub(crate) method: &'static str,
+    pub(crate) method: Cow<'static, str>,
     pub(crate) path: String,
-    pub(crate) content_type: &'static str,
-    pub(crate) accept: &'static str,
+    pub(crate) content_type: Cow<'static, str>,
+    pub(crate) accept: Cow<'static, str>,
     pub(crate) body: String,
 }
 
@@ -81,9 +84,9 @@ impl Server {
     pub(crate) async fn send(&self, request: &Request) -> anyhow::Result<Reply> {
         let method = Method::from_bytes(request.method.as_bytes())?;
         let mut sent = self.client.request(method, format!("{}{}", self.address, request.path));
-        sent = sent.bearer_auth(&self.token).header("accept", request.accept);
+        sent = sent.bearer_auth(&self.token).header("accept", &*request.accept);
         if !request.content_type.is_empty() {
-            sent = sent.header("content-type", request.content_type).body(request.body.clone());
+            sent = sent.header("content-type", &*request.content_type).body(request.body.clone());
         }
         let answer = sent.send().await.with_context(|| format!("{} {}", request.method, request.path))?;
         let status = answer.status().as_u16();
@@ -109,12 +112,21 @@ impl Server {
 
 impl Request {
     pub(crate) fn read(path: impl Into<String>) -> Request {
-        let path = path.into();
-        Request { method: "GET", path, content_type: "", accept: "application/json", body: String::new() }
+        Request {
+            method: "GET".into(),
+            path: path.into(),
+            content_type: "".into(),
+            accept: "application/json".into(),
+            body: String::new(),
+        }
     }
 
     pub(crate) fn write(method: &'static str, path: impl Into<String>, body: &Value) -> Request {
-        let (path, body) = (path.into(), body.to_string());
-        Request { method, path, content_type: "application/json", accept: "application/json", body }
+        Request {
+            method: method.into(),
+            content_type: "application/json".into(),
+            body: body.to_string(),
+            ..Request::read(path)
+        }
     }
 }
