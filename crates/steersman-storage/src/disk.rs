@@ -192,9 +192,11 @@ impl Disk {
         // A process that was killed may have left it half-written.
         let new = dir.join(FILE_NEW);
         remove(&new).map_err(at(&new))?;
+        let noted = newest::read(&newest_path).map_err(at(&newest_path))?;
         if !path.try_exists().map_err(at(&path))? {
-            // A file that is left belongs to a store that was moved away.
-            remove(&newest_path).map_err(at(&newest_path))?;
+            if let Some(acknowledged) = noted.revision().filter(|revision| Revision(0) < *revision) {
+                return Err(OpenError::Missing { path, acknowledged, newest: newest_path });
+            }
             // Made under another name, so that a half-made store is never opened.
             let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
             let database = Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_file(file).map_err(opening(&new))?;
@@ -202,7 +204,6 @@ impl Disk {
             drop(database);
             fs::rename(&new, &path).map_err(at(&path))?;
         }
-        let noted = newest::read(&newest_path).map_err(at(&newest_path))?;
         let opened = file::open(dir, noted.revision())?;
         let newest = Newest::open(&newest_path).map_err(at(&newest_path))?;
         // The file may have its name since just now, or from a process that ended before this. Without the name on the disk, a loss of power

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 pub(crate) enum StoreCommand {
     /// Reads everything in the store of a server that is not running, and reports damage.
     ///
-    /// Nothing is changed. The exit code is 0 without damage, 1 with damage, 2 if no store can be read.
+    /// Nothing is changed. The exit code is 0 without damage, 1 if something is damaged or cannot be read, 2 if there is no store, another format, or a
+    /// server has it open.
     Check(CheckOptions),
 }
 

@@ -8,6 +8,7 @@ use crate::disk::survey::{self, Survey};
 use crate::disk::{FILE, FILE_NEWEST};
 use crate::kv::{Damaged, Entry};
 use bytes::Bytes;
+use std::io;
 use std::path::Path;
 use steersman_machinery::Revision;
 
@@ -43,13 +44,22 @@ pub(super) fn check_on(
     storage: impl FnOnce(&Path) -> Result<Storage, OpenError>,
 ) -> Result<Report, OpenError> {
     let path = dir.join(FILE);
-    if let Err(source) = std::fs::metadata(&path) {
-        return Err(OpenError::Io { path, source });
-    }
-    let _lock = hold(dir)?;
-    let storage = storage(&path)?;
     let newest = dir.join(FILE_NEWEST);
-    let noted = newest::read(&newest).map_err(|source| OpenError::Io { path: newest, source })?;
+    let noted = newest::read(&newest).map_err(|source| OpenError::Io { path: newest.clone(), source })?;
+    if let Err(source) = std::fs::metadata(&path) {
+        return Err(match noted.revision() {
+            Some(acknowledged) if source.kind() == io::ErrorKind::NotFound => {
+                OpenError::Missing { path, acknowledged, newest }
+            }
+            _ => OpenError::Io { path, source },
+        });
+    }
+    // Nobody can write to a store on a file system that is read-only, such as a snapshot.
+    let _lock = match hold(dir) {
+        Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => None,
+        lock => Some(lock?),
+    };
+    let storage = storage(&path)?;
     let acknowledged = noted.revision();
     let Survey { mut faults, format, index, lost, n_unknown, stored, .. } =
         survey::survey(&storage, acknowledged.into()).map_err(refused(&path))?;

@@ -33,7 +33,7 @@ pub enum OpenError {
     },
     /// The file is damaged, or is no store of this program.
     #[error(
-        "{path:?} is damaged or no store of Steersman: restore it from a copy, or move it away to start anew; \
+        "{path:?} is damaged or no store of Steersman: restore it from a copy, or move it and store.newest away to start anew; \
          `steersman store check` says what is damaged"
     )]
     Damaged {
@@ -62,7 +62,7 @@ pub enum OpenError {
     /// The newest commit is damaged, and not even the keys of all its changes are known.
     #[error(
         "{path:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and {missing}; \
-         restore it from a copy, or move it away to start anew"
+         restore it from a copy, or move it and store.newest away to start anew"
     )]
     Incomplete {
         /// The file.
@@ -91,6 +91,19 @@ pub enum OpenError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// The file is gone, but the file beside it says that changes were acknowledged.
+    #[error(
+        "{path:?} does not exist, but revision {acknowledged} was acknowledged: restore the file, or remove {newest:?} to start with an \
+         empty store"
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The newest revision that was acknowledged.
+        acknowledged: Revision,
+        /// The file with that revision.
+        newest: PathBuf,
     },
     /// The file was damaged and is written anew, but the disk has not confirmed the new file's name. The next start syncs the directory again.
     #[error(

@@ -351,6 +351,24 @@ async fn a_store_newest_that_cannot_be_read_although_the_disk_is_well_refuses_th
 }
 
 #[tokio::test]
+async fn a_store_whose_file_is_gone_is_refused_instead_of_begun_anew() {
+    let made = make(4).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let (path, newest) = (scratch.path().join("store.redb"), scratch.path().join("store.newest"));
+    place(scratch.path(), &made.images[0], made.revision);
+    std::fs::remove_file(&path).unwrap();
+    let want = format!(
+        "{path:?} does not exist, but revision {} was acknowledged: restore the file, or remove {newest:?} to start with an empty store",
+        made.revision
+    );
+    assert_eq!(Disk::open(scratch.path()).unwrap_err().to_string(), want);
+    assert_eq!(disk::check(scratch.path(), |_| {}).unwrap_err().to_string(), want);
+    assert!(!path.exists() && std::fs::read(&newest).unwrap() == made.newest, "refused and changed");
+    std::fs::remove_file(&newest).unwrap();
+    assert_eq!(Disk::open(scratch.path()).unwrap().revision().await.unwrap(), Revision(0));
+}
+
+#[tokio::test]
 async fn a_damaged_store_newest_is_named_by_a_check_and_written_again_at_a_start() {
     let made = make(4).await;
     let scratch = tempfile::tempdir().unwrap();
@@ -725,7 +743,8 @@ async fn a_lost_newest_commit_of_which_a_change_is_gone_is_refused_even_if_store
         let error = Disk::open(scratch.path()).unwrap_err();
         let want = format!(
             "{:?} is damaged: its newest commit is lost, the one before it ends at revision {before}, and the changes since then \
-             end at revision {newest}, but the one at revision {} is gone; restore it from a copy, or move it away to start anew",
+             end at revision {newest}, but the one at revision {} is gone; restore it from a copy, or move it and \
+             store.newest away to start anew",
             scratch.path().join("store.redb"),
             before.0 + 4
         );
