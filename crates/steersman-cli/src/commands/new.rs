@@ -31,12 +31,14 @@ pub(crate) fn run(options: &NewOptions) -> Result<(), Failure> {
     }
     files.write(&directory).map_err(anyhow::Error::from)?;
     format(&directory);
-    let no_ci = match project.dependency {
+    let source = match project.dependency {
         Dependency::Path(_) => "\nThere is no CI workflow, since its machines have no checkout of Steersman.\n",
-        Dependency::Published => "",
+        Dependency::Published => {
+            "\nIt takes Steersman from crates.io; name a checkout with --steersman-path to use that instead.\n"
+        }
     };
     let text = format!(
-        "made {}\n\n    cd {}\n    cargo test      # against an API server in the test's own process\n    cargo run       # against the cluster of your kubeconfig\n{no_ci}",
+        "made {}\n\n    cd {}\n    cargo test      # against an API server in the test's own process\n    cargo run       # against the cluster of your kubeconfig\n{source}",
         directory.display(),
         directory.display()
     );

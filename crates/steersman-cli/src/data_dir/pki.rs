@@ -86,7 +86,13 @@ pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: T
         None => make(dir, "ca", ca_params(now)?, None)?,
     };
     let leaf = |name: &str, params: CertificateParams, addresses: &[IpAddr]| -> anyhow::Result<Pair> {
-        match read(dir, name)?.filter(|pair| is_good(pair, &ca.certificate, addresses, now)) {
+        let found = read(dir, name)?;
+        if let Some(pair) = &found
+            && !is_issued_by(&pair.certificate, &ca.certificate)
+        {
+            set_aside(dir, name)?;
+        }
+        match found.filter(|pair| is_good(pair, &ca.certificate, addresses, now)) {
             Some(pair) => Ok(pair),
             None => make(dir, name, params, Some(&ca)),
         }
@@ -146,6 +152,18 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<Option<Pair>> {
         (Some(certificate), Some(key)) => Ok(Some(Pair { certificate, key })),
         _ => Ok(None),
     }
+}
+
+/// Keeps a certificate of another CA, and its key, beside those that take their place.
+fn set_aside(dir: &Path, name: &str) -> anyhow::Result<()> {
+    for ending in ["crt", "key"] {
+        let path = dir.join(format!("{name}.{ending}"));
+        let kept = path.with_added_extension("replaced");
+        fs::rename(&path, &kept)
+            .with_context(|| format!("{} cannot be renamed to {}", path.display(), kept.display()))?;
+        tracing::warn!(path = %path.display(), kept = %kept.display(), "a certificate that the CA of this directory has not issued is replaced by one of this CA");
+    }
+    Ok(())
 }
 
 fn read_file(dir: &Path, name: &str) -> anyhow::Result<Option<String>> {
@@ -233,18 +251,23 @@ fn belong_together(pair: &Pair) -> bool {
     certificate.public_key().raw == key.subject_public_key_info()
 }
 
-/// Whether a certificate has its key, was signed by this CA, does not expire soon and is valid for the addresses.
-fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool {
-    let (Ok(leaf), Ok(ca)) =
-        (CertificateDer::from_pem_slice(pair.certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes()))
-    else {
-        return false;
-    };
+/// Whether a certificate is signed by a CA.
+fn is_issued_by(certificate: &str, ca: &str) -> bool {
+    let read = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes());
+    let (Ok(leaf), Ok(ca)) = (read(certificate), read(ca)) else { return false };
     let (Ok((_, leaf)), Ok((_, ca))) =
         (x509_parser::parse_x509_certificate(&leaf), x509_parser::parse_x509_certificate(&ca))
     else {
         return false;
     };
+    // The name of a CA is no evidence: every CA made here has the same.
+    leaf.issuer() == ca.subject() && leaf.verify_signature(Some(ca.public_key())).is_ok()
+}
+
+/// Whether a certificate has its key, was signed by this CA, does not expire soon and is valid for the addresses.
+fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool {
+    let Ok(leaf) = CertificateDer::from_pem_slice(pair.certificate.as_bytes()) else { return false };
+    let Ok((_, leaf)) = x509_parser::parse_x509_certificate(&leaf) else { return false };
     let ends = leaf.validity().not_after.timestamp();
     let renew = now.as_second() + RENEW_DAYS * 24 * 3600;
     let names = leaf
@@ -260,9 +283,7 @@ fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool 
         };
         names.iter().any(|name| matches!(name, GeneralName::IPAddress(bytes) if *bytes == octets))
     };
-    // The name of a CA is no evidence: every CA made here has the same.
-    let is_signed = leaf.issuer() == ca.subject() && leaf.verify_signature(Some(ca.public_key())).is_ok();
-    is_signed && belong_together(pair) && ends > renew && addresses.iter().all(is_named)
+    is_issued_by(&pair.certificate, ca) && belong_together(pair) && ends > renew && addresses.iter().all(is_named)
 }
 
 #[cfg(test)]
@@ -312,6 +333,10 @@ mod tests {
         let server = fs::read_to_string(dir.path().join("server.crt")).unwrap();
         assert_ne!(server, fs::read_to_string(other.path().join("server.crt")).unwrap());
         assert_eq!(server, second.server.certificate);
+        for file in ["server.crt", "server.key"] {
+            let kept = fs::read(dir.path().join(file).with_added_extension("replaced")).unwrap();
+            assert!(kept == fs::read(other.path().join(file)).unwrap(), "{file} is lost");
+        }
     }
 
     #[test]
