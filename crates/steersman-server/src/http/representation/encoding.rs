@@ -3,6 +3,7 @@
 //! Objects are stored as JSON text, and all their forms are made as JSON text. An [`Encoder`] transcribes such a text,
 //! a list item by item, without building a tree. A new one is a file here and a row in [`encoder`].
 
+mod indentation;
 mod json;
 mod pretty;
 mod protobuf;
@@ -54,50 +55,6 @@ pub(crate) trait Encoder: fmt::Debug + Send + Sync {
     }
 }
 
-/// The indentation of a text may be this many times as long as its JSON, and never longer than the maximum. Short texts may have the free bytes
-/// in any case. Objects of Kubernetes' kinds need up to three bytes of indentation for a byte.
-const INDENTATION_PER_BYTE: usize = 8;
-const INDENTATION_MAX: usize = 8 << 20;
-const INDENTATION_FREE: usize = 64 << 10;
-
-/// Whether a JSON text at a depth may be indented. One that is nested so deeply that its indentation would be many times as long as itself is
-/// written in one line, which JSON and YAML allow.
-fn may_be_indented(json: &[u8], mut depth: usize) -> bool {
-    let most = json.len().saturating_mul(INDENTATION_PER_BYTE).min(INDENTATION_MAX) + INDENTATION_FREE;
-    let (mut bytes, mut at) = (0_usize, 0);
-    while let Some(found) = json.get(at..).and_then(|rest| rest.iter().position(|byte| b"\"[]{},".contains(byte))) {
-        at += found;
-        match json[at] {
-            b'"' => {
-                at = string_end(json, at);
-                continue;
-            }
-            b',' => {}
-            b'[' | b'{' => depth += 1,
-            _ => depth = depth.saturating_sub(1),
-        }
-        bytes = bytes.saturating_add(2 * depth);
-        if most < bytes {
-            return false;
-        }
-        at += 1;
-    }
-    true
-}
-
-/// The position after the last quote of the string that begins at `start`.
-fn string_end(json: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while let Some(found) = json.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if json[at] == b'"' {
-            return at + 1;
-        }
-        at += 2;
-    }
-    json.len()
-}
-
 /// The encoder of a serialisation that does not depend on the kind. Protobuf is written with the messages of a kind
 /// ([`Protobuf`]), and replaced by JSON where there are none.
 pub(crate) fn encoder(encoding: Encoding, layout: Layout) -> &'static dyn Encoder {
@@ -134,31 +91,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
-
-    #[test]
-    fn what_is_nested_deeply_is_not_many_times_as_long_when_it_is_indented() {
-        let (levels, n) = (60, 20_000);
-        let deep = format!("{}{}{}", "[".repeat(levels), vec!["1"; n].join(","), "]".repeat(levels));
-        for (encoder, text) in
-            [(encoder(Encoding::Json, Layout::Indented), &deep), (encoder(Encoding::Yaml, Layout::Compact), &deep)]
-        {
-            let mut out = Vec::new();
-            encoder.document(text.as_bytes(), &mut out).unwrap();
-            assert!(out.len() <= text.len() + 1, "{} bytes of {}", out.len(), text.len());
-            assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), serde_json::from_str::<Value>(text).unwrap());
-            let list = streamed(encoder, &[serde_json::from_str(text).unwrap()]);
-            assert!(list.len() < text.len() + 500, "{} bytes of {}", list.len(), text.len());
-            let read: Value = serde_saphyr::from_str(&list).unwrap();
-            assert_eq!(read["items"][0], serde_json::from_str::<Value>(text).unwrap());
-        }
-        // Few values may be nested as deeply, and many a little.
-        assert!(may_be_indented(format!("{}{}", "[".repeat(90), "]".repeat(90)).as_bytes(), 2));
-        let wide = format!(
-            "{{\"spec\":{{\"a\":[{}]}}}}",
-            vec!["{\"name\":\"a\",\"value\":\"[[[[[[{{{{{,,,,,,,,,\"}"; n].join(",")
-        );
-        assert!(may_be_indented(wide.as_bytes(), 2));
-    }
 
     #[test]
     fn json_in_one_line_ends_with_a_line_break() {

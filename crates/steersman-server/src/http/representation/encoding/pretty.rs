@@ -1,6 +1,7 @@
 //! Indented JSON: the same text with line breaks and two spaces for each level.
 
-use crate::http::representation::encoding::{Encoder, Envelope, may_be_indented, string_end};
+use crate::http::representation::encoding::indentation::{Allowance, string_end};
+use crate::http::representation::encoding::{Encoder, Envelope};
 use steersman_kinds::protobuf::NotJson;
 
 #[derive(Debug)]
@@ -54,13 +55,18 @@ fn break_line(depth: usize, out: &mut Vec<u8>) {
     out.resize(out.len() + 2 * depth, b' ');
 }
 
-/// Indents a JSON text whose first line is at a depth.
-fn write(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
-    if !may_be_indented(json, depth) {
+/// Indents a JSON text whose first line is at a depth, or writes it in one line if that would be too much.
+fn write(json: &[u8], depth: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    if !indent(json, depth, out) {
+        out.truncate(start);
         out.extend_from_slice(json);
-        return;
     }
-    let mut at = 0;
+}
+
+/// Indents a JSON text. `false` if that would be too much.
+fn indent(json: &[u8], mut depth: usize, out: &mut Vec<u8>) -> bool {
+    let (mut allowance, mut at) = (Allowance::of(json), 0);
     while let Some(byte) = json.get(at) {
         match byte {
             b'"' => {
@@ -79,17 +85,26 @@ fn write(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
                     }
                     _ => {
                         depth += 1;
+                        if !allowance.take(2 * depth) {
+                            return false;
+                        }
                         break_line(depth, out);
                     }
                 }
             }
             b'}' | b']' => {
                 depth = depth.saturating_sub(1);
+                if !allowance.take(2 * depth) {
+                    return false;
+                }
                 break_line(depth, out);
                 out.push(*byte);
             }
             b',' => {
                 out.push(b',');
+                if !allowance.take(2 * depth) {
+                    return false;
+                }
                 break_line(depth, out);
             }
             b':' => out.extend_from_slice(b": "),
@@ -98,6 +113,7 @@ fn write(json: &[u8], mut depth: usize, out: &mut Vec<u8>) {
         }
         at += 1;
     }
+    true
 }
 
 #[cfg(test)]

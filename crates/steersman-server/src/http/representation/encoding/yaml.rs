@@ -6,7 +6,8 @@ mod scalar;
 mod tokens;
 
 use self::tokens::{Kind, Tokens};
-use crate::http::representation::encoding::{Encoder, Envelope, may_be_indented};
+use crate::http::representation::encoding::indentation::Allowance;
+use crate::http::representation::encoding::{Encoder, Envelope};
 use steersman_kinds::protobuf::NotJson;
 
 #[derive(Debug)]
@@ -14,19 +15,11 @@ pub(super) struct Yaml;
 
 impl Encoder for Yaml {
     fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
-        if !may_be_indented(json, 0) {
-            out.extend_from_slice(json);
-            out.push(b'\n');
-            return Ok(());
-        }
-        let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
-        let mut printer = Printer { tokens: &tokens, line: 0, out };
-        match printer.tokens.kind(0) {
-            Kind::Object if !tokens.is_empty(0) => printer.object(0, 0),
-            Kind::Array if !tokens.is_empty(0) => printer.items(0, 0),
+        print(json, out, |printer| match printer.tokens.kind(0) {
+            Kind::Object if !printer.tokens.is_empty(0) => printer.object(0, 0),
+            Kind::Array if !printer.tokens.is_empty(0) => printer.items(0, 0),
             _ => printer.scalar(0, 0, 0),
-        }
-        Ok(())
+        })
     }
 
     fn open(&self, envelope: &Envelope, _items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
@@ -40,16 +33,8 @@ impl Encoder for Yaml {
         if index == 0 {
             out.push(b'\n');
         }
-        if !may_be_indented(json, 0) {
-            out.extend_from_slice(b"- ");
-            out.extend_from_slice(json);
-            out.push(b'\n');
-            return Ok(());
-        }
-        let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
-        let mut printer = Printer { tokens: &tokens, line: out.len(), out };
-        printer.item(0, 0);
-        Ok(())
+        out.extend_from_slice(b"- ");
+        print(json, out, |printer| printer.item_value(0, 0))
     }
 
     fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
@@ -67,10 +52,23 @@ fn fields(envelope: &Envelope, is_here: impl Fn(&str) -> bool, out: &mut Vec<u8>
     fields.sort_by_key(|(name, _)| *name);
     for (name, json) in fields {
         let Some(tokens) = Tokens::read(json) else { continue };
-        let mut printer = Printer { tokens: &tokens, line: out.len(), out };
-        printer.out.extend_from_slice(name.as_bytes());
-        printer.value(0, 0);
+        out.extend_from_slice(name.as_bytes());
+        Printer::new(json, &tokens, out).value(0, 0);
     }
+}
+
+/// Prints a JSON text, in one line if its indentation would be too much.
+fn print(json: &[u8], out: &mut Vec<u8>, print: impl FnOnce(&mut Printer<'_, '_>)) -> Result<(), NotJson> {
+    let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
+    let start = out.len();
+    let mut printer = Printer::new(json, &tokens, out);
+    print(&mut printer);
+    if printer.is_over {
+        out.truncate(start);
+        out.extend_from_slice(json);
+        out.push(b'\n');
+    }
+    Ok(())
 }
 
 /// Prints tokens. A value is identified by the index of its first token.
@@ -79,9 +77,16 @@ struct Printer<'a, 'o> {
     /// The position in `out` at which the current line begins.
     line: usize,
     out: &'o mut Vec<u8>,
+    allowance: Allowance,
+    /// Whether the indentation would be more than is allowed. Then what follows is not indented, and will be thrown away.
+    is_over: bool,
 }
 
-impl Printer<'_, '_> {
+impl<'a, 'o> Printer<'a, 'o> {
+    fn new(json: &[u8], tokens: &'a Tokens<'a>, out: &'o mut Vec<u8>) -> Printer<'a, 'o> {
+        Printer { tokens, line: out.len(), out, allowance: Allowance::of(json), is_over: false }
+    }
+
     fn object(&mut self, object: usize, indent: usize) {
         let tokens = self.tokens;
         let mut is_first = true;
@@ -133,6 +138,11 @@ impl Printer<'_, '_> {
 
     fn item(&mut self, item: usize, indent: usize) {
         self.out.extend_from_slice(b"- ");
+        self.item_value(item, indent);
+    }
+
+    /// Prints the value of an item after its dash.
+    fn item_value(&mut self, item: usize, indent: usize) {
         match self.tokens.kind(item) {
             Kind::Object if !self.tokens.is_empty(item) => self.object(item, indent + 2),
             Kind::Array if !self.tokens.is_empty(item) => self.items(item, indent + 2),
@@ -146,6 +156,8 @@ impl Printer<'_, '_> {
                 let text = self.tokens.text(value);
                 if scalar::is_name(&text, self.tokens.sorts(value)) {
                     self.out.extend_from_slice(text.as_bytes());
+                } else if !self.allows(scalar::breaks_max(&text, indent) * (indent + 2)) {
+                    return;
                 } else if scalar::is_block(&text) {
                     scalar::block(&text, indent, self.out);
                     self.line = self.out.len();
@@ -174,7 +186,15 @@ impl Printer<'_, '_> {
     }
 
     fn indent(&mut self, indent: usize) {
-        self.out.resize(self.out.len() + indent, b' ');
+        if self.allows(indent) {
+            self.out.resize(self.out.len() + indent, b' ');
+        }
+    }
+
+    /// Whether so many more bytes of indentation are allowed.
+    fn allows(&mut self, bytes: usize) -> bool {
+        self.is_over |= !self.allowance.take(bytes);
+        !self.is_over
     }
 }
 

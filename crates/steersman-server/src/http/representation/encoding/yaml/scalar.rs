@@ -67,6 +67,16 @@ pub(super) fn is_block(text: &str) -> bool {
     text.contains('\n') && !has_blank_end && !text.trim().is_empty() && is_printable(text)
 }
 
+/// The most lines, each of them indented, over which a text is distributed: those that it has, or those that folding makes of it.
+pub(super) fn breaks_max(text: &str, indent: usize) -> usize {
+    // A fold comes after the width, at a blank.
+    let folds = match text.len() / WIDTH.saturating_sub(indent + 2).max(1) {
+        0 => 0,
+        folds => folds.min(memchr::memchr_iter(b' ', text.as_bytes()).count()),
+    };
+    folds + memchr::memchr_iter(b'\n', text.as_bytes()).count()
+}
+
 /// A text of several lines: `|`, with an indicator for its end, and an indentation indicator if it begins with a space.
 pub(super) fn block(text: &str, indent: usize, out: &mut Vec<u8>) {
     out.push(b'|');
