@@ -17,6 +17,9 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use steersman_machinery::Revision;
 
+/// Smaller tables keep their room.
+const SPARSE_MIN: usize = 1_024;
+
 #[derive(Debug)]
 pub(super) struct Index {
     /// History up to this revision has been removed from the file.
@@ -297,6 +300,10 @@ impl Index {
     fn delete_hashed(&mut self, hashes: Hashes, size: Size) -> Option<Packed> {
         let slot = self.current.find_entry(hashes.0, |slot| slot.is_of(hashes)).ok()?;
         let (before, _) = slot.remove();
+        // A table that was large once would keep its room. By then most slots have been removed, which has cost more than the copies do.
+        if SPARSE_MIN < self.current.capacity() && self.current.len() < self.current.capacity() / 8 {
+            self.current.shrink_to(2 * self.current.len(), |slot| slot.hash);
+        }
         self.live -= before.size.bytes();
         // The entry that marks the deletion counts as superseded from the start.
         self.superseded += before.size.bytes() + size.bytes();
@@ -472,6 +479,20 @@ mod tests {
         // Each piece has two parts.
         assert_eq!(n_held, [6, 6, 4, 4, 2, 2]);
         assert!(pieces.iter().all(|piece| piece.strong_count() == 0));
+    }
+
+    #[test]
+    fn the_room_of_keys_that_are_gone_is_given_back() {
+        let mut index = Index::new(Revision(0), Revision(0));
+        let key = |n: u64| n.to_le_bytes();
+        for n in 1..=100_000 {
+            index.put(&key(n), (n, 0), 100);
+        }
+        for n in 1..100_000 {
+            assert_eq!(index.delete(&key(n), (100_000 + n, 0), 10).map(Packed::place), Some((n, 0)));
+        }
+        assert!(index.current.capacity() <= 2 * SPARSE_MIN, "{} places for one key", index.current.capacity());
+        assert_eq!(index.written_at(&key(100_000)), Some(Revision(100_000)));
     }
 
     proptest! {

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::cache::outcome::Outcome;
 use crate::shared::key::ObjectKey;
+use crate::shared::sparse::is_sparse;
 
 /// How many events may wait for one handler, besides one for each object that exists, before the cache waits for it.
 pub const MAILBOX_MAX: usize = 4_096;
@@ -250,6 +251,9 @@ impl<K> State<K> {
         }
         if self.events.len() <= self.excess_max / 2 {
             self.tallies = None;
+        }
+        if is_sparse(self.events.len(), self.events.capacity()) {
+            self.events.shrink_to(2 * self.events.len());
         }
     }
 

@@ -38,7 +38,8 @@ pub(crate) struct Correlator {
 /// An event with its count so far.
 #[derive(Debug, Default)]
 struct Counted {
-    event: Event,
+    // In a box: a table has room for more entries than it holds.
+    event: Box<Event>,
     /// The event was sent to the server at least once. Until then the budget did not allow it.
     is_told: bool,
 }
@@ -92,7 +93,7 @@ impl Correlator {
         let (_, counted) = self.known.entry(now, identity, Counted::default);
         let event = &mut counted.event;
         if event.metadata.name.is_none() {
-            *event = first(&self.component, self.host.as_deref(), &note);
+            **event = first(&self.component, self.host.as_deref(), &note);
         } else {
             event.count = Some(event.count.unwrap_or(1).saturating_add(1));
             event.last_timestamp = Some(Time(note.at));

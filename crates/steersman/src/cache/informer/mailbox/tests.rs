@@ -245,3 +245,12 @@ proptest! {
         assert!(shown.is_subset(&heard), "never told of {:?}", shown.difference(&heard).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_mailbox_that_was_full_gives_its_room_back() {
+    let mailbox = Mailbox::new(usize::MAX);
+    mailbox.push(1, (0..100_000).map(added));
+    assert_eq!(take_all(&mailbox).len(), 100_000);
+    let room = mailbox.state.lock().events.capacity();
+    assert!(room <= 2_048, "{room} places for no event");
+}
