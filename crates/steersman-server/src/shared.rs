@@ -18,6 +18,7 @@ pub(crate) mod request {
     pub(crate) mod memory;
     pub mod negotiate;
     pub(crate) mod options;
+    pub(crate) mod payer;
     pub(crate) mod payload;
     pub mod query;
     pub mod request_info;

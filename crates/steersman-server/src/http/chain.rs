@@ -19,6 +19,7 @@ use crate::shared::operation::{Notes, WARNINGS_BYTES_MAX};
 use crate::shared::request::body::Body;
 use crate::shared::request::memory::{Reservation, UserMemory};
 use crate::shared::request::negotiate::error_encoding;
+use crate::shared::request::payer::payer;
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::RequestInfo;
 use crate::shared::status::Failure;
@@ -66,6 +67,7 @@ pub(crate) struct Chain {
 struct Known {
     notes: Notes,
     sender: Option<AuthenticatedUser>,
+    payer: Option<Arc<User>>,
     schema: Option<Arc<Schema>>,
     trail: Option<Trail>,
 }
@@ -80,6 +82,7 @@ struct Head {
 /// A request that has been admitted.
 struct Entered {
     user: Arc<User>,
+    payer: Arc<User>,
     body: Bytes,
     /// The memory reserved for the body until the request has ended.
     _memory: Reservation,
@@ -139,12 +142,20 @@ impl Chain {
                 "this request caused the server to fail unexpectedly; its id is in the Audit-Id header",
             ))
         });
-        let Known { notes, schema, sender, trail } = known;
+        let Known { notes, payer, schema, sender, trail } = known;
         let (mut answer, failure) = match outcome {
             Ok(answer) => (answer, None),
             Err(failure) => {
                 let encoding = error_encoding(&parts.headers);
-                (Answer::failure(&failure, encoding, layout_for(query, &parts.headers)), Some(failure))
+                let mut answer = Answer::failure(&failure, encoding, layout_for(query, &parts.headers));
+                if let Some(payer) = &payer {
+                    // The client must learn the reason, so what it does not read counts against what it asks for next.
+                    let mut reservation = state.memory.answers.reserve(payer);
+                    let body = answer.response.body_mut();
+                    reservation.take(body.first_bytes().unwrap_or(0));
+                    body.reserve(reservation);
+                }
+                (answer, Some(failure))
             }
         };
         if let Some(received) = &received {
@@ -201,6 +212,8 @@ impl Chain {
         let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, notes, state.now());
         let user = authenticated.await.ok_or_else(Failure::unauthorized)?;
         known.sender = Some(AuthenticatedUser(user.clone()));
+        let payer = payer(&user);
+        known.payer = Some(payer.clone());
         if let Some(received) = received {
             known.trail = Trail::begin(received, &user).await;
         }
@@ -231,14 +244,14 @@ impl Chain {
         authz::enforce(&user, &attributes, verdict)?;
         let work = async {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-            let mut memory = state.memory.bodies.reserve(&user);
+            let mut memory = state.memory.bodies.reserve(&payer);
             let body = if is_read {
                 // A GET is fully described by its path and query, so no body is awaited.
                 Bytes::new()
             } else {
                 // A write permit is taken only when the body has arrived: a client that sends slowly holds one of the
                 // far more numerous permits for receiving instead.
-                let _receiving = self.limits.try_receive().ok_or_else(busy)?;
+                let _receiving = self.limits.try_receive(&payer).ok_or_else(busy)?;
                 body.read(&mut memory).await?
             };
             if let Some(trail) = &mut known.trail {
@@ -265,10 +278,11 @@ impl Chain {
                 parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
             let load = Load::of_request(compute::body_bytes(content_type, &body), interrupt.clone());
             let answers = Some(state.memory.answers.clone());
-            let job = Job { user: user.clone(), deadline, load, answers };
+            let job = Job { user: payer.clone(), deadline, load, answers };
             // A dry run changes nothing, so it ends when its client disconnects. The future of a read is dropped then.
             let _interrupts = query.first("dryRun").map(|_| job.load.clone().interrupting());
-            let entered = Entered { user, body, _memory: memory, deadline, load: job.load.clone(), permit, abandoned };
+            let entered =
+                Entered { user, payer, body, _memory: memory, deadline, load: job.load.clone(), permit, abandoned };
             // In a box, because the future is large: a task is aligned to a cache line and costs the allocator more the
             // larger it is, and its future is moved several times before it starts.
             let done = Box::pin(self.clone().carry_out(head.clone(), entered).in_current_span());
@@ -297,16 +311,17 @@ impl Chain {
     /// Carries out a request, and holds its permit while it does so.
     async fn carry_out(self: Arc<Chain>, head: Arc<Head>, entered: Entered) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
-        let Entered { user, body, _memory, deadline, load, permit, abandoned } = entered;
+        let Entered { user, payer, body, _memory, deadline, load, permit, abandoned } = entered;
         let abandoned = abandoned.as_ref();
-        let request = route::Request { info, query, parts, user: &user, body, deadline, load, abandoned };
+        let request =
+            route::Request { info, query, parts, user: &user, payer: &payer, body, deadline, load, abandoned };
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
         if let Ok(answer) = &mut outcome {
             // The rest of a streamed list is work too, so its body keeps the permit.
             answer.response.body_mut().hold(permit);
         }
-        let outcome = outcome.and_then(|answer| keep(answer, &self.router.state.memory.answers, &user, parts));
+        let outcome = outcome.and_then(|answer| keep(answer, &self.router.state.memory.answers, &payer, parts));
         (outcome, notes)
     }
 
@@ -337,10 +352,10 @@ impl Chain {
 ///
 /// # Errors
 /// 429 for an answer to a read for which there is no memory.
-fn keep(mut answer: Answer, memory: &Arc<UserMemory>, user: &Arc<User>, parts: &Parts) -> Result<Answer, Failure> {
+fn keep(mut answer: Answer, memory: &Arc<UserMemory>, payer: &Arc<User>, parts: &Parts) -> Result<Answer, Failure> {
     let body = answer.response.body_mut();
     let Some(bytes) = body.first_bytes().filter(|_| !answer.is_shared) else { return Ok(answer) };
-    let mut reservation = memory.reserve(user);
+    let mut reservation = memory.reserve(payer);
     match parts.method {
         Method::GET | Method::HEAD => reservation.grow_to(bytes)?,
         // It has changed something, so its client must learn the outcome.

@@ -71,6 +71,8 @@ pub(crate) struct Request<'a> {
     pub(crate) query: &'a Query,
     pub(crate) parts: &'a Parts,
     pub(crate) user: &'a Arc<User>,
+    /// The user to whom its memory and computation are charged.
+    pub(crate) payer: &'a Arc<User>,
     pub(crate) body: Bytes,
     /// The time by which it must be answered.
     pub(crate) deadline: Instant,
@@ -139,7 +141,7 @@ async fn resource(
     let operation = Operation { deadline: Some(request.deadline), load: request.load.clone(), budget, ..operation };
     let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);
     let path = &request.info.path;
-    let mut cx = Context { state, operation, target, query, path, headers, abandoned };
+    let mut cx = Context { state, operation, payer: request.payer, target, query, path, headers, abandoned };
     if let Some(deprecation) = &served.version().deprecation {
         cx.operation.warn(deprecation.to_string());
         cx.operation.annotate("k8s.io/deprecated", "true");

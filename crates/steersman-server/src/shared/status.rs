@@ -22,10 +22,24 @@ pub struct Failure {
     pub(crate) is_denial: bool,
 }
 
+/// The most bytes of a text in a Status. Longer ones repeat what a client has sent.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// The beginning of a long text, with the length of the whole.
+fn brief(mut text: String) -> String {
+    let n_bytes = text.len();
+    if TEXT_BYTES_MAX < n_bytes {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.shrink_to_fit();
+        text += &format!("... ({n_bytes} bytes)");
+    }
+    text
+}
+
 impl Failure {
     /// A failure with only code, reason and message.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Failure {
-        Failure { status: Box::new(Status::failure(code, Some(reason), message)), is_denial: false }
+        Failure { status: Box::new(Status::failure(code, Some(reason), brief(message.into()))), is_denial: false }
     }
 
     /// A failure whose Status was made elsewhere.
@@ -34,7 +48,12 @@ impl Failure {
     }
 
     fn about(code: u16, reason: &str, message: impl Into<String>, details: Details) -> Failure {
-        let status = Status::failure(code, Some(reason), message).with_details(details);
+        let mut details = Details { name: brief(details.name), kind: brief(details.kind), ..details };
+        for cause in &mut details.causes {
+            cause.field = brief(std::mem::take(&mut cause.field));
+            cause.message = brief(std::mem::take(&mut cause.message));
+        }
+        let status = Status::failure(code, Some(reason), brief(message.into())).with_details(details);
         Failure { status: Box::new(status), is_denial: false }
     }
 

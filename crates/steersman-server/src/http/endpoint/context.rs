@@ -17,6 +17,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use std::sync::Arc;
 use steersman_kinds::protobuf;
+use steersman_kinds::user::User;
 use steersman_machinery::{Object, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Context<'a> {
     pub(crate) state: &'a Arc<State>,
     pub(crate) operation: Operation<'a>,
+    /// The user to whom memory and computation are charged.
+    pub(crate) payer: &'a Arc<User>,
     pub(crate) target: &'a Target,
     pub(crate) query: &'a Query,
     /// The path with escapes resolved.
@@ -44,7 +47,7 @@ impl<'a> Context<'a> {
 
     /// Carries out what is left of an answer when its first bytes are sent.
     pub(crate) fn rest(&self) -> Rest {
-        Rest::new(&self.state.compute, self.operation.user)
+        Rest::new(&self.state.compute, self.payer)
     }
 
     /// Negotiates the form of an answer with objects of the request's kind.

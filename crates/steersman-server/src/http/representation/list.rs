@@ -256,6 +256,10 @@ impl Chunks for ListChunks {
         self.supply.hold(permit);
     }
 
+    fn next_bytes(&self) -> Option<usize> {
+        Some(self.out.len().max(self.supply.next_bytes()))
+    }
+
     fn first_bytes(&self) -> Option<usize> {
         Some(self.out.len())
     }

@@ -33,12 +33,11 @@ pub(crate) const COMPRESS_BYTES_MIN: usize = 128 * 1024;
 pub struct Body {
     inner: Inner,
     memory: Memory,
-    /// A chunk for which there is no memory yet.
+    /// The wait for memory in which the next chunk can be made.
     waiting: Option<Box<Waiting>>,
 }
 
 struct Waiting {
-    bytes: Bytes,
     /// When the body ends instead.
     deadline: Instant,
     /// When there may be memory.
@@ -49,7 +48,7 @@ struct Waiting {
 enum Memory {
     /// None: the bytes are few, or in memory anyway.
     None,
-    /// For each chunk of a stream; for the first one from the beginning.
+    /// For each chunk of a stream, before it is made; for the first one from the beginning.
     EachChunk(Reservation),
     /// For all bytes of a whole body.
     Whole(Arc<Reservation>),
@@ -68,22 +67,28 @@ impl<R> AsRef<[u8]> for Reserved<R> {
 }
 
 impl Memory {
-    /// A chunk that holds its reservation, or inside `Err` one for which there is no memory.
-    fn reserve(&mut self, bytes: Bytes) -> Result<Bytes, Bytes> {
+    /// Whether there is room for a chunk that is to be made, of which this many bytes are expected.
+    fn has_room_for(&mut self, expected: usize) -> bool {
         match self {
-            Memory::None => Ok(bytes),
-            Memory::EachChunk(first) => {
-                let next = first.another();
-                let mut reservation = std::mem::replace(first, next);
-                if reservation.grow_to(bytes.len()).is_err() {
-                    return Err(bytes);
-                }
+            Memory::None | Memory::Whole(_) => true,
+            Memory::EachChunk(next) => next.grow_to(expected).is_ok(),
+        }
+    }
+
+    /// A chunk that holds its reservation.
+    fn hand_over(&mut self, bytes: Bytes) -> Bytes {
+        match self {
+            Memory::None => bytes,
+            Memory::EachChunk(next) => {
+                let after = next.another();
+                let mut reservation = std::mem::replace(next, after);
+                reservation.become_exactly(bytes.len());
                 if reservation.is_empty() {
-                    return Ok(bytes);
+                    return bytes;
                 }
-                Ok(Bytes::from_owner(Reserved { bytes, _reservation: reservation }))
+                Bytes::from_owner(Reserved { bytes, _reservation: reservation })
             }
-            Memory::Whole(reservation) => Ok(Bytes::from_owner(Reserved { bytes, _reservation: reservation.clone() })),
+            Memory::Whole(reservation) => Bytes::from_owner(Reserved { bytes, _reservation: reservation.clone() }),
         }
     }
 }
@@ -116,6 +121,11 @@ pub(crate) trait Chunks: Send {
     /// server waiting. An endless body, such as a watch, drops it when its beginning is sent.
     fn hold(&mut self, permit: Box<dyn Send>) {
         drop(permit);
+    }
+
+    /// The expected size of a chunk that will be made as soon as it is polled for; `None` if it may be long before there is one.
+    fn next_bytes(&self) -> Option<usize> {
+        None
     }
 
     /// The bytes that are already made, where memory is reserved for each chunk.
@@ -253,6 +263,15 @@ impl Inner {
         }
     }
 
+    fn next_bytes(&self) -> Option<usize> {
+        match self {
+            Inner::Full(_) => None,
+            Inner::Gzip(gzip) => gzip.source.next_bytes(),
+            Inner::Observed(observed) => observed.source.next_bytes(),
+            Inner::Stream(chunks) => chunks.as_ref().and_then(|chunks| chunks.next_bytes()),
+        }
+    }
+
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         match self {
             Inner::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
@@ -316,37 +335,27 @@ impl http_body::Body for Body {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = &mut *self;
         loop {
-            let (bytes, deadline) = match self.waiting.take() {
-                None => match ready!(self.inner.poll_chunk(cx)) {
-                    Some(Ok(bytes)) => (bytes, None),
-                    end => return Poll::Ready(end.map(|chunk| chunk.map(Frame::data))),
-                },
-                Some(mut waiting) => {
-                    if waiting.next.as_mut().poll(cx).is_pending() {
-                        self.waiting = Some(waiting);
-                        return Poll::Pending;
-                    }
-                    (waiting.bytes, Some(waiting.deadline))
-                }
-            };
-            match self.memory.reserve(bytes) {
-                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Err(bytes) => {
-                    let now = Instant::now();
-                    let deadline = deadline.unwrap_or(now + WAIT_MAX);
-                    if deadline <= now {
-                        return Poll::Ready(Some(Err(Error::TooSlow)));
-                    }
-                    let next = Box::pin(tokio::time::sleep(RETRY));
-                    self.waiting = Some(Box::new(Waiting { bytes, deadline, next }));
-                }
+            if let Some(waiting) = &mut this.waiting {
+                ready!(waiting.next.as_mut().poll(cx));
             }
+            if this.inner.next_bytes().is_none_or(|expected| this.memory.has_room_for(expected)) {
+                this.waiting = None;
+                let chunk = ready!(this.inner.poll_chunk(cx));
+                return Poll::Ready(chunk.map(|chunk| chunk.map(|bytes| Frame::data(this.memory.hand_over(bytes)))));
+            }
+            let now = Instant::now();
+            let deadline = this.waiting.as_ref().map_or(now + WAIT_MAX, |waiting| waiting.deadline);
+            if deadline <= now {
+                return Poll::Ready(Some(Err(Error::TooSlow)));
+            }
+            this.waiting = Some(Box::new(Waiting { deadline, next: Box::pin(tokio::time::sleep(RETRY)) }));
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.waiting.is_none() && self.inner.is_at_end()
+        self.inner.is_at_end()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -205,6 +205,16 @@ impl Reservation {
         }
     }
 
+    /// Reserves so many bytes in all, no more and no fewer, beyond the bounds if need be.
+    pub(crate) fn become_exactly(&mut self, bytes: usize) {
+        let surplus = self.bytes.saturating_sub(bytes.saturating_sub(self.memory.bounds.free));
+        if surplus > 0 {
+            self.memory.reserved.lock().shrink(&self.user.name, surplus);
+            self.bytes -= surplus;
+        }
+        self.take(bytes);
+    }
+
     /// An empty reservation of the same user.
     pub(crate) fn another(&self) -> Reservation {
         self.memory.reserve(&self.user)

@@ -85,15 +85,14 @@ async fn parts_of_lists_that_a_user_does_not_read_count_and_documents_of_the_ser
     assert_eq!(kept().await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn initial_objects_of_watches_in_protobuf_that_are_not_read_are_bounded() {
+/// Opens 100 watches of a large object in a form of its own, and reads what they send without letting go of it until the memory is full.
+async fn open_watches(query: &str, accept: &str) {
     let world = World::with(steersman_storage::Options::default(), allow_all()).await;
     let (alice, bob) = (world.http_as("alice"), world.http_as("bob"));
     alice.post(CONFIGS, &large("large")).await.ok();
     let (sender, mut read) = tokio::sync::mpsc::channel(100);
     for _ in 0..100 {
-        let mut watch =
-            alice.watch_as(&format!("{CONFIGS}?resourceVersion=0"), "application/vnd.kubernetes.protobuf").await;
+        let mut watch = alice.watch_as(&format!("{CONFIGS}?resourceVersion=0{query}"), accept).await;
         let sender = sender.clone();
         tokio::spawn(async move { sender.send(watch.next_chunk().await.unwrap()).await });
     }
@@ -103,13 +102,47 @@ async fn initial_objects_of_watches_in_protobuf_that_are_not_read_are_bounded() 
         assert!(unread.len() < 100, "all are kept");
         unread.push(read.recv().await.unwrap());
     }
-    assert!(kept().await <= 64 << 20);
-    // The others are sent as soon as these are read.
+    assert!(kept().await <= 65 << 20);
+    // Nothing is made for the others until these are read.
+    while let Ok(chunk) = read.try_recv() {
+        unread.push(chunk);
+    }
+    let made: usize = unread.iter().map(bytes::Bytes::len).sum();
+    assert!(made <= 66 << 20, "{made} bytes are made");
     let n_left = 100 - unread.len();
     unread.clear();
     for _ in 0..n_left {
         read.recv().await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn initial_objects_of_watches_in_protobuf_that_are_not_read_are_bounded() {
+    open_watches("", "application/vnd.kubernetes.protobuf").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn initial_objects_of_watches_in_tables_that_are_not_read_are_bounded() {
+    open_watches("&includeObject=Object", "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+}
+
+#[tokio::test]
+async fn a_refusal_repeats_little_of_what_was_sent_and_counts_until_it_is_read() {
+    let world = World::with(steersman_storage::Options::default(), allow_all()).await;
+    let (alice, bob) = (world.http_as("alice"), world.http_as("bob"));
+    let quotes = "\"".repeat(1_400_000);
+    let named = json!({"metadata": {"name": quotes}});
+    let refused = alice.post(CONFIGS, &named).await;
+    assert!(refused.code == 422 && refused.bytes.len() < 600_000, "{} {}", refused.code, refused.bytes.len());
+    let said = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(said.starts_with("ConfigMap") && said.ends_with(" bytes)"), "{}", &said[said.len() - 100..]);
+    let field = json!({"metadata": {"name": "a"}, (quotes.clone()): {}});
+    let unknown = alice.post(&format!("{CONFIGS}?fieldValidation=Strict"), &field).await;
+    assert!(unknown.code == 400 && unknown.bytes.len() < 600_000, "{} {}", unknown.code, unknown.bytes.len());
+    let kept = metric(&bob.get("/metrics").await.body_text(), "steersman_unread_answer_bytes");
+    assert!(300_000 < kept, "{kept} bytes of two answers count");
+    drop((refused, unknown));
+    assert_eq!(metric(&bob.get("/metrics").await.body_text(), "steersman_unread_answer_bytes"), 0);
 }
 
 fn many_values(n: usize) -> String {

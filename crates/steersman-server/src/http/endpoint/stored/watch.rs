@@ -19,7 +19,7 @@ use crate::metrics::{Labels, OpenWatch};
 use crate::shared::compute::{HEAVY_BYTES, NEVER, Rest};
 use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error, PERMIT_PATIENCE};
 use crate::shared::request::memory::Reservation;
-use crate::shared::request::negotiate::{Encoding, Form, Shape};
+use crate::shared::request::negotiate::{Form, Shape};
 use crate::shared::request::options;
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
@@ -180,7 +180,7 @@ async fn begin(
     representation: Representation,
     selection: Selection,
 ) -> Result<Result<WatchStream, Failure>, Failure> {
-    let mut memory = cx.state.memory.selectors.reserve(cx.operation.user);
+    let mut memory = cx.state.memory.selectors.reserve(cx.payer);
     memory.grow_to(selection.bytes())?;
     let mut permission = Permission::new(cx);
     if let Some(permission) = &mut permission {
@@ -376,14 +376,20 @@ impl WatchStream {
         Some(bytes)
     }
 
+    /// The number of initial objects that are sent next, and their bytes.
+    fn next_initial(&self) -> (usize, usize) {
+        let (mut batch, mut bytes) = (0, 0);
+        for object in self.initial.iter().take(INITIAL_BATCH) {
+            if CHUNK_BYTES <= bytes {
+                break;
+            }
+            (batch, bytes) = (batch + 1, bytes + object.json().len());
+        }
+        (batch, bytes)
+    }
+
     async fn make_initial(&mut self) -> Result<(), Failure> {
-        let mut bytes = 0;
-        let fitting = self.initial.iter().take(INITIAL_BATCH).take_while(|object| {
-            let has_room = bytes < CHUNK_BYTES;
-            bytes += object.json().len();
-            has_room
-        });
-        let batch = fitting.count();
+        let (batch, bytes) = self.next_initial();
         let objects: Vec<_> = self.initial.drain(..batch).collect();
         let (representation, mut columns) = (self.representation.clone(), self.columns);
         let n_read = if representation.is_verbatim() { 0 } else { bytes };
@@ -523,7 +529,8 @@ impl WatchStream {
 /// A watch as the body of an answer.
 struct WatchChunks {
     stream: Pin<Box<dyn Stream<Item = Part> + Send>>,
-    has_initial: bool,
+    /// The bytes of the initial objects that are sent next; none when all have been sent.
+    initial_bytes: usize,
     /// Whether its initial objects are written for this watch alone.
     is_private: bool,
     /// The task that holds the permit of the request while the initial objects are sent, for [`HOLD_MAX`] at most and while the client reads.
@@ -535,20 +542,20 @@ struct WatchChunks {
 /// Bytes of a watch.
 struct Part {
     bytes: Bytes,
-    /// Whether initial objects are still to come.
-    has_initial: bool,
+    /// The bytes of the initial objects that are sent next.
+    initial_bytes: usize,
 }
 
 impl WatchChunks {
     fn new(stream: WatchStream) -> WatchChunks {
         let stream = Box::new(stream);
-        let has_initial = !stream.initial.is_empty();
-        let is_private = stream.representation.encoding() == Encoding::Protobuf;
+        let (_, initial_bytes) = stream.next_initial();
+        let is_private = !stream.representation.is_verbatim();
         let chunks = futures::stream::unfold(stream, |mut stream| async move {
             let bytes = stream.next().await?;
-            Some((Part { bytes, has_initial: !stream.initial.is_empty() }, stream))
+            Some((Part { bytes, initial_bytes: stream.next_initial().1 }, stream))
         });
-        WatchChunks { stream: Box::pin(chunks), has_initial, is_private, held: None, is_read: Arc::default() }
+        WatchChunks { stream: Box::pin(chunks), initial_bytes, is_private, held: None, is_read: Arc::default() }
     }
 }
 
@@ -556,10 +563,17 @@ impl Chunks for WatchChunks {
     fn poll_chunk(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         let chunk = self.stream.as_mut().poll_next(cx);
         self.is_read.store(true, Ordering::Relaxed);
-        if self.held.is_some() && !matches!(&chunk, Poll::Ready(Some(chunk)) if chunk.has_initial) {
+        if let Poll::Ready(part) = &chunk {
+            self.initial_bytes = part.as_ref().map_or(0, |part| part.initial_bytes);
+        }
+        if chunk.is_pending() || self.initial_bytes == 0 {
             self.held = None;
         }
         chunk.map(|chunk| chunk.map(|chunk| Ok(chunk.bytes)))
+    }
+
+    fn next_bytes(&self) -> Option<usize> {
+        (self.is_private && 0 < self.initial_bytes).then_some(self.initial_bytes)
     }
 
     fn first_bytes(&self) -> Option<usize> {
@@ -567,7 +581,7 @@ impl Chunks for WatchChunks {
     }
 
     fn hold(&mut self, permit: Box<dyn Send>) {
-        if self.has_initial {
+        if 0 < self.initial_bytes {
             let (end, is_read) = (Instant::now() + HOLD_MAX, self.is_read.clone());
             self.held = Some(AbortOnDropHandle::new(tokio::spawn(async move {
                 let _permit = permit;

@@ -6,7 +6,7 @@
 //!
 //! A client that does not read therefore holds one chunk and one key, until the transport closes its connection.
 
-use crate::shared::request::body::{Error, PERMIT_PATIENCE};
+use crate::shared::request::body::{CHUNK_BYTES, Error, PERMIT_PATIENCE};
 use crate::shared::status::Failure;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -108,6 +108,12 @@ impl Supply {
         let Some(last) = next.last() else { return Ok(Next::End) };
         state.after = Some(last.key.clone());
         Ok(Next::Objects(next))
+    }
+
+    /// The expected size of the next chunk, if it is written as it is stored.
+    pub(super) fn next_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.held.as_slice().first().map_or(state.largest, |object| object.json().len()).max(CHUNK_BYTES)
     }
 
     /// Continues with objects that were read again.
