@@ -49,6 +49,22 @@ impl Answer {
     }
 }
 
+/// Whether a text is a time that a server has written.
+fn is_new_time(text: &str) -> bool {
+    let is_time = text.len() >= 20 && text.starts_with(THIS_CENTURY) && text.as_bytes()[10] == b'T';
+    is_time && !text.starts_with(YEAR_OF_SEEDS)
+}
+
+/// Whether a value has a time that a server has written.
+pub(crate) fn has_new_time(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(has_new_time),
+        Value::Object(fields) => fields.values().any(has_new_time),
+        Value::String(text) => is_new_time(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 fn clean(value: &mut Value, request: &Request, uid: &str) {
     match value {
         Value::Object(fields) => {
@@ -87,8 +103,7 @@ fn clean(value: &mut Value, request: &Request, uid: &str) {
             if !uid.is_empty() && text.contains(uid) {
                 *text = text.replace(uid, "<uid>");
             }
-            let is_time = text.len() >= 20 && text.starts_with(THIS_CENTURY) && text.as_bytes()[10] == b'T';
-            if is_time && !text.starts_with(YEAR_OF_SEEDS) && !request.body.contains(text.as_str()) {
+            if is_new_time(text) && !request.body.contains(text.as_str()) {
                 *text = "<now>".to_owned();
             } else if SERVICE_RANGES.iter().any(|range| text.starts_with(range))
                 && !request.body.contains(text.as_str())
