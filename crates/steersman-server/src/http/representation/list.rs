@@ -257,7 +257,11 @@ impl Chunks for ListChunks {
     }
 
     fn next_bytes(&self) -> Option<usize> {
-        Some(self.out.len().max(self.supply.next_bytes()))
+        match self.is_done {
+            // Its end takes no memory.
+            true => (!self.out.is_empty()).then_some(self.out.len()),
+            false => Some(self.supply.next_bytes().max(self.out.len())),
+        }
     }
 
     fn first_bytes(&self) -> Option<usize> {

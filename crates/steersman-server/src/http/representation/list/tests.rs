@@ -3,6 +3,7 @@
 use super::*;
 use crate::http::representation::tests::{cups, object, pods, wishes};
 use crate::shared::compute::{Compute, Pool};
+use crate::shared::request::memory::Memory;
 use crate::shared::request::negotiate::{Encoding, Layout, Negotiated};
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use steersman_kinds::user::User;
 use steersman_machinery::Budget;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 /// Objects of about 1 KB each: enough that they are not all written before the client reads.
 const MANY: usize = 1_000;
@@ -185,6 +187,26 @@ async fn without_history_a_list_is_kept_until_its_client_is_cut_off() {
     assert_eq!(Arc::strong_count(&all[MANY - 1]), 2);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(Arc::strong_count(&all[MANY - 1]), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_sent_ends_although_its_user_has_no_memory_left() {
+    let memory = Memory::default().answers;
+    let user = Arc::new(User::authenticated("alice", []));
+    let large = |index| object(&format!("cup-{index}"), &json!({"spec": {"notes": "x".repeat(500_000)}}));
+    let mut body = list(json(), (0..3).map(large).collect(), &head(), None, rest()).await.unwrap();
+    body.reserve(memory.reserve(&user));
+    let mut chunks = Vec::new();
+    let is_whole = |chunks: &[Bytes]| chunks.last().is_some_and(|chunk: &Bytes| chunk.ends_with(b"]}"));
+    while !is_whole(&chunks) {
+        chunks.push(body.frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    assert!(1 < chunks.len());
+    let mut rest = memory.reserve(&user);
+    rest.take(64 << 20);
+    let begun = Instant::now();
+    assert!(body.frame().await.is_none());
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
