@@ -18,25 +18,12 @@ impl Allowance {
         Allowance { left: json.len().saturating_mul(INDENTATION_PER_BYTE).min(INDENTATION_MAX) + INDENTATION_FREE }
     }
 
-    /// Uses so many bytes. `false` if they are more than what is left, which then is nothing.
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
+    /// Uses so many bytes. `None` if they are more than what is left, which then is nothing.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<()> {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);
-        left.is_some()
+        left.map(drop)
     }
-}
-
-/// The position after the last quote of the string that begins at `start`.
-pub(super) fn string_end(json: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while let Some(found) = json.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if json[at] == b'"' {
-            return at + 1;
-        }
-        at += 2;
-    }
-    json.len()
 }
 
 #[cfg(test)]
@@ -64,7 +51,7 @@ mod tests {
         }
     }
 
-    /// What is indented in a form, and the same text in one line.
+    /// The lengths of an indented text and of the same text in one line.
     fn both(encoder: &dyn Encoder, text: &str) -> (usize, usize) {
         let mut out = Vec::new();
         encoder.document(text.as_bytes(), &mut out).unwrap();

@@ -1,6 +1,6 @@
 //! Indented JSON: the same text with line breaks and two spaces for each level.
 
-use crate::http::representation::encoding::indentation::{Allowance, string_end};
+use crate::http::representation::encoding::indentation::Allowance;
 use crate::http::representation::encoding::{Encoder, Envelope};
 use steersman_kinds::protobuf::NotJson;
 
@@ -58,14 +58,14 @@ fn break_line(depth: usize, out: &mut Vec<u8>) {
 /// Indents a JSON text whose first line is at a depth, or writes it in one line if that would be too much.
 fn write(json: &[u8], depth: usize, out: &mut Vec<u8>) {
     let start = out.len();
-    if !indent(json, depth, out) {
+    if indent(json, depth, out).is_none() {
         out.truncate(start);
         out.extend_from_slice(json);
     }
 }
 
-/// Indents a JSON text. `false` if that would be too much.
-fn indent(json: &[u8], mut depth: usize, out: &mut Vec<u8>) -> bool {
+/// Indents a JSON text. `None` if that would be too much.
+fn indent(json: &[u8], mut depth: usize, out: &mut Vec<u8>) -> Option<()> {
     let (mut allowance, mut at) = (Allowance::of(json), 0);
     while let Some(byte) = json.get(at) {
         match byte {
@@ -85,26 +85,20 @@ fn indent(json: &[u8], mut depth: usize, out: &mut Vec<u8>) -> bool {
                     }
                     _ => {
                         depth += 1;
-                        if !allowance.take(2 * depth) {
-                            return false;
-                        }
+                        allowance.take(2 * depth)?;
                         break_line(depth, out);
                     }
                 }
             }
             b'}' | b']' => {
                 depth = depth.saturating_sub(1);
-                if !allowance.take(2 * depth) {
-                    return false;
-                }
+                allowance.take(2 * depth)?;
                 break_line(depth, out);
                 out.push(*byte);
             }
             b',' => {
                 out.push(b',');
-                if !allowance.take(2 * depth) {
-                    return false;
-                }
+                allowance.take(2 * depth)?;
                 break_line(depth, out);
             }
             b':' => out.extend_from_slice(b": "),
@@ -113,7 +107,20 @@ fn indent(json: &[u8], mut depth: usize, out: &mut Vec<u8>) -> bool {
         }
         at += 1;
     }
-    true
+    Some(())
+}
+
+/// The position after the last quote of the string that begins at `start`.
+fn string_end(json: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while let Some(found) = json.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if json[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
+    json.len()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(super) struct Yaml;
 
 impl Encoder for Yaml {
     fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
-        print(json, out, |printer| match printer.tokens.kind(0) {
+        print(json, out.len(), out, |printer| match printer.tokens.kind(0) {
             Kind::Object if !printer.tokens.is_empty(0) => printer.object(0, 0),
             Kind::Array if !printer.tokens.is_empty(0) => printer.items(0, 0),
             _ => printer.scalar(0, 0, 0),
@@ -33,8 +33,9 @@ impl Encoder for Yaml {
         if index == 0 {
             out.push(b'\n');
         }
+        let line = out.len();
         out.extend_from_slice(b"- ");
-        print(json, out, |printer| printer.item_value(0, 0))
+        print(json, line, out, |printer| printer.item_value(0, 0))
     }
 
     fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
@@ -52,16 +53,17 @@ fn fields(envelope: &Envelope, is_here: impl Fn(&str) -> bool, out: &mut Vec<u8>
     fields.sort_by_key(|(name, _)| *name);
     for (name, json) in fields {
         let Some(tokens) = Tokens::read(json) else { continue };
+        let line = out.len();
         out.extend_from_slice(name.as_bytes());
-        Printer::new(json, &tokens, out).value(0, 0);
+        Printer::new(json, &tokens, line, out).value(0, 0);
     }
 }
 
-/// Prints a JSON text, in one line if its indentation would be too much.
-fn print(json: &[u8], out: &mut Vec<u8>, print: impl FnOnce(&mut Printer<'_, '_>)) -> Result<(), NotJson> {
+/// Prints a JSON text behind what is in the line that begins at `line`; in one line if its indentation would be too much.
+fn print(json: &[u8], line: usize, out: &mut Vec<u8>, print: impl FnOnce(&mut Printer<'_, '_>)) -> Result<(), NotJson> {
     let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
     let start = out.len();
-    let mut printer = Printer::new(json, &tokens, out);
+    let mut printer = Printer::new(json, &tokens, line, out);
     print(&mut printer);
     if printer.is_over {
         out.truncate(start);
@@ -83,8 +85,8 @@ struct Printer<'a, 'o> {
 }
 
 impl<'a, 'o> Printer<'a, 'o> {
-    fn new(json: &[u8], tokens: &'a Tokens<'a>, out: &'o mut Vec<u8>) -> Printer<'a, 'o> {
-        Printer { tokens, line: out.len(), out, allowance: Allowance::of(json), is_over: false }
+    fn new(json: &[u8], tokens: &'a Tokens<'a>, line: usize, out: &'o mut Vec<u8>) -> Printer<'a, 'o> {
+        Printer { tokens, line, out, allowance: Allowance::of(json), is_over: false }
     }
 
     fn object(&mut self, object: usize, indent: usize) {
@@ -193,7 +195,7 @@ impl<'a, 'o> Printer<'a, 'o> {
 
     /// Whether so many more bytes of indentation are allowed.
     fn allows(&mut self, bytes: usize) -> bool {
-        self.is_over |= !self.allowance.take(bytes);
+        self.is_over |= self.allowance.take(bytes).is_none();
         !self.is_over
     }
 }

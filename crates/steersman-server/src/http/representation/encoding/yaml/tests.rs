@@ -67,6 +67,16 @@ fn long_texts_fold_at_blanks() {
     .assert_eq(&print(&value));
 }
 
+#[test]
+fn the_first_text_of_an_item_folds_as_in_the_whole_list() {
+    for n_blanks in 0..8 {
+        // Words of two letters, so that a column more or less moves the fold.
+        let item = json!({"a": format!("{}{}", "x".repeat(n_blanks), "aa ".repeat(40).trim_end())});
+        let whole: Value = serde_json::from_str(&built(std::slice::from_ref(&item))).unwrap();
+        assert_eq!(streamed(&Yaml, &[item]), from_tree::print(&whole));
+    }
+}
+
 /// go-yaml and others refuse a document with a control character, be it in quotes.
 #[test]
 fn what_readers_refuse_is_escaped_as_go_yaml_escapes_it() {
