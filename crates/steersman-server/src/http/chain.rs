@@ -67,7 +67,6 @@ pub(crate) struct Chain {
 struct Known {
     notes: Notes,
     sender: Option<AuthenticatedUser>,
-    payer: Option<Arc<User>>,
     schema: Option<Arc<Schema>>,
     trail: Option<Trail>,
 }
@@ -142,15 +141,15 @@ impl Chain {
                 "this request caused the server to fail unexpectedly; its id is in the Audit-Id header",
             ))
         });
-        let Known { notes, payer, schema, sender, trail } = known;
+        let Known { notes, schema, sender, trail } = known;
         let (mut answer, failure) = match outcome {
             Ok(answer) => (answer, None),
             Err(failure) => {
                 let encoding = error_encoding(&parts.headers);
                 let mut answer = Answer::failure(&failure, encoding, layout_for(query, &parts.headers));
-                if let Some(payer) = &payer {
-                    // The client must learn the reason, so what it does not read counts against what it asks for next.
-                    let mut reservation = state.memory.answers.reserve(payer);
+                if let Some(AuthenticatedUser(sender)) = &sender {
+                    // The client must learn the reason, so an unread one counts against what it asks for next.
+                    let mut reservation = state.memory.answers.reserve(&payer(sender));
                     let body = answer.response.body_mut();
                     reservation.take(body.first_bytes().unwrap_or(0));
                     body.reserve(reservation);
@@ -213,7 +212,6 @@ impl Chain {
         let user = authenticated.await.ok_or_else(Failure::unauthorized)?;
         known.sender = Some(AuthenticatedUser(user.clone()));
         let payer = payer(&user);
-        known.payer = Some(payer.clone());
         if let Some(received) = received {
             known.trail = Trail::begin(received, &user).await;
         }
@@ -251,7 +249,8 @@ impl Chain {
             } else {
                 // A write permit is taken only when the body has arrived: a client that sends slowly holds one of the
                 // far more numerous permits for receiving instead.
-                let _receiving = self.limits.try_receive(&payer).ok_or_else(busy)?;
+                let mut place = state.memory.places.reserve(&payer);
+                place.grow_to(1)?;
                 body.read(&mut memory).await?
             };
             if let Some(trail) = &mut known.trail {
@@ -400,10 +399,6 @@ fn too_many() -> Answer {
     let mut answer = Answer::text(429, "Too many requests, please try again later.\n");
     answer.set(RETRY_AFTER.as_str(), "1");
     answer
-}
-
-fn busy() -> Failure {
-    Failure::too_many_requests("Too many requests, please try again later.", 1)
 }
 
 /// The id of a request: that of its header, or a new one.

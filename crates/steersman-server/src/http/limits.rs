@@ -3,18 +3,11 @@
 
 use crate::http::flowcontrol::{FlowControl, Kind, Schema, Seat};
 use crate::shared::operation::Attributes;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use steersman_kinds::user::User;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// The most requests whose bodies are being received: of one payer, and of all together. A payer without any may go beyond the latter, up to twice
-/// as many.
-const RECEIVING_OF_PAYER_MAX: usize = 200;
-const RECEIVING_MAX: usize = 1000;
 
 /// The limits of requests in flight.
 #[derive(Clone, Copy, Debug)]
@@ -32,23 +25,8 @@ pub struct Concurrency {
 #[derive(Debug)]
 pub(crate) struct Limits {
     gate: Gate,
-    receiving: Mutex<Receiving>,
     reads: Arc<AtomicUsize>,
     writes: Arc<AtomicUsize>,
-}
-
-/// The requests whose bodies are being received.
-#[derive(Debug, Default)]
-struct Receiving {
-    n: usize,
-    /// The number of each payer that has any. The key comes from clients, so the hasher resists collisions.
-    payers: HashMap<String, usize>,
-}
-
-/// Held while the body of a request is received.
-pub(crate) struct Reception<'a> {
-    receiving: &'a Mutex<Receiving>,
-    payer: Arc<User>,
 }
 
 #[derive(Debug)]
@@ -108,7 +86,7 @@ impl Limits {
             false => Gate::InFlight { reads: semaphore(reads_max), writes: semaphore(writes_max) },
         };
         let (reads, writes) = Default::default();
-        Limits { gate, receiving: Mutex::default(), reads, writes }
+        Limits { gate, reads, writes }
     }
 
     /// Priority and fairness, where it is on.
@@ -152,20 +130,6 @@ impl Limits {
         Some(Permit { _held: held, under_way: under_way.clone() })
     }
 
-    /// A permit to receive the body of a request, if one is left.
-    pub(crate) fn try_receive(&self, payer: &Arc<User>) -> Option<Reception<'_>> {
-        let mut receiving = self.receiving.lock();
-        let of_payer = receiving.payers.get(&payer.name).copied().unwrap_or(0);
-        // A few payers who send as many as they may do not keep out all others.
-        let max = if of_payer == 0 { 2 * RECEIVING_MAX } else { RECEIVING_MAX };
-        if RECEIVING_OF_PAYER_MAX <= of_payer || max <= receiving.n {
-            return None;
-        }
-        receiving.n += 1;
-        *receiving.payers.entry(payer.name.clone()).or_default() += 1;
-        Some(Reception { receiving: &self.receiving, payer: payer.clone() })
-    }
-
     /// The number of requests in flight.
     pub(crate) fn under_way(&self, access: Access) -> usize {
         match access {
@@ -175,41 +139,8 @@ impl Limits {
     }
 }
 
-impl Drop for Reception<'_> {
-    fn drop(&mut self) {
-        let mut receiving = self.receiving.lock();
-        receiving.n -= 1;
-        if let Some(of_payer) = receiving.payers.get_mut(&self.payer.name) {
-            *of_payer -= 1;
-            if *of_payer == 0 {
-                receiving.payers.remove(&self.payer.name);
-            }
-        }
-    }
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_payer_does_not_keep_others_from_sending_bodies() {
-        let limits = Limits::new(Concurrency::default());
-        let payer = |name: &str| Arc::new(User::authenticated(name, []));
-        let receive = |name: &str| (0..).map_while(|_| limits.try_receive(&payer(name))).collect::<Vec<_>>();
-        let first = receive("a");
-        assert_eq!(first.len(), RECEIVING_OF_PAYER_MAX);
-        let others: Vec<_> = ["b", "c", "d", "e"].map(receive).into();
-        assert_eq!(first.len() + others.iter().map(Vec::len).sum::<usize>(), RECEIVING_MAX);
-        assert_eq!(receive("f").len(), 1, "the first body of a payer is received even then");
-        drop((first, others));
-        assert_eq!(limits.receiving.lock().n, 0);
-        assert!(limits.receiving.lock().payers.is_empty());
     }
 }

@@ -1,5 +1,5 @@
 //! Memory that the server keeps for its clients, bounded for all users together and for each user: the bodies of requests, answers that are not
-//! read yet, and the selectors of watches.
+//! read yet, and the selectors of watches; and the places of requests whose bodies are being received.
 //!
 //! Each of them may have a few free bytes. Their number is bounded elsewhere, so what is small reserves nothing here, no matter how much the
 //! large ones take.
@@ -20,6 +20,8 @@ pub(crate) struct Bounds {
     pub(crate) user_max: usize,
     /// The most bytes of all users together. A user without any may go beyond it, up to twice as many.
     pub(crate) max: usize,
+    /// The unit of the other numbers: bytes, unless something else is counted.
+    pub(crate) unit: &'static str,
     /// The subject of a refusal, such as `the answers that are not read yet`.
     pub(crate) what: &'static str,
     /// The advice to the user.
@@ -31,6 +33,7 @@ const BODIES: Bounds = Bounds {
     free: 16 << 10,
     user_max: 64 << 20,
     max: 192 << 20,
+    unit: "bytes",
     what: "the bodies of the requests that the server is working on",
     way_out: "wait for their answers, or send fewer at a time",
 };
@@ -39,6 +42,7 @@ const ANSWERS: Bounds = Bounds {
     free: 64 << 10,
     user_max: 64 << 20,
     max: 192 << 20,
+    unit: "bytes",
     what: "the unread answers",
     way_out: "read them, or ask for fewer at a time",
 };
@@ -47,8 +51,19 @@ const SELECTORS: Bounds = Bounds {
     free: 4 << 10,
     user_max: 32 << 20,
     max: 96 << 20,
+    unit: "bytes",
     what: "the selectors of the open watches",
     way_out: "end some of them, or send shorter selectors",
+};
+
+/// Requests whose bodies are being received. Each may have nothing but its first byte.
+const PLACES: Bounds = Bounds {
+    free: 0,
+    user_max: 200,
+    max: 1_000,
+    unit: "places",
+    what: "the requests whose bodies are being received",
+    way_out: "send them to their ends, or fewer at a time",
 };
 
 /// The most bytes that something is expected to have before its size is known.
@@ -59,6 +74,7 @@ const EXPECTED_MAX: usize = 1 << 20;
 pub(crate) struct Memory {
     pub(crate) answers: Arc<UserMemory>,
     pub(crate) bodies: Arc<UserMemory>,
+    pub(crate) places: Arc<UserMemory>,
     pub(crate) selectors: Arc<UserMemory>,
 }
 
@@ -89,6 +105,7 @@ impl Default for Memory {
         Memory {
             answers: UserMemory::new(ANSWERS),
             bodies: UserMemory::new(BODIES),
+            places: UserMemory::new(PLACES),
             selectors: UserMemory::new(SELECTORS),
         }
     }
@@ -139,18 +156,18 @@ impl UserMemory {
     }
 
     fn refuse(&self, reserved: &Reserved, user: &str, more: usize) -> Result<(), Failure> {
-        let Bounds { user_max, max, what, way_out, .. } = &self.bounds;
+        let Bounds { user_max, max, unit, what, way_out, .. } = &self.bounds;
         let of_user = reserved.users.get(user).copied().unwrap_or(0);
         // A few users who take as much as they may do not keep out all others.
         let max = if of_user == 0 { max.saturating_mul(2) } else { *max };
         let said = if *user_max < of_user.saturating_add(more) {
             format!(
-                "{what} of this user take {of_user} bytes; {more} more would exceed the limit of {user_max} for one user; {way_out}"
+                "{what} of this user take {of_user} {unit}; {more} more would exceed the limit of {user_max} for one user; {way_out}"
             )
         } else if max < reserved.bytes.saturating_add(more) {
             let of_all = reserved.bytes;
             format!(
-                "{what} of all users take {of_all} bytes; {more} more would exceed the limit of {max}; try again later"
+                "{what} of all users take {of_all} {unit}; {more} more would exceed the limit of {max}; try again later"
             )
         } else {
             return Ok(());

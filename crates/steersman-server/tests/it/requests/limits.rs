@@ -68,6 +68,11 @@ async fn who_comes_when_all_of_ones_places_are_taken_is_told_to_come_back_and_ot
         let refused = http.post(CONFIGS, &config("late")).await;
         assert_eq!(refused.refusal(), (429, "TooManyRequests".to_owned()));
         assert_eq!(refused.header("retry-after"), Some("1"));
+        let said = refused.json()["message"].as_str().unwrap().to_owned();
+        assert!(
+            said.contains("being received of this user take 200 places; 1 more would exceed the limit of 200"),
+            "{said}"
+        );
         world.http_as("bob").post(CONFIGS, &config("of-another")).await.ok();
         assert!(begun.elapsed().as_secs() < 60);
     };
