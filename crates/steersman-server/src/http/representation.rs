@@ -27,7 +27,7 @@ use steersman_kinds::projection::Projection;
 use steersman_kinds::protobuf;
 use steersman_machinery::{GroupVersionKind, Object, Value, value};
 
-pub(crate) use self::event::{Word, error_frame};
+pub(crate) use self::event::{FrameKey, Word, error_frame};
 pub(crate) use self::list::{ListHead, Reload, list};
 pub(crate) use self::table::Columns;
 

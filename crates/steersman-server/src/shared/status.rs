@@ -25,15 +25,13 @@ pub struct Failure {
 /// The most bytes of a text in a Status. Longer ones repeat what a client has sent.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// The beginning of a long text, with the length of the whole.
-fn brief(mut text: String) -> String {
-    let n_bytes = text.len();
-    if TEXT_BYTES_MAX < n_bytes {
-        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-        text.shrink_to_fit();
-        text += &format!("... ({n_bytes} bytes)");
+/// The beginning of a long text, with the number of bytes that are left out.
+fn brief(text: String) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text;
     }
-    text
+    let (kept, cut) = text.split_at(text.floor_char_boundary(TEXT_BYTES_MAX));
+    format!("{kept}... ({} more bytes)", cut.len())
 }
 
 impl Failure {

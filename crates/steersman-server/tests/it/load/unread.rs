@@ -135,7 +135,7 @@ async fn a_refusal_repeats_little_of_what_was_sent_and_counts_until_it_is_read()
     let refused = alice.post(CONFIGS, &named).await;
     assert!(refused.code == 422 && refused.bytes.len() < 600_000, "{} {}", refused.code, refused.bytes.len());
     let said = refused.json()["message"].as_str().unwrap().to_owned();
-    assert!(said.starts_with("ConfigMap") && said.ends_with(" bytes)"), "{}", &said[said.len() - 100..]);
+    assert!(said.starts_with("ConfigMap") && said.ends_with(" more bytes)"), "{}", &said[said.len() - 100..]);
     let field = json!({"metadata": {"name": "a"}, (quotes.clone()): {}});
     let unknown = alice.post(&format!("{CONFIGS}?fieldValidation=Strict"), &field).await;
     assert!(unknown.code == 400 && unknown.bytes.len() < 600_000, "{} {}", unknown.code, unknown.bytes.len());

@@ -14,7 +14,7 @@ use crate::http::endpoint::stored::select::Selection;
 use crate::http::endpoint::stored::watch::pending::{Chunk, Pending};
 use crate::http::endpoint::stored::watch::permission::Permission;
 use crate::http::endpoint::stored::watch::signals::{Signal, Signals};
-use crate::http::representation::{Columns, Representation, Word, error_frame};
+use crate::http::representation::{Columns, FrameKey, Representation, Word, error_frame};
 use crate::metrics::{Labels, OpenWatch};
 use crate::shared::compute::{HEAVY_BYTES, NEVER, Rest};
 use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error, PERMIT_PATIENCE};
@@ -249,8 +249,8 @@ async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<()
 async fn make_frame(
     representation: &Representation,
     event: &Event,
-    word: Word,
-    columns: Columns,
+    (word, columns): (Word, Columns),
+    key: Option<FrameKey>,
 ) -> Result<Bytes, Failure> {
     let object = || match (word, &event.previous) {
         // The object left the selection: the frame has its last selected state, at the revision of the change.
@@ -263,9 +263,6 @@ async fn make_frame(
         let frame = payload.and_then(|payload| representation.frame(word, &payload, columns).ok());
         frame.unwrap_or_default()
     };
-    // A frame whose conversion calls a webhook is not made under the event's lock, where it cannot be awaited: the
-    // webhook would be called twice.
-    let key = representation.frame_key(word, columns).filter(|_| !representation.may_call());
     let shared = key.map_or_else(Bytes::new, |key| event.frame(key.0, make));
     if !shared.is_empty() {
         return Ok(shared);
@@ -429,16 +426,18 @@ impl WatchStream {
         let Some(word) = self.word(event).await? else { return Ok(None) };
         let columns = std::mem::replace(&mut self.columns, Columns::Known);
         let representation = &self.representation;
-        let key = representation.frame_key(word, columns);
+        // A frame whose conversion calls a webhook is not made under the event's lock, where it cannot be awaited: the
+        // webhook would be called twice.
+        let key = representation.frame_key(word, columns).filter(|_| !representation.may_call());
         if let Some(made) = key.and_then(|key| event.made_frame(key.0)) {
             return Ok(Some(made));
         }
         let n_read = if representation.is_verbatim() { 0 } else { event.object.json().len() };
         if n_read < HEAVY_BYTES {
-            return make_frame(representation, event, word, columns).await.map(Some);
+            return make_frame(representation, event, (word, columns), key).await.map(Some);
         }
         let (representation, event) = (representation.clone(), event.clone());
-        let frame = async move { make_frame(&representation, &event, word, columns).await };
+        let frame = async move { make_frame(&representation, &event, (word, columns), key).await };
         self.rest.carry_out(n_read, frame).await?.map(Some)
     }
 
