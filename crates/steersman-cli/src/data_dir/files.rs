@@ -27,7 +27,7 @@ pub(crate) fn write(path: &Path, contents: &[u8], rights: Rights) -> io::Result<
     let new = path.with_added_extension("new");
     let written = replace(path, &new, contents, mode);
     if written.is_err() {
-        // What a full disk has taken of it is of no use.
+        // A part of a file is of no use.
         let _ = fs::remove_file(&new);
     }
     written
